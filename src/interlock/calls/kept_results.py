@@ -366,7 +366,7 @@ def _found(text: str, reading: Reading, size: int) -> CallToolResult:
             break
         lines.append(shown)
         at = text.find(wanted, end)
-    note = f"{len(lines):,} matches"
+    note = f"{len(lines):,} match{'' if len(lines) == 1 else 'es'}"
     if at >= 0:
         following: dict[str, object] = {"find": wanted, "offset": at}
         if reading.pointer is not None:

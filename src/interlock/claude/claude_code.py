@@ -26,7 +26,7 @@ from interlock.claude.facade import Host as FacadeHost
 from interlock.claude.link import Link
 from interlock.claude.program import environment
 from interlock.claude.questions import Questions
-from interlock.claude.results import MAX_RESULT, Results
+from interlock.claude.results import MAX_RESULT
 from interlock.claude.servers import Server, Servers, direct_configuration
 from interlock.client.features import Elicit, Sample
 from interlock.errors import (
@@ -106,7 +106,7 @@ class ClaudeCode:
         tool_timeout: Seconds of a tool call without progress.
         decision_timeout: Seconds for `permissions`; then the call is denied.
         max_line_bytes: The longest line accepted from it.
-        max_result: Characters of a tool's result that the model gets at once; 0 for no limit.
+        max_result: The most bytes of a tool's result; 0 for the budget of the toolbox alone.
         always_load: Whether tools are in the model's prompt; None decides by their number.
         options: Claude Code's own; see `ProgramOptions`.
     """
@@ -168,7 +168,7 @@ class ClaudeCode:
             on_deny=self._note_denial,
         )
         host = FacadeHost(
-            Results(max_result),
+            max_result,
             decisions.use if decides else None,
             self._progress,
             always_load,
@@ -188,7 +188,8 @@ class ClaudeCode:
         self._hooks = self._questions.hooks() if decides else None
         self._given = servers if isinstance(servers, Toolbox) else None  # not ours to close
         ours = {name: each for name, each in self._configured(servers) if name not in direct}
-        self._toolboxes = [self._given or self._make_toolbox(ours)]
+        self._toolboxes: list[Toolbox] = []
+        self._toolboxes.append(self._given or self._make_toolbox(ours))
         self._add_toolbox(self._toolboxes[0])
 
     def _applies_changes(self) -> bool:
@@ -487,7 +488,8 @@ class ClaudeCode:
 
     def _make_toolbox(self, servers: Mapping[str, Server]) -> Toolbox:
         handlers = {name: each for name, each in self._handlers.items() if each is not None}
-        return Toolbox(servers, around=self._around, **handlers)  # type: ignore[arg-type]
+        results = self._toolboxes[0].results if self._toolboxes else None
+        return Toolbox(servers, around=self._around, results=results, **handlers)  # type: ignore[arg-type]
 
     def _add_toolbox(self, toolbox: Toolbox) -> None:
         toolbox.on_change = self._lists_changed

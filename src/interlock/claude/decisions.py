@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.calls import Caller, Entry
-from interlock.config.gateway import BUILT_IN
+from interlock.config.gateway import BUILT_IN, OWN
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
@@ -214,7 +214,7 @@ class Decisions:
         checked = self._check(request) if self._check is not None else None
         if isinstance(checked, Deny):
             return checked
-        if request.address in self._remembered:
+        if request.address in self._remembered or request.address.startswith(f"{OWN}:"):
             return Allow()
         if request.address == ASK_USER and self._answer_questions is not None:
             return await self._bounded(self._questions_answered(request, self._answer_questions))

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,8 +18,10 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from interlock import revisions
 from interlock.calls import Call, Caller, Entry, Item
+from interlock.calls.kept_results import URI
 from interlock.claude import names, results
 from interlock.claude.decisions import Allow, Deny, Request
+from interlock.config.gateway import OWN
 from interlock.errors import InterlockError
 from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode, encode_lossy
@@ -75,7 +77,7 @@ class Host(Struct):
     """What all facades share.
 
     Attributes:
-        results: Shapes results.
+        max_result: The most bytes of a result; 0 for the budget of the toolbox alone.
         use: Decides about a call; None if all calls are allowed.
         progress: Returns the handler for the progress of a call: id, entry.
         always_load: Whether tools are in the model's prompt; None decides by their number.
@@ -84,7 +86,7 @@ class Host(Struct):
         session: Of the caller.
     """
 
-    results: results.Results
+    max_result: int
     use: Callable[[Request], Awaitable[Allow | Deny]] | None
     progress: Callable[[str, Entry], ProgressHandler]
     always_load: bool | None
@@ -126,11 +128,12 @@ class Facade:
             self._version = self.toolbox.version
             self._tools = None
             self._entries = {
-                names.tool_name(self.program_name, each.tool.name): each
-                for each in self.toolbox.tools
-                if each.server == self.name
+                names.tool_name(self.program_name, each.tool.name): each for each in self._listed()
             }
         return self._entries
+
+    def _listed(self) -> Iterable[Entry]:
+        return (each for each in self.toolbox.tools if each.server == self.name)
 
     def tool_list(self) -> bytes:
         """Return the answer to `tools/list`, encoded."""
@@ -167,8 +170,8 @@ class Facade:
         always = self._host.always_load
         if always if always is not None else self._host.tool_count() <= ALWAYS_LOADED:
             meta.setdefault("anthropic/alwaysLoad", True)
-        if self._host.results.limit:
-            meta["anthropic/maxResultSizeChars"] = self._host.results.limit + 2_000
+        if self._host.max_result:
+            meta["anthropic/maxResultSizeChars"] = self._host.max_result + 2_000
         return {**definition, "name": name, "_meta": meta}
 
     # Answering
@@ -186,8 +189,7 @@ class Facade:
         if method == "initialize":
             return self._initialize(params)
         if method == "resources/list":
-            listed = self.toolbox.upstream(self.name).items["resources"]
-            return encode_lossy({"resources": listed.definitions})
+            return encode_lossy({"resources": self._resources()})
         if method == "resources/read":
             return await self._read(params)
         if method in _EMPTY:
@@ -213,6 +215,9 @@ class Facade:
     def _instructions(self) -> str | None:
         return self.toolbox.upstream(self.name).instructions
 
+    def _resources(self) -> Sequence[JsonObject]:
+        return self.toolbox.upstream(self.name).items["resources"].definitions
+
     # Calls
 
     async def _call(self, params: Raw) -> bytes:
@@ -233,9 +238,10 @@ class Facade:
             self._host.caller,
             timeout=self._host.timeout,
             progress=self._host.progress(id, entry) if id else None,
+            result_limit=self._host.max_result or None,
         )
         try:
-            return self._host.results.shape(await self.toolbox.handle(call), self.program_name)
+            return results.shape(await self.toolbox.handle(call))
         except InterlockError as error:
             return results.error(f"error: {error}")
 
@@ -249,17 +255,26 @@ class Facade:
 
     async def _read(self, params: Raw) -> bytes:
         uri = _decode(_decode_read, params).uri
-        if uri.startswith(results.URI):
-            text = self._host.results.read(uri)
-            if text is None:
-                raise RpcError(NOT_FOUND, f"the result {uri} was dropped; call the tool again")
-            return encode_lossy({"contents": [{"uri": uri, "text": text}]})
-        call = Call(Item("resources", self.name, uri), {}, self._host.caller)
+        server = OWN if uri.startswith(URI) else self.name
+        call = Call(Item("resources", server, uri), {}, self._host.caller)
         try:
             outcome = await self.toolbox.handle(call)
         except InterlockError as error:
             raise RpcError(NOT_FOUND, str(error)) from None
         return results.one_line(bytes(outcome.raw))
+
+
+class OwnFacade(Facade):
+    """The tools of interlock itself, as one more server."""
+
+    def _listed(self) -> Iterable[Entry]:
+        return self.toolbox.own.entries_for(self._host.caller)
+
+    def _instructions(self) -> str | None:
+        return None
+
+    def _resources(self) -> Sequence[JsonObject]:
+        return ()
 
 
 def _decode(decode: Callable[[Raw], Any], params: Raw) -> Any:

@@ -10,9 +10,9 @@ from msgspec import Raw
 from interlock import config
 from interlock.calls import Entry
 from interlock.claude import names
-from interlock.claude.facade import Facade, Host, RpcError
+from interlock.claude.facade import Facade, Host, OwnFacade, RpcError
 from interlock.config import HttpServer, ServerConfig, StdioServer
-from interlock.config.gateway import BUILT_IN
+from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import ConfigError
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.transports import InProcessServer
@@ -64,17 +64,18 @@ class Servers:
     @property
     def status(self) -> dict[str, ServerStatus]:
         """Every server by name, with its state and what is missing."""
-        found = {each.name: each.toolbox.status[each.name] for each in self}
+        found = {each.name: each.toolbox.status[each.name] for each in self if each.name != OWN}
         for name in self._direct:
             reason = str(self.problems.get(names.server_name(name), ""))
             found[name] = ServerStatus(name, "failed" if reason else "ok", reason)
         return found
 
     def add(self, toolbox: Toolbox) -> None:
-        """Add the servers of a toolbox."""
+        """Add the servers of a toolbox. All toolboxes have the same budget of results."""
         for name in toolbox.status:
             facade = Facade(name, toolbox, self._host)
             self._facades[facade.program_name] = facade
+        self._facades.setdefault(OWN, OwnFacade(OWN, toolbox, self._host))
 
     def remove(self, name: str) -> Toolbox | None:
         """Remove a server; return its toolbox, or None for a direct server.
