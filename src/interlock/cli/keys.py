@@ -323,9 +323,11 @@ async def _recorder(config: Config) -> AsyncIterator[Record]:
 
 
 def _checked_user(user: str) -> str:
+    from interlock.gateway.key_rights import user_problem
+
     user = user.removeprefix("user:")
-    if not user or any(char.isspace() or char == "*" or not char.isprintable() for char in user):
-        raise click.BadParameter("a user is a name without spaces and *", param_hint="USER")
+    if problem := user_problem(user):
+        raise click.BadParameter(problem, param_hint="USER")
     return user
 
 

@@ -8,12 +8,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.auth.stored_key import StoredKey
-from interlock.config.gateway import Gateway, Rate
-from interlock.config.gateway_reading import RATE_FORM, parse_rate, scope_problem
+from interlock.config.gateway import Gateway, KeyLimits
+from interlock.config.gateway_reading import key_limits, key_limits_problem, scope_problem
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments
 
 NEVER = "never"
+LIMITS = ("rate", "burst", "concurrent", "perDay")
 
 
 def user_problem(user: str) -> str:
@@ -23,7 +24,9 @@ def user_problem(user: str) -> str:
     return ""
 
 
-def rights_problem(scopes: Collection[str], view: str, rate: str, views: Collection[str]) -> str:
+def rights_problem(
+    scopes: Collection[str], view: str, limits: Mapping[str, Any], views: Collection[str]
+) -> str:
     """Return what is wrong with the rights of a new key; "" for nothing."""
     if not scopes:
         return "a key needs a scope"
@@ -32,9 +35,7 @@ def rights_problem(scopes: Collection[str], view: str, rate: str, views: Collect
             return f"scope {scope!r} {problem}"
     if view and view not in views:
         return f"no view {view!r} in the configuration"
-    if rate and parse_rate(rate) is None:
-        return f"rate {rate!r} is not {RATE_FORM}"
-    return ""
+    return key_limits_problem(limits)
 
 
 def lifetime_of(text: str) -> float | None:
@@ -56,8 +57,9 @@ def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: 
 
     Args:
         old: The key.
-        change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and `rate`.
-        settings: Has the views and the rate of keys without their own.
+        change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and the
+            members of `LIMITS`.
+        settings: Has the views and the limits of keys without their own.
         now: Microseconds since 1970.
 
     Raises:
@@ -65,8 +67,8 @@ def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: 
     """
     scopes: tuple[str, ...] = tuple(change.get("scopes", old.scopes))
     view: str = change.get("view", old.view)
-    rate: str = change.get("rate", old.limits.get("rate", ""))
-    problem = rights_problem(scopes, view, rate, {*settings.views, old.view})
+    limits = old.limits | {name: change[name] for name in LIMITS if name in change}
+    problem = rights_problem(scopes, view, limits, {*settings.views, old.view})
     if problem:
         raise InvalidArguments(problem)
     for scope in scopes:
@@ -77,9 +79,8 @@ def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: 
     expires = old.expires
     if "expires" in change:
         expires = _sooner(old, lifetime_of(change["expires"]), now)
-    if "rate" in change:
-        _check_slower(old, rate, settings)
-    limits = old.limits | ({"rate": rate} if rate else {})
+    common = settings.limits.per_key
+    _check_limits(key_limits(old.limits, common), key_limits(limits, common))
     name = change.get("name", old.name)
     return replace(old, name=name, scopes=scopes, view=view, limits=limits, expires=expires)
 
@@ -99,23 +100,28 @@ def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:
     return expires
 
 
-def _check_slower(old: StoredKey, rate: str, settings: Gateway) -> None:
-    """Check that a rate is not above the one that holds for the key now.
+def _check_limits(old: KeyLimits, new: KeyLimits) -> None:
+    """Check that no limit is above the one that held before.
 
     Raises:
-        InvalidArguments: It is, or the key would lose its own rate.
+        InvalidArguments: Names the limit.
     """
-    own = old.limits.get("rate", "")
-    now = parse_rate(own) if own else settings.limits.per_key.rate
-    wanted = parse_rate(rate)
-    if wanted is None:
-        raise InvalidArguments("the key would lose its own rate")
-    if now is not None and _a_second(wanted) > _a_second(now):
-        raise InvalidArguments(f"rate {rate!r} is above the one that holds now ({now})")
+    for name, before, after in (
+        ("rate", _calls_a_second(old), _calls_a_second(new)),
+        ("burst", _burst(old), _burst(new)),
+        ("concurrent", old.concurrent, new.concurrent),
+        ("perDay", old.per_day, new.per_day),
+    ):
+        if before is not None and (after is None or after > before):
+            raise InvalidArguments(f"{name} is above the limit that holds now ({before:g})")
 
 
-def _a_second(rate: Rate) -> float:
-    return rate.calls / rate.seconds
+def _calls_a_second(limits: KeyLimits) -> float | None:
+    return None if limits.rate is None else limits.rate.calls / limits.rate.seconds
 
 
-__all__ = ["covers", "lifetime_of", "narrowed", "rights_problem", "user_problem"]
+def _burst(limits: KeyLimits) -> int | None:
+    return None if limits.rate is None else limits.burst or limits.rate.calls
+
+
+__all__ = ["LIMITS", "covers", "lifetime_of", "narrowed", "rights_problem", "user_problem"]

@@ -9,6 +9,8 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from operator import add
 from time import monotonic
 
 from interlock.calls import Call, CallHandler, Outcome
@@ -43,6 +45,10 @@ class Histogram:
         self._counts[bisect_left(self._bounds, seconds)] += 1
         self._sum += seconds
 
+    def add_to(self, counts: list[int]) -> None:
+        """Add the counts by bound to others."""
+        counts[:] = map(add, counts, self._counts)
+
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         """Yield the lines of the text format."""
         total = 0
@@ -73,6 +79,20 @@ class Metrics:
     def in_flight(self, server: str) -> int:
         """Return how many calls of a server are under way."""
         return self._in_flight[server]
+
+    def own_share(self, percent: float) -> float | None:
+        """Return a percentile of the milliseconds that calls spend here and not at a server.
+
+        It is a bound of the histogram, counted since the start; None without a call.
+        """
+        counts = [0] * (len(OVERHEAD_BOUNDS) + 1)
+        for each in self._overhead.values():
+            each.add_to(counts)
+        rank = percent / 100 * sum(counts)
+        for bound, total in zip(OVERHEAD_BOUNDS, accumulate(counts), strict=False):
+            if total and total >= rank:
+                return bound * 1_000
+        return OVERHEAD_BOUNDS[-1] * 1_000 if sum(counts) else None
 
     # Layers
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from interlock.config.section import parse_moment
 from interlock.gateway.admin.operations import BASE, Operations, Page, listed
@@ -19,6 +19,8 @@ from interlock.server.http.json_api import (
     not_found,
 )
 from interlock.store.audit_reading import CallFilter
+from interlock.store.rollup_series import MAX_BUCKETS, By
+from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
 Status = Literal[
@@ -52,6 +54,16 @@ class Period(Struct, frozen=True, forbid_unknown_fields=True):
 
     since: str = ""
     until: str = ""
+
+
+class SeriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """A chart: a line for each `by`, without failures in the percentiles if they are off."""
+
+    by: By = "outcome"
+    since: str = "24h"
+    until: str = ""
+    buckets: Annotated[int, Meta(ge=1, le=MAX_BUCKETS)] = 48
+    failures: bool = True
 
 
 class NoMembers(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,6 +101,20 @@ async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
     if not records:
         raise not_found("no call has this id")
     return records
+
+
+async def series(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return counts and percentiles over time."""
+    wanted: SeriesQuery = request.query
+    since = _moment(wanted.since, "since") or 0
+    until = _moment(wanted.until, "until") or now_micros()
+    if since >= until:
+        raise Problem(400, "bad_request", "query: since is not before until")
+    async with gate.reading_audit() as reader:
+        found = await reader.series(
+            wanted.by, since, until, buckets=wanted.buckets, failures=wanted.failures
+        )
+    return found.as_json()
 
 
 async def export(gate: Operations, request: ApiRequest) -> LineStream:
@@ -152,6 +178,14 @@ ROUTES = (
         verify,
         "checks that no record was changed, removed, moved or added",
         body=NoMembers,
+    ),
+    Route(
+        "GET",
+        f"{BASE}/audit/series",
+        "admin:read",
+        series,
+        "counts and percentiles over time, for charts",
+        query=SeriesQuery,
     ),
     Route("GET", f"{BASE}/audit/{{call}}", "admin:read", show, "the records of one call"),
 )

@@ -10,12 +10,19 @@ from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
-from interlock.gateway.key_rights import lifetime_of, narrowed, rights_problem, user_problem
+from interlock.gateway.key_rights import (
+    LIMITS,
+    lifetime_of,
+    narrowed,
+    rights_problem,
+    user_problem,
+)
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
 Text = Annotated[str, Meta(max_length=200)]
+Count = Annotated[int, Meta(ge=1)]
 
 
 class KeyQuery(Page, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +41,9 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
     expires: str = "365d"
     view: str = ""
     rate: str = ""
+    burst: Count | None = None
+    concurrent: Count | None = None
+    perDay: Count | None = None  # noqa: N815 - as in the configuration
 
 
 class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +54,9 @@ class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
     expires: str | UnsetType = UNSET
     view: str | UnsetType = UNSET
     rate: str | UnsetType = UNSET
+    burst: Count | UnsetType = UNSET
+    concurrent: Count | UnsetType = UNSET
+    perDay: Count | UnsetType = UNSET  # noqa: N815 - as in the configuration
 
 
 class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +84,8 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
     given: NewKey = request.body
     user = given.user.removeprefix("user:")
     views = gate.assembly.parts.settings.views
-    problem = user_problem(user) or rights_problem(given.scopes, given.view, given.rate, views)
+    limits = {name: value for name in LIMITS if (value := getattr(given, name))}
+    problem = user_problem(user) or rights_problem(given.scopes, given.view, limits, views)
     if problem:
         raise Problem(400, "bad_request", f"body: {problem}")
     try:
@@ -83,7 +97,7 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
         name=given.name,
         scopes=given.scopes,
         view=given.view,
-        limits={"rate": given.rate} if given.rate else {},
+        limits=limits,
         lifetime=lifetime,
         created_by=request.principal.id,
     )
@@ -102,7 +116,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
     given: KeyChange = request.body
     change = {
         name: value
-        for name in ("name", "scopes", "expires", "view", "rate")
+        for name in ("name", "scopes", "expires", "view", *LIMITS)
         if (value := getattr(given, name)) is not UNSET
     }
     settings = gate.assembly.parts.settings

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
+from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.errors import UnknownKey
 from interlock.gateway.assembly import Assembly
@@ -96,8 +97,10 @@ class Operations:
         async with AuditReader.at(open_tables(location)) as reader:
             yield reader
 
-    async def caller(self, key: str = "", user: str = "", view: str = "") -> Caller:
-        """Return the owner of a key, or a user with all scopes, as a caller.
+    async def caller(
+        self, key: str = "", user: str = "", view: str = ""
+    ) -> tuple[Caller, StoredKey | None]:
+        """Return the owner of a key and the key, or a user with all scopes.
 
         Raises:
             Problem: Neither or both are named, or the key or the view is unknown.
@@ -108,14 +111,15 @@ class Operations:
             raise not_found("no view has this name")
         if user:
             name = user if ":" in user or "#" in user else f"user:{user}"
-            return Caller(Principal(name, frozenset({"mcp:*"}), view=view))
+            return Caller(Principal(name, frozenset({"mcp:*"}), view=view)), None
         try:
-            principal = principal_of(await self.keys.get(key))
+            stored = await self.keys.get(key)
         except UnknownKey:
             raise not_found("no key has this id") from None
+        principal = principal_of(stored)
         if view and principal.view not in ("", view):
             raise Problem(409, "not_in_view", "the key is bound to another view")
-        return Caller(replace(principal, view=view) if view else principal)
+        return Caller(replace(principal, view=view) if view else principal), stored
 
 
 def _document(value: object) -> object:

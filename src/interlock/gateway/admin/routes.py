@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from interlock.gateway.admin import audit, keys, login, me, reload, status, tools
+from interlock.gateway.admin import (
+    audit,
+    credentials,
+    explain,
+    keys,
+    login,
+    me,
+    overview,
+    reload,
+    status,
+    tools,
+)
 
 # On the admin listener, or on the only one if no other machine can reach it.
 ADMIN_ROUTES = (
+    *overview.ROUTES,
     *status.ROUTES,
     *reload.ROUTES,
     *tools.ROUTES,
+    *explain.ROUTES,
     *keys.ROUTES,
     *audit.ROUTES,
+    *credentials.ROUTES,
 )
 # On every listener.
-USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES)
+USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES)
 LOGIN_ROUTES = login.ROUTES
 
 __all__ = ["ADMIN_ROUTES", "LOGIN_ROUTES", "USER_ROUTES"]

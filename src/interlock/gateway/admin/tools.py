@@ -27,7 +27,7 @@ class OwnToolQuery(Page, frozen=True, forbid_unknown_fields=True):
 async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the tools that a key or a user sees, and those that are missing."""
     wanted: ToolQuery = request.query
-    caller = await gate.caller(wanted.key, wanted.user, wanted.view)
+    caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
     return _listed(gate, request, caller, wanted.q)
 
 

@@ -1,0 +1,138 @@
+"""The credentials of users for servers: their states and names, never their values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from interlock.calls import Caller
+from interlock.errors import StoreError
+from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
+from interlock.gateway.vault import owner_of
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.credentials import MAX_VALUE, Place
+from interlock.timestamps import now_micros
+from interlock.toolbox.user_credentials import Needs
+
+
+class CredentialQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Whose credentials to list, and for which server."""
+
+    user: str = ""
+    server: str = ""
+
+
+class OneCredential(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which credential to delete."""
+
+    user: str
+    server: str
+    name: str
+
+
+class Value(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that stores a value."""
+
+    value: Annotated[str, Meta(min_length=1, max_length=MAX_VALUE)]
+
+
+async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List the credentials of users."""
+    wanted: CredentialQuery = request.query
+    user = _named(wanted.user) if wanted.user else ""
+    found = [
+        each.as_json(now_micros())
+        for each in await gate.assembly.vault.list(user=user)
+        if not wanted.server or each.place.server == wanted.server
+    ]
+    return page_of(
+        found,
+        wanted,
+        request,
+        lambda each: f"{each['user']} {each['server']} {each['name']}",
+    )
+
+
+async def delete(gate: Operations, request: ApiRequest) -> None:
+    """Delete a credential of a user."""
+    given: OneCredential = request.query
+    owner = owner_of(Place(_named(given.user), given.server, given.name))
+    by = request.principal.id
+    if not await gate.assembly.vault.delete(owner, given.server, given.name, by=by):
+        raise not_found("no such credential")
+
+
+async def list_own(gate: Operations, request: ApiRequest) -> object:
+    """List what the caller has and needs, and where to connect to a server."""
+    caller = Caller(request.principal)
+    needs = {
+        name: gate.assembly.logins.needs(name)
+        for name in gate.assembly.gateway.toolbox.upstreams
+        if gate.assembly.parts.policy.may_use_any(caller, name)
+    }
+    return await gate.assembly.vault.states(caller.owner, needs)
+
+
+async def store_own(gate: Operations, request: ApiRequest) -> None:
+    """Store a value of the caller for a server that needs it."""
+    server, name = request.path["server"], request.path["name"]
+    if name not in _needs(gate, request).names:
+        raise not_found("no server needs such a value of you")
+    owner, by = request.principal.owner, request.principal.id
+    try:
+        await gate.assembly.vault.set(owner, server, name, request.body.value, by=by)
+    except StoreError as error:
+        if type(error) is not StoreError:
+            raise
+        raise Problem(400, "bad_request", "body: the value is not valid") from None
+
+
+async def delete_own(gate: Operations, request: ApiRequest) -> None:
+    """Delete a credential of the caller."""
+    server, name = request.path["server"], request.path["name"]
+    owner, by = request.principal.owner, request.principal.id
+    if not await gate.assembly.vault.delete(owner, server, name, by=by):
+        raise not_found("no such credential")
+
+
+def _needs(gate: Operations, request: ApiRequest) -> Needs:
+    server = request.path["server"]
+    may_use = gate.assembly.parts.policy.may_use_any(Caller(request.principal), server)
+    return gate.assembly.logins.needs(server) if may_use else Needs()
+
+
+def _named(user: str) -> str:
+    return user if ":" in user or "#" in user else f"user:{user}"
+
+
+_OWN = "/me/credentials/{server}/{name}"
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/credentials",
+        "admin:read",
+        list_all,
+        "the credentials of users for servers, without their values",
+        query=CredentialQuery,
+    ),
+    Route(
+        "DELETE",
+        f"{BASE}/credentials",
+        "admin:write",
+        delete,
+        "deletes one of them",
+        query=OneCredential,
+    ),
+)
+OWN_ROUTES = (
+    Route(
+        "GET",
+        "/me/credentials",
+        "mcp:",
+        list_own,
+        "what the caller has and needs, and where to connect",
+    ),
+    Route("PUT", _OWN, "mcp:", store_own, "stores a value for a server", body=Value),
+    Route("DELETE", _OWN, "mcp:", delete_own, "deletes a value or a login"),
+)

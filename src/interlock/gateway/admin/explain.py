@@ -1,0 +1,49 @@
+"""Why a call would be made or not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.gateway.admin.operations import BASE, Operations
+from interlock.gateway.explain import Explainer
+from interlock.server.http.json_api import ApiRequest, Route
+from interlock.types import JsonObject
+
+
+class Question(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body: who calls, what, and with which arguments; without an address, all tools."""
+
+    key: str = ""
+    user: str = ""
+    view: str = ""
+    address: str = ""
+    arguments: dict[str, Any] | None = None
+
+
+async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Explain a call by the checks that it would pass, or the listing of every tool."""
+    asked: Question = request.body
+    caller, key = await gate.caller(asked.key, asked.user, asked.view)
+    parts = gate.assembly.parts
+    explainer = Explainer(gate.assembly.gateway, parts.policy, parts.limiter)
+    if asked.address:
+        return explainer.explain(caller, asked.address, asked.arguments, key=key).as_json()
+    found = []
+    for address, each in explainer.all_tools(caller, key=key):
+        row = {"tool": address, "effect": each.effect, "reason": each.reason, "state": each.state}
+        found.append({name: value for name, value in row.items() if value})
+    return {"tools": found}
+
+
+ROUTES = (
+    Route(
+        "POST",
+        f"{BASE}/explain",
+        "admin:read",
+        explain,
+        "why a call would be made or not; without an address, for all tools",
+        body=Question,
+    ),
+)

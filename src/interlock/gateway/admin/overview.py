@@ -1,0 +1,85 @@
+"""The overview of the board in one request: figures, a chart, and what needs somebody."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.gateway.admin.operations import BASE, Operations
+from interlock.gateway.admin.status import server
+from interlock.server.http.json_api import ApiRequest, Route
+from interlock.store.rollup_series import Series
+from interlock.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+HOUR = 3_600 * 1_000_000  # microseconds
+RANGES = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
+BUCKETS = 48
+SOON = 7 * 24 * HOUR  # before the end of a key
+MAX_SHOWN = 20  # things of a kind that need somebody
+_REFUSED = ("refused", "limited", "held")
+
+
+class OverviewQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The time that the figures and the chart are about."""
+
+    range: Literal["1h", "24h", "7d", "30d"] = "24h"
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return the overview."""
+    now = now_micros()
+    async with gate.reading_audit() as reader:
+        series = await reader.series(
+            "outcome", now - RANGES[request.query.range], now, buckets=BUCKETS
+        )
+    statuses = gate.assembly.gateway.toolbox.status.values()
+    servers = [server(gate, each) for each in statuses]
+    return {
+        "range": request.query.range,
+        "figures": _figures(gate, series),
+        "series": series.as_json(),
+        "servers": servers,
+        "needs": {
+            "servers": [each for each in servers if each["state"] not in ("ok", "disabled")],
+            "keys": _ending_keys(gate, now),
+        },
+    }
+
+
+def _figures(gate: Operations, series: Series) -> JsonObject:
+    calls = {each.name: sum(each.calls) for each in series.lines}
+    return {
+        "calls": sum(calls.values()),
+        "failed": calls.get("failed", 0),
+        "refused": sum(calls.get(each, 0) for each in _REFUSED),
+        "p50": series.total.total["p50"],
+        "p95": series.total.total["p95"],
+        "ownP95": gate.assembly.metrics.own_share(95),
+    }
+
+
+def _ending_keys(gate: Operations, now: int) -> list[JsonObject]:
+    """Return the keys in use that expire soon, the first one first."""
+    ending = sorted(
+        (stored.expires, stored.id, stored.user)
+        for stored in (each.stored for each in gate.assembly.keys.active())
+        if stored.expires is not None and stored.expires - now < SOON and not stored.replaced_by
+    )
+    return [
+        {"id": id, "user": f"user:{user}", "expires": rfc3339(expires)}
+        for expires, id, user in ending[:MAX_SHOWN]
+    ]
+
+
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/overview",
+        "admin:read",
+        show,
+        "figures, a chart, the servers, and what needs somebody",
+        query=OverviewQuery,
+    ),
+)
