@@ -29,6 +29,7 @@ from interlock.errors import MissingExtra, StoreError, UnknownConversation
 from interlock.messages import Message, SystemMessage, UserMessage
 from interlock.models import Model, choose
 from interlock.toolbox import Toolbox
+from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
 
 if TYPE_CHECKING:
@@ -183,6 +184,7 @@ async def open_chat(
     around: Sequence[Around] = (),
     handlers: Callable[[str], ClientOptions] | None = None,
     results: ResultBudget | None = None,
+    pins: PinKeeper | None = None,
     caller: Caller = CHAT,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
@@ -197,6 +199,7 @@ async def open_chat(
         around: The layers of every tool call, as for `Toolbox`.
         handlers: Returns the handlers for what a server asks, as for `Toolbox`.
         results: The budget of results, as for `Toolbox`.
+        pins: Which definitions are accepted, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
 
     Raises:
@@ -209,7 +212,9 @@ async def open_chat(
                 choosing = group.create_task(_choose(model, opening))
                 toolbox = None
                 if servers is not None:
-                    toolbox = Toolbox(servers, around=around, handlers=handlers, results=results)
+                    toolbox = Toolbox(
+                        servers, around=around, handlers=handlers, results=results, pins=pins
+                    )
                     stack.push_async_callback(toolbox.close)
                     await toolbox.open()
         except ExceptionGroup as errors:

@@ -62,6 +62,8 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
         ├── KeyEnded                the API key is revoked, rotated or expired
         ├── AuditUnavailable        a call cannot be recorded, so it is not made
         │   └── AuditFailed         ... until this process is restarted
+        ├── NotKept                 a large result cannot be kept
+        ├── DefinitionChanged       a definition is not the one that was shown
         └── UnknownConversation     no conversation has this id      (LookupError)
 """
 
@@ -545,6 +547,10 @@ class StoreLocked(StoreError):
 
 class StoreCorrupt(StoreError):
     """The file is damaged, or is of another kind."""
+
+
+class DefinitionChanged(StoreError):
+    """A definition is not the one that was shown to the operator, so it was not accepted."""
 
 
 class StoreTooNew(StoreError):

@@ -119,11 +119,12 @@ async def test_parked_call_ends_with_its_key(running):
 
 async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
     settings = {"limits": {"perKey": {"perDay": 3, "rate": "100/s"}}}
-    async with running(settings, crm=offering("list")) as gateway:
+    crm = offering("list")
+    async with running(settings, crm=crm) as gateway:
         key, slow = await gateway.key("anna"), await gateway.key("berta", limits={"rate": "1/h"})
         assert [(await gateway.call("crm__list", key)).code for _ in range(2)] == [200, 200]
         assert [(await gateway.call("crm__list", slow)).code for _ in range(2)] == [200, 429]
-    async with running(settings, crm=offering("list")) as gateway:
+    async with running(settings, crm=crm) as gateway:
         replies = [await gateway.call("crm__list", key) for _ in range(2)]
 
     assert [each.code for each in replies] == [200, 429]

@@ -38,7 +38,7 @@ async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_ha
 
 
 async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(running, monkeypatch):
-    monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.05)
+    monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.3)
 
     async def hang(_: Json) -> None:
         await asyncio.Event().wait()

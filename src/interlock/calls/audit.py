@@ -221,11 +221,25 @@ class AuditTrail:
         self._refusals.add(record, "mcp", address=refused.address)
 
     def note(
-        self, kind: str, body: JsonObject, *, user: str = LOCAL_USER, server: str = ""
+        self,
+        kind: str,
+        body: JsonObject,
+        *,
+        user: str = LOCAL_USER,
+        server: str = "",
+        tool: str = "",
     ) -> None:
-        """Record what is not a call, such as a new configuration."""
+        """Record what is not a call, such as a new configuration.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            user: Principal that it is about, or that did it.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+        """
         if self._settings.mode != "off":
-            record = AuditRecord(kind, user=user, server=server, body=_encode(body))
+            record = AuditRecord(kind, "", user, "", server, tool, body=_encode(body))
             self._write_soon(record)
 
     async def record(self, kind: str, body: JsonObject, principal: Principal) -> None:

@@ -22,6 +22,7 @@ class Entry(Struct, frozen=True):
             interlock does not know are kept.
         stale: The server is down, and this is from its last good list.
         pin: The hash of the definition, which changes whenever that does; see `toolbox.pins`.
+        risk: As the operator stated it when accepting the definition; None if not.
     """
 
     server: str
@@ -32,6 +33,7 @@ class Entry(Struct, frozen=True):
     definition: bytes = b""
     stale: bool = False
     pin: str = ""
+    risk: Literal["read", "write"] | None = None
 
 
 class Item(Struct, frozen=True):

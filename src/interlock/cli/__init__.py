@@ -22,8 +22,8 @@ from interlock.version import __version__
 
 _COMMANDS = (
     "chat", "claude", "tools", "call", "resources", "read", "prompts", "prompt", "servers",
-    "openapi", "models", "serve", "keys", "credentials", "explain", "audit", "conversations", "run",
-    "install", "uninstall", "hook", "doctor",
+    "openapi", "models", "serve", "keys", "lock", "credentials", "explain", "audit",
+    "conversations", "run", "install", "uninstall", "hook", "doctor",
 )  # fmt: skip
 # Where they differ from the command.
 _MODULES = {"read": "resources", "prompt": "prompts", "uninstall": "install"}

@@ -124,7 +124,13 @@ async def _opened(
     """Open a toolbox; servers that start slowly delay nothing."""
     from interlock.toolbox import Toolbox
 
-    toolbox = Toolbox(calls.servers, around=calls.around, handlers=handlers, results=calls.results)
+    toolbox = Toolbox(
+        calls.servers,
+        around=calls.around,
+        handlers=handlers,
+        results=calls.results,
+        pins=calls.pins,
+    )
     try:
         await toolbox.open(idle_timeout=SERVER_PATIENCE)
         yield toolbox

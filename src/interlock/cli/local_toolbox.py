@@ -35,5 +35,8 @@ async def open_toolbox(
     async with local_calls(config, approval) as calls:
         servers = calls.servers if server is None else {server: calls.servers[server]}
         questions = TerminalQuestions(prompt, config)
-        async with Toolbox(servers, around=calls.around, handlers=questions.handlers) as toolbox:
+        handlers = questions.handlers
+        async with Toolbox(
+            servers, around=calls.around, handlers=handlers, pins=calls.pins
+        ) as toolbox:
             yield toolbox

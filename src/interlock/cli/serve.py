@@ -157,6 +157,9 @@ class _Reloading:
             complain(f"not reloaded, the old configuration is served: {error}")
             return
         say(f"reloaded {found.path}" if found.path else "reloaded")
+        states = self._assembly.pins.states
+        if waiting := states["changed"] + states["new"]:
+            warn(f"{_count(waiting, 'definition')} wait: see `interlock lock status`")
         if fixed:
             warn(f"restart to apply changes of gateway.{', gateway.'.join(fixed)}")
 

@@ -72,6 +72,7 @@ async def open_terminal_chat(
                     None if calls is None else calls.servers,
                     warn=warn,
                     around=() if calls is None else calls.around,
+                    pins=None if calls is None else calls.pins,
                     handlers=questions.handlers,
                     results=None if calls is None else calls.results,
                     **options,

@@ -40,6 +40,7 @@ from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.metrics import Metrics, Samples, by_label
+from interlock.gateway.pinning import make_pinning
 from interlock.gateway.vault import Vault
 from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
@@ -105,6 +106,7 @@ class Assembly:
         keys: The API keys.
         parts: What the configuration says now.
         metrics: What is counted.
+        pins: Which definitions are accepted.
         database: Where keys, sessions and the audit trail are.
         vault: The credentials of users for servers.
         logins: Those that users are making now.
@@ -162,6 +164,7 @@ class Assembly:
             "Bytes of large results that are kept for their users.",
             lambda: {(): float(kept.bytes)},
         )
+        self.pins = make_pinning(parts.config, parts.settings, database, secret, self.trail)
         self.gateway = Gateway(
             parts.servers,
             parts.policy,
@@ -174,6 +177,7 @@ class Assembly:
             idle_timeout=IDLE_TIMEOUT,
             credentials=self.vault,
             results=self.results,
+            pins=self.pins,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
         self._add_gauges(writer)
@@ -182,6 +186,10 @@ class Assembly:
         gauges = self.metrics.gauges
         gauges["interlock_queue_depth"] = ("Calls that wait for a server.", self._queue_depth)
         gauges["interlock_instances"] = ("Open connections to servers.", self._instances)
+        gauges["interlock_pins"] = (
+            "Definitions of tools, prompts and servers.",
+            lambda: by_label("state", self.pins.states),
+        )
         gauges["interlock_parked"] = (
             "Calls that wait for answers of their client.",
             lambda: {(): float(self.gateway.parked)},
@@ -269,6 +277,7 @@ class Assembly:
             await stack.enter_async_context(quotas.running())
             await stack.enter_async_context(assembly.vault.running())
             stack.push_async_callback(assembly.logins.close)
+            await stack.enter_async_context(assembly.pins.following())
             yield assembly
 
     def _failed(self) -> None:
@@ -304,6 +313,7 @@ class Assembly:
         self.loaded_at = now_micros()
         before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
         self._record_configuration(described)
+        await self.pins.replace(parts.settings.lock, self.gateway.toolbox.upstreams)
         self.on_reload()
         now = parts.settings
         return [

@@ -43,6 +43,7 @@ from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
+from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
@@ -80,6 +81,7 @@ class Gateway:
         credentials: Those of users for servers; None for none.
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
+        pins: Which definitions are accepted; None for all.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -103,6 +105,7 @@ class Gateway:
         credentials: UserCredentials | None = None,
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
+        pins: PinKeeper | None = None,
     ) -> None:
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
@@ -113,6 +116,7 @@ class Gateway:
             forwards=True,
             handlers=self._handlers,
             credentials=credentials,
+            pins=pins,
             elicitation=_refuse,
             sampling=_refuse,
             roots=[],

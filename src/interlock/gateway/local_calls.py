@@ -22,17 +22,26 @@ from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
 from interlock.policy import Approve, Policy, enforce
 from interlock.store.kept import Kept, Owner
+from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
 
 _log = logging.getLogger("interlock.results")
 
 
 class LocalCalls(Struct, frozen=True):
-    """What the toolbox of such a program needs: servers, layers of calls, a budget of results."""
+    """What the toolbox of such a program needs.
+
+    Attributes:
+        servers: By name.
+        around: The layers of every call.
+        results: The budget of results.
+        pins: Which definitions are accepted; None for all.
+    """
 
     servers: Mapping[str, ServerConfig | InProcessServer]
     around: Sequence[Around]
     results: ResultBudget
+    pins: PinKeeper | None = None
 
 
 @asynccontextmanager
@@ -60,23 +69,31 @@ async def local_calls(
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.assembly import layers_of, limits_of, make_parts, make_trail
+    from interlock.gateway.pinning import make_pinning
     from interlock.store.audit_upkeep import open_trail
+    from interlock.store.database import open_database
     from interlock.store.location import folder_beside
 
     parts = make_parts(config, os.environ if environ is None else environ)
     location, audit = parts.settings.database or None, parts.settings.audit
     trail = None
     async with AsyncExitStack() as stack:
+        secret = GatewayKey.load(folder_beside(location))
         if audit.mode != "off":
-            secret = GatewayKey.load(folder_beside(location))
             writer = await stack.enter_async_context(open_trail(location, secret, audit))
             trail = make_trail(writer, secret, audit)
             stack.callback(trail.flush)
+        pins = None
+        if parts.settings.lock.mode != "off":
+            database = await open_database(location)
+            stack.push_async_callback(database.close)
+            pins = make_pinning(config, parts.settings, database, secret, trail)
+            await stack.enter_async_context(pins.following())
         outside = [trail.refusals] if trail is not None else []
         inside = [enforce(parts.policy, approve), *layers_of(parts, trail)]
         kept = _OpenedOnDemand(stack, location, parts.settings.results)
         results = ResultBudget(kept, limits_of(parts))
-        yield LocalCalls(parts.servers, [*outside, *inside], results)
+        yield LocalCalls(parts.servers, [*outside, *inside], results, pins)
 
 
 class _OpenedOnDemand:

@@ -118,7 +118,7 @@ class Offers:
                 name = each.name
                 if not self._plain.admits("tools", server, name):
                     continue
-            tool = UnusableTool(name, item, "tool_invalid", each.detail)
+            tool = UnusableTool(name, item, each.reason, each.detail)
             self.unusable.setdefault(name if name not in self.tools else "", tool)
 
     def _add_resources(self, server: str, upstream: Upstream, uris: Uris) -> None:

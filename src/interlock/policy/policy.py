@@ -190,6 +190,7 @@ class Policy:
         if not is_ours and _claims_destruction(entry):
             return "write"
         stated = of_server.of(entry.tool.name) if of_server is not None else None
+        stated = stated or entry.risk
         if stated is None and (self._trusts_hints or is_ours):
             annotations = entry.tool.annotations
             return "read" if annotations is not None and annotations.read_only_hint else "write"

@@ -1,36 +1,157 @@
-"""Definitions that an operator has accepted, compared with those that a server offers.
+"""What a server may offer: the definitions that an operator has accepted.
 
-Rules:
-
-1. A hash covers all that a model can see of a tool or prompt, and of an API's operation also what
-   is sent where. The order of members does not matter.
-2. A server has a hash of its own, of how it is launched and of its instructions. While that one
-   differs, nothing of the server is offered.
-3. What differs from its pin waits, and so does what has no pin. The rest of the server goes on. A
-   renamed tool has no pin.
+Pins are compared when a list arrives or an operator decides, never for a call. If they cannot be
+read, everything waits.
 """
 
 from __future__ import annotations
 
-from hashlib import sha256
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
 
-import msgspec
-
+from interlock.errors import InterlockError
+from interlock.store.pin import PROMPTS, SERVER, Key, Kind, Kinds, Offered, Pin, Risk
 from interlock.types import JsonObject
 
-_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
-
-def hash_of(document: JsonObject) -> str:
-    """Return the SHA-256 of a definition, in hexadecimal digits."""
-    return sha256(_encode_sorted(document)).hexdigest()
-
-
-def document_of(definition: JsonObject, operation: JsonObject | None) -> JsonObject:
-    """Return what a pin is made of.
+def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offered:
+    """Return what is pinned of a tool.
 
     Args:
         definition: As the server lists it.
         operation: Of a tool of an API: what its model does not see; None for others.
     """
-    return definition if operation is None else {**definition, "operation": operation}
+    document = definition if operation is None else {**definition, "operation": operation}
+    return Offered("tool", definition["name"], document)
+
+
+def offered_server(launch: JsonObject, instructions: str | None) -> Offered:
+    """Return what is pinned of a server itself."""
+    return Offered("server", "", {"launch": launch, "instructions": instructions or ""})
+
+
+def offered_prompts(definitions: Iterable[JsonObject]) -> list[Offered]:
+    """Return what is pinned of a list of prompts."""
+    marks = [Offered(*PROMPTS, {})]
+    return marks + [Offered("prompt", each["name"], each) for each in definitions]
+
+
+class PinKeeper(Protocol):
+    """Keeps the pins of all servers.
+
+    Attributes:
+        key: Of the keyed hashes that stand for values of variables in a launch command.
+    """
+
+    @property
+    def key(self) -> bytes:
+        """As above."""
+        ...
+
+    def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """Call `check` with the servers whose pins may have changed."""
+        ...
+
+    async def check(
+        self, server: str, offered: Sequence[Offered], kinds: Kinds
+    ) -> Mapping[Key, Pin] | None:
+        """Compare a list with its pins, and keep what was seen.
+
+        Returns:
+            The pins of these kinds; None if everything is accepted.
+
+        Raises:
+            InterlockError: The pins cannot be read or written.
+        """
+        ...
+
+
+class CheckedLists:
+    """What one server offers, and what of it is accepted.
+
+    Args:
+        server: Its name.
+        keeper: Keeps the pins; None accepts everything.
+
+    Attributes:
+        lock: Held while a list is checked and installed, so that the last list counts.
+    """
+
+    def __init__(self, server: str, keeper: PinKeeper | None) -> None:
+        self.lock = asyncio.Lock()
+        self._server = server
+        self._keeper = keeper
+        self._offered: dict[Kinds, Sequence[Offered]] = {}
+        self._hashes: dict[Key, str] = {}
+        self._pins: dict[Key, Pin] | None = {}  # None: everything is accepted
+        self._problems: dict[Kinds, str] = {}
+
+    @property
+    def key(self) -> bytes:
+        """The key of `PinKeeper`."""
+        return b"" if self._keeper is None else self._keeper.key
+
+    async def check(self, offered: Sequence[Offered], kinds: Kinds) -> None:
+        """Compare a list with its pins, unless it is the one that was compared last."""
+        if self.is_same(offered, kinds) and kinds not in self._problems:
+            return
+        self._hashes = {key: each for key, each in self._hashes.items() if key[0] not in kinds}
+        self._hashes |= {(each.kind, each.name): each.hash for each in offered}
+        self._offered[kinds] = offered
+        await self._check(kinds)
+
+    async def check_again(self) -> bool:
+        """Compare all lists with their pins again; return whether anything is different now."""
+        before = self._pins, dict(self._problems)
+        for kinds in self._offered:
+            await self._check(kinds)
+        return before != (self._pins, self._problems)
+
+    def is_same(self, offered: Sequence[Offered], kinds: Kinds) -> bool:
+        """Return whether a list equals the one that was compared last."""
+        before = self._offered.get(kinds)
+        return before is not None and [each.hash for each in before] == [
+            each.hash for each in offered
+        ]
+
+    async def _check(self, kinds: Kinds) -> None:
+        if self._keeper is None:
+            self._pins = None
+            return
+        others = {key: pin for key, pin in (self._pins or {}).items() if key[0] not in kinds}
+        try:
+            found = await self._keeper.check(self._server, self._offered[kinds], kinds)
+        except InterlockError as error:
+            self._problems[kinds] = f"pins cannot be read: {error}"
+            self._pins = others
+            return
+        self._problems.pop(kinds, None)
+        self._pins = None if found is None else {**others, **found}
+
+    def hash(self, kind: Kind, name: str) -> str:
+        """Return the hash of what the server offers."""
+        return self._hashes.get((kind, name), "")
+
+    def risk(self, tool: str) -> Risk | None:
+        """Return the risk of a tool, as the operator stated it when accepting it."""
+        pin = (self._pins or {}).get(("tool", tool))
+        return pin.risk if pin is not None else None
+
+    def obstacle(self, kind: Kind, name: str) -> str:
+        """Return why a tool or prompt must wait, in one line; "" if it is accepted."""
+        if self._pins is None:
+            return ""
+        for problem in self._problems.values():
+            return problem
+        server = self._pins.get(SERVER)
+        if server is None or server.waits:
+            return (
+                f"the launch or the instructions of {self._server} are not accepted; they wait for"
+                f" `interlock lock accept {self._server}`"
+            )
+        pin = self._pins.get((kind, name))
+        if pin is not None and not pin.waits:
+            return ""
+        what = "is new" if pin is None or pin.state == "new" else "has changed"
+        return f"its definition {what} and waits for `interlock lock accept {self._server}:{name}`"

@@ -7,7 +7,7 @@ import difflib
 import logging
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -23,6 +23,7 @@ from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.toolbox.own_tools import OwnServer, OwnTool
+from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.upstream import ServerStatus, Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
@@ -61,6 +62,7 @@ class Toolbox:
         results: The budget of results for models. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         credentials: Those of the users who call; None if the local user is the only one.
+        pins: Which definitions are accepted; None for all.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
@@ -86,6 +88,7 @@ class Toolbox:
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
         credentials: UserCredentials | None = None,
+        pins: PinKeeper | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.warnings: tuple[str, ...] = ()
@@ -99,6 +102,9 @@ class Toolbox:
         self._list_ttl = list_ttl
         self._keeps_trying = keeps_trying
         self._credentials = credentials
+        self._pins = pins
+        if pins is not None:
+            pins.follow(self._check_pins)
         self._options = options
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -145,6 +151,7 @@ class Toolbox:
                     forwards=self._forwards,
                     list_ttl=self._list_ttl,
                     credentials=self._credentials,
+                    pins=self._pins,
                     **options,
                 )
             planned[name] = known
@@ -370,6 +377,11 @@ class Toolbox:
         due = [each for each in self._upstreams.values() if each.is_due]
         if due:  # seldom, and checked before each request to a model
             await asyncio.gather(*(each.refresh() for each in due))
+
+    async def _check_pins(self, servers: Collection[str]) -> None:
+        """Compare what these servers offer with their pins again."""
+        found = [each for name, each in self._upstreams.items() if name in servers]
+        await asyncio.gather(*(each.check_again() for each in found))
 
     def find(self, name: str, caller: Caller = LOCAL) -> Entry:
         """Find a tool by address or wire name.

@@ -64,9 +64,18 @@ from interlock.revisions import (
     TASKS_EXTENSION,
     at_least,
 )
-from interlock.toolbox import names, pins
+from interlock.store.pin import PROMPT_KINDS, TOOL_KINDS, Offered
+from interlock.toolbox import names
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
+from interlock.toolbox.launch import launch_of
+from interlock.toolbox.pins import (
+    CheckedLists,
+    PinKeeper,
+    offered_prompts,
+    offered_server,
+    offered_tool,
+)
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import Restarts
 from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
@@ -138,11 +147,13 @@ class Unusable(Struct, frozen=True):
         name: As its server names it; "" if it has no valid name.
         detail: Why, in one line.
         is_hidden: The operator has left it out.
+        reason: Why, as a stable word.
     """
 
     name: str
     detail: str
     is_hidden: bool = False
+    reason: str = "tool_invalid"
 
 
 class ServerStatus(Struct, frozen=True):
@@ -192,6 +203,7 @@ class Upstream:
             configuration permits.
         list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
         credentials: Those of the users who call the server; None if the local user is the only one.
+        pins: Which of its definitions are accepted; None for all.
         options: Handlers for what the server asks; see `ClientOptions`.
 
     Attributes:
@@ -212,12 +224,16 @@ class Upstream:
         forwards: bool = False,
         list_ttl: float | None = None,
         credentials: UserCredentials | None = None,
+        pins: PinKeeper | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
         self._credentials = credentials
         self._needs = needs_of(server) if credentials is not None else Needs()
         self._lists = UserLists()
+        self._checked = CheckedLists(name, pins)
+        self._launch: JsonObject = {}
+        self._prompts: Listing[Prompt] = Listing()  # as listed, accepted or not
         self._list_ttl = list_ttl
         self.entries: tuple[Entry, ...] = ()
         self.unusable: tuple[Unusable, ...] = ()
@@ -441,7 +457,7 @@ class Upstream:
         try:
             pooled = self._make(key, await self._user_values(key))
             redactor = pooled.redactor
-            listing = await self._open(pooled)
+            has_listed = await self._open(pooled)
         except Exception as error:
             if isinstance(error, InterlockError):
                 reason = self._why(error)
@@ -456,9 +472,8 @@ class Upstream:
                 self._set_state(_state_of(error) or ("down" if self.entries else "failed"), reason)
             raise ServerUnavailable(self.name, reason) from error
         restarts.succeeded()
-        if listing is not None:
+        if has_listed:
             self._start_seconds = monotonic() - started
-            self._install_tools(self._merged(pooled, listing))
             self._set_state("ok", "")
             if self.is_personal:
                 self._on_change()  # what this user sees
@@ -517,6 +532,7 @@ class Upstream:
             options.pop("on_log", None)  # its messages are for one user only
         if key == SHARED or self.is_personal:
             options["on_list_changed"] = self._list_changed
+            self._launch = launch_of(self._server, self._environ, self._checked.key, values)
         server = self._server
         if isinstance(server, OpenApiConfig):
             options["timeout"] = server.timeout + API_GRACE
@@ -555,8 +571,8 @@ class Upstream:
             self._api = OpenApiServer.from_config(config, self._environ, self._http_pool, self.name)
         return self._api
 
-    async def _open(self, pooled: PooledClient) -> Listing[Tool] | None:
-        """Open a connection, and list the tools if it is the shared one."""
+    async def _open(self, pooled: PooledClient) -> bool:
+        """Open a connection; return whether its lists are those of the server."""
         client = pooled.client
         try:
             await client.open()
@@ -566,21 +582,23 @@ class Upstream:
             raise RequestTimeout(f'{error}; raise "connectTimeout" for a slow server') from None
         if not self._must_list(pooled.key):
             client.adopt_tools(self._listing)
-            return None
+            return False
         try:
             listing = await _list_tools(client)
             client.check_open()  # it may have answered and gone away
+            if self._forwards:
+                self._unlisted.update(_ITEM_LISTS)
+                try:
+                    async with asyncio.timeout(ITEMS_TIMEOUT):
+                        await self._list_items(pooled)
+                except TimeoutError:
+                    name = self.name
+                    _log.warning("server %r: its resources and prompts are not listed yet", name)
+            await self._check_and_install(self._merged(pooled, listing), pooled)
         except BaseException:
             await client.close()
             raise
-        if self._forwards:
-            self._unlisted.update(_ITEM_LISTS)
-            try:
-                async with asyncio.timeout(ITEMS_TIMEOUT):
-                    await self._list_items(pooled)
-            except TimeoutError:
-                _log.warning("server %r: its resources and prompts are not listed yet", self.name)
-        return listing
+        return True
 
     def _must_list(self, key: Key) -> bool:
         """Return whether a new connection lists the tools."""
@@ -683,9 +701,29 @@ class Upstream:
             found = Listing()  # many servers have no templates
         if self.is_personal:
             found = self._lists.merge(_KINDS[kind], owner_of(pooled.key), found)
+        if kind == "prompts":
+            return await self._check_prompts(found)
         if found.definitions == self.items[kind].definitions:
             return False
         self.items[kind] = found
+        return True
+
+    async def _check_prompts(self, found: Listing[Prompt]) -> bool:
+        """Compare the prompts with their pins; return whether the list was replaced."""
+        async with self._checked.lock:
+            await self._checked.check(offered_prompts(found.definitions), PROMPT_KINDS)
+            self._prompts = found
+            return self._install_prompts()
+
+    def _install_prompts(self) -> bool:
+        accepted: Listing[Prompt] = Listing()
+        for prompt, definition in zip(self._prompts, self._prompts.definitions, strict=True):
+            if not self._checked.obstacle("prompt", prompt.name):
+                accepted.append(prompt)
+                accepted.definitions.append(definition)
+        if accepted.definitions == self.items["prompts"].definitions:
+            return False
+        self.items["prompts"] = accepted
         return True
 
     @property
@@ -719,13 +757,14 @@ class Upstream:
             if shared is not self._lister:
                 return
             listing = self._merged(shared, listing)
-            if listing.definitions == self._listing.definitions and listing.skipped == (
+            offered = self._offered(listing, shared)
+            if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
                 self._listing.skipped
             ):
                 self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
                 self._flagged.clear()
             else:
-                self._install_tools(listing)
+                await self._check_and_install(listing, shared)
                 self._on_change()
             if changes != self._changes:  # the tools changed while the list was on its way
                 self._listed_until = 0.0
@@ -741,17 +780,38 @@ class Upstream:
         with suppress(ServerUnavailable):  # the back-off does not allow it yet
             self._pool.begin(SHARED)
 
-    def _install_tools(self, listing: Listing[Tool]) -> None:
-        ttl = listing.ttl or LIST_TTL
-        if self._list_ttl is not None:
-            ttl = min(listing.ttl or self._list_ttl, self._list_ttl)
-        self._listed_until = monotonic() + ttl
-        self._listing = listing
-        for pooled in self._pool.connections:
-            if pooled is not self._lister:
-                pooled.client.adopt_tools(listing)
+    # Pins
+
+    def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
+        """Return what is pinned of a list of tools, and of the server itself."""
+        behind = getattr(self._api or self._server, "behind", None)
+        tools = [
+            offered_tool(each, behind(each["name"]) if behind is not None else None)
+            for each in listing.definitions
+        ]
+        # Those of a server with a credential for each user may name the user.
+        instructions = None if self.is_personal else pooled.client.instructions
+        return [offered_server(self._launch, instructions), *tools]
+
+    async def _check_and_install(self, listing: Listing[Tool], pooled: PooledClient) -> None:
+        async with self._checked.lock:
+            await self._checked.check(self._offered(listing, pooled), TOOL_KINDS)
+            self._install_tools(listing)
+            self._install_prompts()
+
+    async def check_again(self) -> None:
+        """Compare its lists with their pins, which may have changed."""
+        async with self._checked.lock:
+            if not await self._checked.check_again():
+                return
+            self._install_tools(self._listing, is_new=False)
+            self._install_prompts()
+        self._on_change()
+
+    def _install_tools(self, listing: Listing[Tool], *, is_new: bool = True) -> None:
+        if is_new:
+            self._note_list(listing)
         self._validators.clear()
-        self._flagged.clear()
         missing = [*listing.skipped, *self._notes("missing")]
         unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
         if listing.truncated:
@@ -765,17 +825,29 @@ class Upstream:
                 entries.append(self._entry(tool, definition))
             except (SchemaError, InvalidArguments) as error:
                 missing.append(f"tool {tool.name!r}: {error}")
-                unusable.append(Unusable(tool.name, str(error), isinstance(error, _Filtered)))
+                unusable.append(_unusable(tool.name, error))
         self.entries = tuple(entries)
         self.unusable = tuple(unusable)
         self._missing = tuple(missing)
+
+    def _note_list(self, listing: Listing[Tool]) -> None:
+        ttl = listing.ttl or LIST_TTL
+        if self._list_ttl is not None:
+            ttl = min(listing.ttl or self._list_ttl, self._list_ttl)
+        self._listed_until = monotonic() + ttl
+        self._listing = listing
+        for pooled in self._pool.connections:
+            if pooled is not self._lister:
+                pooled.client.adopt_tools(listing)
+        self._flagged.clear()
 
     def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
         if not tool.name:
             raise InvalidArguments("it has no name")
         if self._filter is not None and not self._filter.admits(tool.name):
             raise _Filtered("not allowed by the configuration")
-        pin = pins.hash_of(pins.document_of(definition, self._operation(tool.name)))
+        if obstacle := self._checked.obstacle("tool", tool.name):
+            raise _Quarantined(obstacle)
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
         self._validators[tool.name] = schema.compile(encoded)
@@ -785,18 +857,14 @@ class Upstream:
         wire_name = names.wire_name(self.name, tool.name)
         return Entry(
             server=self.name,
-            tool=tool,
+            tool=replace(tool),  # what a policy remembers of a tool holds for one object
             address=names.address(self.name, tool.name),
             wire_name=wire_name,
             input_schema=encoded,
             definition=encode({**definition, "name": wire_name}),
-            pin=pin,
+            pin=self._checked.hash("tool", tool.name),
+            risk=self._checked.risk(tool.name),
         )
-
-    def _operation(self, tool: str) -> JsonObject | None:
-        """Return what a model does not see of a tool of an API; None for tools of other servers."""
-        behind = getattr(self._api or self._server, "behind", None)
-        return behind(tool) if behind is not None else None
 
     # Resources and prompts
 
@@ -1029,6 +1097,15 @@ class Upstream:
 
 class _Filtered(InvalidArguments):
     """The configuration leaves a tool out."""
+
+
+class _Quarantined(InvalidArguments):
+    """The definition of a tool waits for the operator."""
+
+
+def _unusable(name: str, error: Exception) -> Unusable:
+    reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
+    return Unusable(name, str(error), isinstance(error, _Filtered), reason)
 
 
 _SKIPPED = re.compile(r"tool '([^']{1,128})' ")

@@ -1,0 +1,256 @@
+"""The pins of all servers in one database: what an operator has accepted, and what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.errors import DefinitionChanged, StoreError
+from interlock.store import tables
+from interlock.store.changes import ChangeReader, note_change
+from interlock.store.database import Database
+from interlock.store.pin import Key, Kinds, Offered, Pin, Risk, compare
+from interlock.store.rows import storable
+from interlock.timestamps import now_micros
+
+CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
+_TENANT = "default"
+_ORDER = ("server", "tool", "prompt", "list")
+_FIELDS = tuple(each.name for each in msgspec.structs.fields(Pin))
+_pins = tables.pins.c
+_columns = [_pins[name] for name in _FIELDS]
+
+
+_Pins: TypeAlias = list[Pin]
+
+
+class PinStore:
+    """The pins in one database. Every method may raise a `StoreError`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changes = ChangeReader("pins")
+
+    async def list(self, server: str | None = None) -> _Pins:
+        """Return the pins of a server, or of all."""
+        return await self._database.read(lambda connection: _load(connection, server))
+
+    async def check(
+        self,
+        server: str,
+        offered: Sequence[Offered],
+        kinds: Kinds,
+        *,
+        locked: Mapping[Key, Pin] | None = None,
+    ) -> tuple[dict[Key, Pin], _Pins]:
+        """Compare a list of a server with its pins, and keep what was seen.
+
+        Args:
+            server: The name of the server.
+            offered: The list.
+            kinds: What is in such a list.
+            locked: All that is accepted of the server; None: what the database states, and the
+                first list.
+
+        Returns:
+            The pins of these kinds, and those of them that are new or changed.
+        """
+        # A name that no text column can hold stays without a pin.
+        offered = [each for each in offered if storable(each.name) == each.name]
+
+        def compared(known: _Pins) -> tuple[dict[Key, Pin], dict[Key, Pin]]:
+            before = {each.key: each for each in known if each.kind in kinds}
+            basis = before if locked is None else _locked(before, locked)
+            accepts_first = locked is None
+            return before, compare(
+                server, basis, offered, kinds, accepts_first=accepts_first, now=now_micros()
+            )
+
+        before, pins = compared(await self.list(server))
+        if before == pins:
+            return pins, []
+
+        async def work(connection: AsyncConnection) -> tuple[dict[Key, Pin], _Pins]:
+            before, pins = compared(await _load(connection, server))
+            written = [pin for key, pin in pins.items() if before.get(key) != pin]
+            await _write(connection, before, written)
+            for key in before.keys() - pins.keys():
+                await connection.execute(delete(tables.pins).where(*_is(before[key])))
+            return pins, written
+
+        return await self._database.write(work)
+
+    async def accept(
+        self, pin: Pin, hash: str, *, by: str, risk: Risk | None = None
+    ) -> tuple[Pin, Pin]:
+        """Accept the definition that a server offers.
+
+        Args:
+            pin: Which one.
+            hash: Of the definition that was shown.
+            by: Principal that accepts it.
+            risk: States the risk of the tool; None keeps it.
+
+        Returns:
+            The pin before and after.
+
+        Raises:
+            DefinitionChanged: The server offers another definition by now.
+        """
+        now = now_micros()
+
+        def decided(found: Pin) -> Pin:
+            _check(found, hash)
+            changes: dict[str, Any] = {"risk": risk or found.risk}
+            if found.seen_hash is not None:
+                changes |= {
+                    "state": "accepted",
+                    "hash": found.seen_hash,
+                    "definition": found.seen_definition,
+                    "seen_hash": None,
+                    "seen_definition": None,
+                    "since": now,
+                }
+            return msgspec.structs.replace(found, decided_by=by, decided_at=now, **changes)
+
+        return await self._decide(pin, decided)
+
+    async def reject(self, pin: Pin, hash: str | None, *, by: str) -> tuple[Pin, Pin | None]:
+        """Reject a definition: one that waits goes on waiting, an accepted one waits from now on.
+
+        What is gone is forgotten.
+
+        Args:
+            pin: Which one.
+            hash: Of the definition that was shown; None for the present one.
+            by: Principal that rejects it.
+
+        Returns:
+            The pin before and after.
+
+        Raises:
+            DefinitionChanged: The server offers another definition by now.
+        """
+        now = now_micros()
+
+        def decided(found: Pin) -> Pin | None:
+            if hash is not None:
+                _check(found, hash)
+            if found.state == "gone":
+                return None
+            changes: dict[str, Any] = {"decided_by": by, "decided_at": now}
+            if found.state == "accepted":
+                changes |= {
+                    "state": "new",
+                    "hash": None,
+                    "definition": None,
+                    "seen_hash": found.hash,
+                    "seen_definition": found.definition,
+                    "risk": None,
+                    "since": now,
+                }
+            return msgspec.structs.replace(found, **changes)
+
+        return await self._decide(pin, decided)
+
+    async def _decide(self, pin: Pin, decided: Any) -> tuple[Pin, Any]:
+        async def work(connection: AsyncConnection) -> tuple[Pin, Pin | None]:
+            query = select(*_columns).where(*_is(pin))
+            row = (await connection.execute(query)).one_or_none()
+            if row is None:
+                raise StoreError(f"no definition of {pin.address}: see `interlock lock status`")
+            found = _pin(row)
+            after: Pin | None = decided(found)
+            if after is None:
+                await connection.execute(delete(tables.pins).where(*_is(found)))
+            else:
+                await _write(connection, {found.key: found}, [after])
+            await note_change(connection, "pins", found.server)
+            return found, after
+
+        return await self._database.write(work)
+
+    async def replace(self, pins: Iterable[Pin]) -> None:
+        """Write pins; those of the same servers that are not among them are deleted."""
+        by_server: dict[str, list[Pin]] = {}
+        for each in pins:
+            by_server.setdefault(each.server, []).append(each)
+
+        async def work(connection: AsyncConnection) -> None:
+            for server, written in by_server.items():
+                same = (_pins.tenant == _TENANT, _pins.server == storable(server))
+                await connection.execute(delete(tables.pins).where(*same))
+                await _write(connection, {}, written)
+                await note_change(connection, "pins", server)
+
+        await self._database.write(work)
+
+    async def changed(self) -> set[str]:
+        """Return the servers whose pins an operator has changed since the last call."""
+        return await self._database.read(self._changes.read)
+
+
+def _check(pin: Pin, hash: str) -> None:
+    """Raise unless this is the hash of what the server offers, or offered last."""
+    if hash != (pin.seen_hash or pin.hash):
+        raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
+
+
+def _locked(before: Mapping[Key, Pin], locked: Mapping[Key, Pin]) -> dict[Key, Pin]:
+    """Return the pins as a lock file states them, with what was seen as the database states it."""
+    found = dict(locked)
+    for key, seen in before.items():
+        accepted = locked.get(key)
+        found[key] = msgspec.structs.replace(
+            seen,
+            hash=accepted.hash if accepted is not None else None,
+            definition=accepted.definition if accepted is not None else None,
+            risk=accepted.risk if accepted is not None else None,
+        )
+    return found
+
+
+async def _load(connection: AsyncConnection, server: str | None) -> _Pins:
+    query = select(*_columns).where(_pins.tenant == _TENANT)
+    if server is not None:
+        query = query.where(_pins.server == storable(server))
+    found = [_pin(row) for row in await connection.execute(query)]
+    return sorted(found, key=lambda each: (each.server, _ORDER.index(each.kind), each.name))
+
+
+async def _write(
+    connection: AsyncConnection, before: Mapping[Key, Pin], pins: Iterable[Pin]
+) -> None:
+    added = []
+    for each in pins:
+        if each.key in before:
+            await connection.execute(update(tables.pins).where(*_is(each)).values(_row(each)))
+        else:
+            added.append({"tenant": _TENANT, **_row(each)})
+    if added:
+        await connection.execute(insert(tables.pins), added)
+
+
+def _is(pin: Pin) -> tuple[Any, ...]:
+    return (
+        _pins.tenant == _TENANT,
+        _pins.server == storable(pin.server),
+        _pins.kind == pin.kind,
+        _pins.name == storable(pin.name),
+    )
+
+
+def _row(pin: Pin) -> dict[str, Any]:
+    row = msgspec.structs.asdict(pin)
+    return row | {name: storable(row[name]) for name in ("server", "name")}
+
+
+def _pin(row: Any) -> Pin:
+    return Pin(**row._mapping)
+
+
+__all__ = ["PinStore"]

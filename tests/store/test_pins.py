@@ -1,0 +1,82 @@
+"""Pins are kept, decided and noticed, in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from interlock.errors import DefinitionChanged, StoreError
+from interlock.store.database import open_database
+from interlock.store.pin import TOOL_KINDS, Offered, Pin
+from interlock.store.pins import PinStore
+from interlock.toolbox.pins import offered_server, offered_tool
+
+SERVER = offered_server({"command": "crm"}, None)
+REFUND, OTHER = (offered_tool({"name": "refund", "description": each}, None) for each in "ab")
+
+
+@asynccontextmanager
+async def opened(place: str) -> AsyncIterator[PinStore]:
+    database = await open_database(place)
+    try:
+        yield PinStore(database)
+    finally:
+        await database.close()
+
+
+async def check(store: PinStore, *tools: Offered) -> list[Pin]:
+    """Check a list; return what is new or changed."""
+    return (await store.check("crm", [SERVER, *tools], TOOL_KINDS))[1]
+
+
+async def test_first_list_is_kept_and_what_changes_is_kept_beside_it(place: str):
+    async with opened(place) as store:
+        assert len(await check(store, REFUND)) == 2
+        assert await check(store, REFUND) == []
+        (changed,) = await check(store, OTHER)
+    async with opened(place) as store:
+        _, kept = await store.list("crm")
+
+    assert kept == changed
+    assert (kept.state, kept.hash, kept.seen_hash) == ("changed", REFUND.hash, OTHER.hash)
+    assert kept.definition == '{"name":"refund","description":"a"}'
+
+
+async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place: str):
+    async with opened(place) as store, opened(place) as other:
+        await other.changed()
+        await check(store, REFUND)
+        await check(store, OTHER)
+        assert await other.changed() == set()
+        (pin,) = [each for each in await store.list() if each.waits]
+        with pytest.raises(DefinitionChanged):
+            await store.accept(pin, REFUND.hash, by="user:berta")
+        _, after = await store.accept(pin, OTHER.hash, by="user:berta", risk="read")
+        assert await other.changed() == {"crm"}
+
+    assert (after.state, after.hash, after.risk) == ("accepted", OTHER.hash, "read")
+    assert after.decided_by == "user:berta"
+
+
+async def test_tool_that_is_gone_is_forgotten_when_rejected(place: str):
+    async with opened(place) as store:
+        await check(store, REFUND)
+        (gone,) = await check(store)
+        assert gone.state == "gone"
+        await store.reject(gone, None, by="user:berta")
+        assert [each.kind for each in await store.list()] == ["server"]
+        with pytest.raises(StoreError, match="no definition of crm:refund"):
+            await store.reject(gone, None, by="user:berta")
+        (again,) = await check(store, REFUND)
+
+    assert again.state == "new"
+
+
+async def test_name_that_a_database_cannot_hold_waits_and_costs_no_other_tool(place: str):
+    odd = offered_tool({"name": "a\0b"}, None)
+    async with opened(place) as store:
+        pins, _ = await store.check("crm", [SERVER, odd, REFUND], TOOL_KINDS)
+
+    assert [each.name for each in pins.values()] == ["", "refund"]
