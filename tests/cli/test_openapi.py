@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from interlock import Toolbox
+from tests.openapi.scripted_api import http, scripted_api
 
 DOCUMENT: dict[str, Any] = {
     "openapi": "3.1.0",
@@ -138,6 +142,32 @@ def test_check_warns_of_delicate_operations_and_fails_for_a_missing_tool(
     assert "did you mean getOrder" in found["error", "other"]
     assert "no credential for 'Key'" in found["warning", "get_order"]
     assert any("admin" in each["text"] for each in ran.json["findings"])
+
+
+def test_check_shows_how_earlier_answers_differ_from_the_document(interlock, home, servers):
+    document = home / "shop.json"
+    count = {"type": "object", "properties": {"count": {"type": "integer"}}}
+    answer = {"200": {"description": "", "content": {"application/json": {"schema": count}}}}
+    operation = {"operationId": "getStock", "responses": answer}
+    root = {**DOCUMENT, "paths": {"/stock": {"get": operation}}, "security": []}
+    document.write_text(json.dumps(root))
+
+    async def call_twice() -> None:
+        async with scripted_api() as api:
+            api.answers = [http(200, b'{"count":"canary"}', Content_Type="application/json")]
+            tools = {"get_stock": "getStock"}
+            settings = {"document": str(document), "baseUrl": api.url, "tools": tools}
+            file = servers(shop={"openapi": settings})
+            for _ in range(2):
+                async with Toolbox.from_config(file) as toolbox:
+                    await toolbox.call("shop:get_stock")
+
+    asyncio.run(call_twice())
+    ran = interlock("openapi", "check", "shop")
+
+    assert ran.code == 0
+    assert "drift: tool 'get_stock': count is a string (2 times)" in ran.out
+    assert "canary" not in ran.out
 
 
 def test_check_of_a_whole_document_without_problems_exits_with_0(interlock, document):

@@ -24,7 +24,6 @@ from tests.openapi.test_fidelity import arguments_for, plans_of
 from tests.support.authorization import NODE
 
 START = 60.0  # seconds that Prism gets
-LEAST = 0.985  # of the calls that must be accepted
 
 DOCUMENTS = [
     "jupyter.yaml",
@@ -149,4 +148,4 @@ async def test_prism_accepts_the_calls_of_a_document(
 
     print(f"{name}: {count - len(rejected)} of {count}")
     assert count
-    assert (count - len(rejected)) / count >= LEAST, rejected
+    assert rejected == []  # so no caller written by hand would be accepted more often

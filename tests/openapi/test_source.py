@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlock import Client
+from interlock import Client, Toolbox
 from interlock.errors import InterlockError
+from interlock.oauth import fetcher
 from interlock.openapi import source as source_module
 from interlock.openapi.references import DocumentError
 from interlock.openapi.server import OpenApiServer
@@ -207,6 +209,41 @@ async def test_clients_are_notified_once_and_only_if_a_listed_tool_changed(
     assert (unlisted, listed) == (False, True)
     assert changed == ["tools"]
     assert tool.title == "New"
+
+
+async def test_an_operation_that_a_new_document_brings_cannot_be_called(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write(path, document("one"))
+    server = OpenApiServer(document=path, base_url="https://a.example", tools={"one": "one"})
+    async with Client.memory(server) as client:
+        write(path, document("one", "two"))
+        await server.refresh()
+        for name in ("two", "TWO", "GET /two", "/two"):
+            with pytest.raises(InterlockError, match="unknown tool"):
+                await client.call_tool(name)
+
+    assert list(server.tools.by_name) == ["one"]
+
+
+async def test_a_document_that_does_not_arrive_costs_its_own_server_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fetcher, "TIMEOUT", 0.2)
+    silent = socket.create_server(("127.0.0.1", 0))
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+    write(tmp_path / "a.json", document("one"))
+    places = {"slow": f"{url}/openapi.json", "quick": tmp_path / "a.json"}
+    servers = {
+        name: OpenApiServer(document=place, base_url=url, tools={"one": "one"})
+        for name, place in places.items()
+    }
+    async with Toolbox(servers) as toolbox:
+        states = {name: status.state for name, status in toolbox.status.items()}
+        reason = toolbox.status["slow"].reason
+    silent.close()
+
+    assert states == {"slow": "failed", "quick": "ok"}
+    assert "has not answered within 0.2 s" in reason
 
 
 async def test_an_operation_that_vanished_costs_its_tool_with_the_reason(tmp_path: Path) -> None:

@@ -174,6 +174,7 @@ def check(name: str, config: Path | None, as_json: bool) -> int:
         plans = {name: tool.plan for name, tool in tools.by_name.items()}
         found = list(review.check(document, plans, tools.missing))
         found += review.check_credentials(plans, tools.identity)
+        found += [review.Finding("note", "", f"drift: {line}") for line in server.kept_drift]
     has_errors = any(each.level == "error" for each in found)
     if as_json:
         emit_json({"findings": found})

@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from interlock import durable
 from interlock.quoting import kind
 from interlock.types import JsonObject
 
@@ -32,11 +37,36 @@ class Drift:
     def __init__(self) -> None:
         self._counts: dict[str, Counter[str]] = {}
 
-    def note(self, tool: str, places: Iterable[str]) -> None:
+    def note(self, tool: str, places: Iterable[str], times: int = 1) -> None:
         """Count differences of one answer."""
         for place in places:
             counts = self._counts.setdefault(tool, Counter())
-            counts[place if place in counts or len(counts) < MAX_PLACES else "other places"] += 1
+            known = place in counts or len(counts) < MAX_PLACES
+            counts[place if known else "other places"] += times
+
+    def keep(self, file: Path) -> None:
+        """Add the counts to those in a file, for `interlock openapi check`, and begin anew."""
+        if not self._counts:
+            return
+        total = Drift.kept(file)
+        for tool, counts in self._counts.items():
+            for place, times in counts.items():
+                total.note(tool, [place], times)
+        self._counts = {}
+        with suppress(OSError, durable.NotSynced):  # they are lost
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            durable.replace(file, msgspec.json.encode(total._counts))
+
+    @classmethod
+    def kept(cls, file: Path) -> Drift:
+        """Return the counts in a file; none if it cannot be read."""
+        drift = cls()
+        try:
+            found = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, int]])
+        except (OSError, msgspec.DecodeError):
+            return drift
+        drift._counts = {tool: Counter(counts) for tool, counts in found.items()}
+        return drift
 
     @property
     def lines(self) -> list[str]:

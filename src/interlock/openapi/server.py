@@ -225,6 +225,12 @@ class OpenApiServer:
         """One line for each way in which answers have differed from the document."""
         return tuple(self.drift.lines)
 
+    @property
+    def kept_drift(self) -> list[str]:
+        """As `flagged`, of all earlier runs of interlock on this machine."""
+        file = self._source.drift_file
+        return [] if file is None else Drift.kept(file).lines
+
     def behind(self, tool: str) -> JsonObject | None:
         """Return what a model does not see of a tool: the request, and the whole of its schema."""
         found = self._tools.by_name.get(tool) if self._tools is not None else None
@@ -323,6 +329,8 @@ class OpenApiServer:
                 await asyncio.wait({watching})
             await self._methods.tasks.close()
             await self._sender.exchange.close()
+            if self._source.drift_file is not None:
+                self.drift.keep(self._source.drift_file)
 
     # Serving
 

@@ -180,6 +180,11 @@ class Source:
         self._store(found)
         return found
 
+    @property
+    def drift_file(self) -> Path | None:
+        """Where to keep how answers differ from this document; None if it has no place."""
+        return self._cache_file().with_suffix(".drift.json") if self.can_change else None
+
     def _cache_file(self) -> Path:
         key = sha256(repr((str(self._place), sorted(self._headers.items()))).encode()).hexdigest()
         return user_cache_path("interlock") / "openapi" / f"{key[:32]}.json"
