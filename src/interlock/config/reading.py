@@ -496,14 +496,17 @@ def resolve(
     Args:
         server: As configured.
         environ: The environment variables.
-        user: What `${user:NAME}` stands for; None where no user is calling.
+        user: What `${user:NAME}` stands for; None where no user is calling. In the configuration
+            of an API it stays as it is.
 
     Raises:
         ConfigError: A variable is not set and has no default, or a result is not valid.
     """
 
     def expand(text: str, place: str) -> str:
-        return variables.fill(text, place, environ, user)
+        # What an API sends is filled in for each request.
+        values = variables.kept(text) if isinstance(server, OpenApiConfig) else user
+        return variables.fill(text, place, environ, values)
 
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
@@ -566,6 +569,6 @@ def _resolved_credential(name: str, credential: ApiCredential, expand: Expand) -
     members = {
         member: expand(value, f"openapi.auth.{name}.{member}")
         for member, value in msgspec.structs.asdict(credential).items()
-        if isinstance(value, str) and "${user:" not in value  # which each call fills in
+        if isinstance(value, str)
     }
     return msgspec.structs.replace(credential, **members)

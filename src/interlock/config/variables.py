@@ -13,6 +13,7 @@ USER = "user:"  # before the name of a credential of the calling user
 MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
+_USER_REFERENCE = re.compile(r"\$\{user:([^}]*)\}")
 # Names that Cursor and VS Code fill in; the working folder is the workspace.
 _BUILT_IN = {
     "userHome": lambda: str(Path.home()),
@@ -45,6 +46,16 @@ def fill(
         ConfigError: A variable is not set and has no default.
     """
     return _REFERENCE.sub(lambda match: _value(match[1], place, environ, user), text)
+
+
+def fill_user(text: str, user: Mapping[str, str]) -> str:
+    """Replace `${user:NAME}` alone; names that `user` lacks stay."""
+    return _USER_REFERENCE.sub(lambda match: user.get(match[1], match[0]), text)
+
+
+def kept(text: str) -> dict[str, str]:
+    """Return what makes `fill` leave each `${user:NAME}` of a text as it is."""
+    return {name: f"${{{USER}{name}}}" for name in user_names(text)}
 
 
 def user_names(text: str) -> list[str]:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from interlock.config import HttpServer, OpenApiConfig, ServerConfig, resolve
+from interlock.config import HttpServer, ServerConfig, resolve
 from interlock.errors import AuthError, InterlockError, InvalidArguments, StoreError
 from interlock.gateway.vault import Vault, user_of
 from interlock.oauth import AuthorizationRequest, OAuth
@@ -130,37 +130,47 @@ class Logins:
             login.work.exception()  # marks it as retrieved
 
     async def _log_in(self, login: _Login) -> None:
-        oauth = await self._oauth(login)
-        await oauth.login(await self._challenge(login.server))
+        config = self._servers().get(login.server)
+        if isinstance(config, HttpServer):
+            server = resolve(config, self._environ)
+            oauth, challenge = self._oauth(login, server), await _challenge(server)
+        else:
+            oauth, challenge = await self._api_login(login), ""
+        await oauth.login(challenge)
         if oauth.save_error is not None:
             raise oauth.save_error
         await self.vault.logged_in(login.owner, login.server)
 
-    async def _oauth(self, login: _Login) -> OAuth:
-        config = self._resolved(login.server)
-        client, metadata = client_identity(config), config.oauth.client_metadata_url
-        fixed = f"{self.vault.public_url}{CALLBACK_PATH}"
+    @property
+    def _callback(self) -> str:
+        return f"{self.vault.public_url}{CALLBACK_PATH}"
+
+    def _oauth(self, login: _Login, server: HttpServer) -> OAuth:
+        client, metadata = client_identity(server), server.oauth.client_metadata_url
+        fixed = self._callback
         return OAuth(
-            config.url,
+            server.url,
             # A registered client, or one with a document, has a fixed redirect URI.
             redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
             ask=login.ask,
             client=client,
             client_metadata_url=metadata,
-            scopes=config.oauth.scopes,
+            scopes=server.oauth.scopes,
             store=self.vault.tokens(login.owner, login.server),
         )
 
-    async def _challenge(self, server: str) -> str:
-        with suppress(InterlockError):
-            return await login_challenge(self._resolved(server)) or ""
-        return ""
-
-    def _resolved(self, server: str) -> HttpServer:
-        config = self._servers().get(server)
-        if not isinstance(config, HttpServer) or isinstance(config, OpenApiConfig):
+    async def _api_login(self, login: _Login) -> OAuth:
+        """Return the login at the authorization server that the document of an API names."""
+        upstream = self.vault.upstreams().get(login.server)
+        api = upstream.api if upstream is not None else None
+        if api is None:
             raise not_found()
-        return resolve(config, self._environ)
+        await api.load()
+        return api.tools.identity.login(
+            store=self.vault.tokens(login.owner, login.server),
+            ask=login.ask,
+            redirect_uri=self._callback,
+        )
 
     async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
         """Finish a login with what the browser brings; return the name of its server.
@@ -202,6 +212,12 @@ class Logins:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def _challenge(server: HttpServer) -> str:
+    with suppress(InterlockError):
+        return await login_challenge(server) or ""
+    return ""
 
 
 def _is_of(login: _Login, state: str) -> bool:

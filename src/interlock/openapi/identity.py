@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from interlock import urls
+from interlock.config import variables
 from interlock.config.openapi import (
     ApiClient,
     ApiCredential,
@@ -27,7 +28,7 @@ from interlock.config.openapi import (
 )
 from interlock.config.section import nearest
 from interlock.errors import AuthRequired, ConfigError, LoginRequired
-from interlock.oauth.storage import UserTokenStore
+from interlock.oauth.storage import TokenStore, UserTokenStore
 from interlock.oauth.token_source import TokenSource
 from interlock.openapi.logins import UserLogin, client_tokens
 from interlock.types import JsonObject
@@ -38,9 +39,25 @@ MASK = "***"
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
 )
-_USER_VARIABLE = "${user:"
+MAX_USERS = 1_000  # whose values are kept, to mask them in results
 
 Alternatives = Sequence[Mapping[str, Sequence[str]]]
+
+
+class UserStores(Protocol):
+    """The credentials of the users of a gateway. Owners are `Principal.owner`."""
+
+    async def values(self, owner: str, server: str) -> Mapping[str, str]:
+        """Return the values that stand for `${user:NAME}`, by name."""
+        ...
+
+    def tokens(self, owner: str, server: str) -> TokenStore:
+        """Return where the user's login to a server is stored."""
+        ...
+
+    def connect_url(self, owner: str, server: str) -> str:
+        """Return where a user connects to a server; "" for nowhere."""
+        ...
 
 
 class Credentials(Struct):
@@ -69,6 +86,9 @@ class Identity:
         auth: The configured credentials, by scheme.
         base_url: Of the API.
         scopes: Those that the listed operations need, by scheme.
+        users: The credentials of users; None if the local user is the only one.
+        server: The name of the server, for `users`.
+        headers: Of the operator, with `${user:NAME}` in them.
 
     Raises:
         ConfigError: A credential does not fit its scheme, or its scheme is missing in the document.
@@ -80,7 +100,15 @@ class Identity:
         auth: Mapping[str, ApiCredential],
         base_url: str,
         scopes: Mapping[str, tuple[str, ...]],
+        *,
+        users: UserStores | None = None,
+        server: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        self._users = users
+        self._server = server
+        self._user_headers = dict(headers or {})
+        self._values: dict[str, Mapping[str, str]] = {}  # those used last, by owner
         self._schemes = schemes
         self._auth = auth
         self._base_url = base_url
@@ -131,14 +159,19 @@ class Identity:
         """The schemes for which a user logs in."""
         return [name for name, each in self._auth.items() if isinstance(each, ApiLogin)]
 
-    @property
-    def secrets(self) -> list[str]:
-        """Every text that no result may contain."""
+    def secrets(self, owner: str = "") -> list[str]:
+        """Return every text that no result for a user may contain."""
         found = [secret for each in self._auth.values() for secret in secrets_of(each)]
-        for source in self._sources.values():
-            if source.token:
+        for (_, whose), source in self._sources.items():
+            if whose in ("", owner) and source.token:
                 found.append(source.token)
-        return found
+        return [*found, *self._values.get(owner, {}).values()]
+
+    def end_user(self, owner: str) -> None:
+        """Forget the credentials of a user, which have changed."""
+        self._values.pop(owner, None)
+        for key in [each for each in self._sources if each[1] == owner]:
+            del self._sources[key]
 
     # Applying
 
@@ -154,20 +187,78 @@ class Identity:
             InterlockError: No token can be got.
         """
         found = Credentials()
+        values = await self._values_for(security, owner)
+        for name, text in self._user_headers.items():
+            found.headers[name] = _filled(text, values)
         for name in self.chosen(security) or ():
             credential, scheme = self._auth[name], self._schemes[name]
             match credential:
-                case ApiSecret() | ApiPassword():
-                    _put(found, scheme, _text_of(name, credential))
+                case ApiSecret(value=value):
+                    _put(found, scheme, _filled(value, values))
+                case ApiPassword(username=username, password=password):
+                    filled = _filled(username, values)
+                    if ":" in filled:
+                        raise LoginRequired("the stored user has a colon, which cannot be sent")
+                    _put(found, scheme, _text_of(ApiPassword(filled, _filled(password, values))))
                 case ApiClient() | ApiLogin():
                     source = self.source(name, owner)
                     found.tokens.append(source)
                     await _with_token(source)
         return found
 
+    async def check(self, security: Alternatives, owner: str) -> None:
+        """Raise if a request would lack a credential of a user.
+
+        Raises:
+            LoginRequired: The user has to log in, or to store a value.
+            InterlockError: No token can be got.
+        """
+        await self._values_for(security, owner)
+        for name in self.chosen(security) or ():
+            if isinstance(self._auth[name], ApiLogin):
+                await _with_token(self.source(name, owner))
+
+    async def _values_for(self, security: Alternatives, owner: str) -> Mapping[str, str]:
+        """Return what stands for `${user:NAME}` in a request.
+
+        Raises:
+            LoginRequired: The user lacks a value, or the server has no users.
+        """
+        texts = list(self._user_headers.values())
+        for name in self.chosen(security) or ():
+            credential = self._auth[name]
+            if isinstance(credential, ApiSecret):
+                texts.append(credential.value)
+            elif isinstance(credential, ApiPassword):
+                texts += [credential.username, credential.password]
+        needed = {name for text in texts for name in variables.user_names(text)}
+        if not needed:
+            return {}
+        values: Mapping[str, str] = {}
+        if self._users is not None and owner:
+            values = await self._users.values(owner, self._server)
+        if missing := ", ".join(sorted(needed - values.keys())):
+            what = f"server {self._server!r}" if self._server else "the API"
+            raise LoginRequired(f"{what} needs {missing} of the user who calls it")
+        self._values[owner] = values
+        while len(self._values) > MAX_USERS:
+            del self._values[next(iter(self._values))]
+        return values
+
+    def connect_url(self, security: Alternatives, owner: str) -> str:
+        """Return where a user replaces the credential of an operation; "" for nowhere."""
+        used = [self._auth[name] for name in self.chosen(security) or ()]
+        is_of_user = self._user_headers or any(
+            isinstance(each, ApiLogin) or any(map(variables.user_names, secrets_of(each)))
+            for each in used
+        )
+        if self._users is None or not owner or not is_of_user:
+            return ""
+        return self._users.connect_url(owner, self._server)
+
     def places(self, security: Alternatives) -> Credentials:
         """Return where the credentials of a request go, with masked values."""
-        found = Credentials()
+        found = Credentials(headers=dict.fromkeys(self._user_headers, MASK))
         for name in self.chosen(security) or ():
             if isinstance(self._auth[name], ApiSecret | ApiPassword):
                 _put(found, self._schemes[name], MASK)
@@ -185,7 +276,9 @@ class Identity:
             if isinstance(credential, ApiClient):
                 found = client_tokens(scheme, credential, self._base_url, scopes)
             elif isinstance(credential, ApiLogin):
-                store = UserTokenStore().for_owner(owner)
+                store: TokenStore = UserTokenStore().for_owner(owner)
+                if self._users is not None and owner:
+                    store = self._users.tokens(owner, self._server)
                 found = UserLogin(scheme, credential, self._base_url, scopes, store=store, ask=None)
             else:
                 raise ConfigError(f"openapi.auth.{name} needs no tokens")
@@ -227,7 +320,7 @@ def credential_problem(scheme: JsonObject, credential: ApiCredential) -> str | N
         case ApiPassword():
             if kind != "http basic":
                 return f"is a user and a password, but the scheme is {kind}"
-            if ":" in credential.username:
+            if ":" in _without_user(credential.username):
                 return "has a user with a colon, which HTTP basic authentication cannot send"
         case ApiClient():
             if kind not in ("oauth2", "openIdConnect"):
@@ -271,16 +364,20 @@ def describe(scheme: JsonObject) -> str:
             return f"{kind or 'an unknown scheme'}, which is not supported"
 
 
-def _text_of(name: str, credential: ApiSecret | ApiPassword) -> str:
-    if isinstance(credential, ApiPassword):
-        pair = f"{credential.username}:{credential.password}"
-        return b64encode(pair.encode()).decode()
-    if _USER_VARIABLE in credential.value:
-        raise LoginRequired(
-            f"the credential {credential.value} of security scheme {name!r} is not stored for "
-            "this user; connect it first"
-        )
-    return credential.value
+def _text_of(credential: ApiPassword) -> str:
+    pair = f"{credential.username}:{credential.password}"
+    return b64encode(pair.encode()).decode()
+
+
+def _without_user(text: str) -> str:
+    return variables.fill_user(text, dict.fromkeys(variables.user_names(text), ""))
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    filled = variables.fill_user(text, values)
+    if filled != text and not (filled.isprintable() and filled.isascii()):
+        raise LoginRequired("the stored value has a character that no header can have")
+    return filled
 
 
 def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
@@ -314,7 +411,7 @@ def secrets_of(credential: ApiCredential) -> list[str]:
             encoded = [b64encode(pair.encode()).decode()] if ":" in pair else []
             return [pair, *encoded]
         case ApiPassword():
-            return [credential.password, _text_of("", credential)]
+            return [credential.password, _text_of(credential)]
         case ApiClient() | ApiLogin():
             return [credential.client_secret] if credential.client_secret else []
     return []

@@ -27,11 +27,11 @@ from interlock.errors import ConfigError
 from interlock.openapi.catalogue import ApiCatalogue
 from interlock.openapi.drift import Drift
 from interlock.openapi.exchange import HttpExchange
-from interlock.openapi.identity import check_plain_http
+from interlock.openapi.identity import UserStores, check_plain_http
 from interlock.openapi.selection import ToolSelection, read_tools
 from interlock.openapi.sending import Sender
 from interlock.openapi.source import Source
-from interlock.openapi.tools import ApiTools, build
+from interlock.openapi.tools import ApiTools, build, user_headers
 from interlock.protocol.envelope import encode
 from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
@@ -87,6 +87,8 @@ class OpenApiServer:
         ConfigError: An argument is not valid.
     """
 
+    _users: UserStores | None = None
+
     def __init__(
         self,
         *,
@@ -132,6 +134,7 @@ class OpenApiServer:
         environ: Mapping[str, str],
         pool: Callable[[], HttpPool] | None = None,
         name: str = "",
+        users: UserStores | None = None,
     ) -> OpenApiServer:
         """Make a server of a configuration.
 
@@ -141,12 +144,14 @@ class OpenApiServer:
             pool: Returns connections that are shared, and closed by their owner; None for own
                 ones.
             name: For display.
+            users: The credentials of users; None if the local user is the only one.
 
         Raises:
             ConfigError: A variable is not set, or a value is not valid.
         """
         resolved = resolve(config, environ)
         server = cls.__new__(cls)
+        server._users = users
         server._set_up(
             resolved.openapi,
             read_tools(resolved.openapi.tools),
@@ -179,8 +184,10 @@ class OpenApiServer:
         self._settings = settings
         self._selections = selections
         self._headers = headers
-        self._source = Source(place, headers, settings.base_url)
-        self._sender = Sender(exchange, settings.base_url, headers, timeout, concurrency)
+        of_users = user_headers(headers)
+        own = {key: value for key, value in headers.items() if key not in of_users}
+        self._source = Source(place, own, settings.base_url)
+        self._sender = Sender(exchange, settings.base_url, own, timeout, concurrency)
         self._tools: ApiTools | None = None
         self._loading: asyncio.Task[Document] | None = None
         self._catalogue = ApiCatalogue(self.subscribers)
@@ -285,6 +292,7 @@ class OpenApiServer:
             self._sender,
             self.drift,
             self._name,
+            self._users,
         )
         self._source.note_files(found)
         has_changed = self._tools is None or tools.fingerprint != self._tools.fingerprint
@@ -331,6 +339,25 @@ class OpenApiServer:
             await self._sender.exchange.close()
             if self._source.drift_file is not None:
                 self.drift.keep(self._source.drift_file)
+
+    # Users
+
+    async def check_user(self, tool: str, owner: str) -> None:
+        """Raise if a call of a tool would lack a credential of a user.
+
+        Raises:
+            LoginRequired: The user has to log in, or to store a value.
+            InterlockError: That cannot be determined.
+        """
+        await self.load()
+        found = self.tools.by_name.get(tool)
+        if found is not None:
+            await found.check_user(owner)
+
+    def end_user(self, owner: str) -> None:
+        """Forget the credentials of a user, which have changed."""
+        if self._tools is not None:
+            self._tools.identity.end_user(owner)
 
     # Serving
 

@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from interlock.config import variables
 from interlock.config.openapi import ApiDocument
 from interlock.context import Context
 from interlock.errors import InterlockError, InvalidArguments, ToolError
 from interlock.openapi.document import Document
 from interlock.openapi.drift import Drift
 from interlock.openapi.failures import Help, failure
-from interlock.openapi.identity import Identity, mask
+from interlock.openapi.identity import Identity, UserStores, mask
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.results import Shape, success
 from interlock.openapi.selection import ToolSelection
@@ -79,10 +80,10 @@ class ApiTool:
             answer = await self._sender.send(planned, self._identity, owner)
         except InterlockError as error:
             text = str(error).replace(LOGIN, self._login)
-            raise ToolError(mask(text, self._all_secrets())) from None
-        secrets = self._all_secrets()
+            raise ToolError(mask(text, self._all_secrets(owner))) from None
+        secrets = self._all_secrets(owner)
         if answer.status >= 400:
-            return failure(answer, self._shape, secrets, self._help(planned))
+            return failure(answer, self._shape, secrets, self._help(planned, owner))
         drifts: list[str] = []
         result = success(answer, self._shape, secrets, drifts)
         if drifts:
@@ -131,16 +132,23 @@ class ApiTool:
         """Which credentials the operation lacks, in words; "" for none."""
         return self._identity.missing(self.plan.operation.security)
 
-    def _all_secrets(self) -> list[str]:
-        return [*self._secrets, *self._identity.secrets]
+    def _all_secrets(self, owner: str = "") -> list[str]:
+        return [*self._secrets, *self._identity.secrets(owner)]
 
-    def _help(self, planned: Planned) -> Help:
+    async def check_user(self, owner: str) -> None:
+        """Raise if a call would lack a credential of a user; see `Identity.check`."""
+        await self._identity.check(self.plan.operation.security, owner)
+
+    def _help(self, planned: Planned, owner: str) -> Help:
         chosen = self._identity.chosen(planned.security) or {}
         has_login = any(name in self._identity.logins for name in chosen)
+        login = self._login if has_login else ""
+        if url := self._identity.connect_url(planned.security, owner):
+            login = f"connect again at {url}"
         return Help(
             missing=self.lacks,
             used=self._identity.names(planned.security),
-            login=self._login if has_login else "",
+            login=login,
             scopes=tuple(scope for scopes in chosen.values() for scope in scopes),
             effect=effect(planned).capitalize() + ".",
         )
@@ -174,6 +182,7 @@ def build(
     sender: Sender,
     drift: Drift,
     server: str = "",
+    users: UserStores | None = None,
 ) -> ApiTools:
     """Make the tools of a document.
 
@@ -185,6 +194,7 @@ def build(
         sender: Sends the requests.
         drift: Counts answers that differ from the document.
         server: The name of the server, for commands in messages.
+        users: The credentials of users; None if the local user is the only one.
 
     Raises:
         ConfigError: A credential does not fit the document.
@@ -201,6 +211,9 @@ def build(
         settings.auth,
         settings.base_url,
         {name: tuple(wanted) for name, wanted in scopes.items()},
+        users=users,
+        server=server,
+        headers=user_headers(headers),
     )
     secrets = _header_secrets(headers)
     login = f"{LOGIN} {shlex.quote(server)}" if server else LOGIN
@@ -215,6 +228,11 @@ def build(
         tuple(document.warnings),
         document.title,
     )
+
+
+def user_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers whose values differ from user to user."""
+    return {name: value for name, value in headers.items() if variables.user_names(value)}
 
 
 def _header_secrets(headers: Mapping[str, str]) -> list[str]:

@@ -291,6 +291,11 @@ class Upstream:
         return _CODES.get(self._state, "server_down"), self._reason or self._state
 
     @property
+    def needs_users(self) -> bool:
+        """Whether some of its calls need a credential of the user who calls."""
+        return bool(self._needs)
+
+    @property
     def is_personal(self) -> bool:
         """Whether it can be connected to only with a credential of the user who calls."""
         return bool(self._needs) and not isinstance(self._server, OpenApiConfig)
@@ -408,8 +413,16 @@ class Upstream:
 
     async def start_for(self, owner: str) -> None:
         """Connect with a user's credential, so that the user's tools are listed."""
+        if not self.is_personal:
+            return
         with suppress(InterlockError):  # the log has the reason
             await self._pool.start(("user", owner))
+
+    @property
+    def api(self) -> OpenApiServer | None:
+        """The server of an API; None for another server."""
+        config = self._server
+        return self._api_server(config) if isinstance(config, OpenApiConfig) else None
 
     def sees(self, owner: str, kind: str, name: str) -> bool:
         """Return whether a user's list has an item; see `UserLists.sees`."""
@@ -422,6 +435,8 @@ class Upstream:
     def end_user(self, owner: str) -> None:
         """Close the connections of a user whose credential has changed, after their last calls."""
         self._pool.drop_of(owner)
+        if self._api is not None:
+            self._api.end_user(owner)
         for key in [each for each in self._restarts if owner_of(each) == owner]:
             del self._restarts[key]
         if self._lists.remove(owner):
@@ -431,6 +446,9 @@ class Upstream:
         return self._pool.shared or await self._pool.start(SHARED)
 
     def _check_start(self, key: Key) -> None:
+        if key == SHARED and self.is_personal:
+            reason = "it needs a credential of the user who calls"
+            raise ServerUnavailable(self.name, reason, "needs_login")
         if self._state == "disabled" or self._closed:
             code = "server_disabled" if self._state == "disabled" else "server_down"
             raise ServerUnavailable(self.name, self._reason, code)
@@ -568,7 +586,9 @@ class Upstream:
         if self._api is None:
             from interlock.openapi.server import OpenApiServer  # loads aiohttp
 
-            self._api = OpenApiServer.from_config(config, self._environ, self._http_pool, self.name)
+            self._api = OpenApiServer.from_config(
+                config, self._environ, self._http_pool, self.name, self._credentials
+            )
         return self._api
 
     async def _open(self, pooled: PooledClient) -> bool:
@@ -945,7 +965,10 @@ class Upstream:
             InterlockError: Whether that is so cannot be determined.
         """
         owner = call.caller.owner
-        if self._credentials is None or not owner or not self.is_personal:
+        if self._credentials is None or not owner or not self._needs:
+            return
+        if isinstance(self._server, OpenApiConfig):
+            await self._api_server(self._server).check_user(call.name, owner)
             return
         values: Mapping[str, str] = {}
         if self._needs.names:
