@@ -76,7 +76,9 @@ async def board(
         Assembly.open(config, environ={}) as assembly,
         assembly.gateway.running(),
     ):
-        endpoint = Endpoint(assembly, "http://127.0.0.1:1/mcp", address=Address("127.0.0.1", 1))
+        endpoint = Endpoint(
+            assembly, "http://127.0.0.1:1/mcp", address=Address("127.0.0.1", 1), board=Board
+        )
         apps: dict[str, Any] = {}
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -84,7 +86,7 @@ async def board(
 
         async with served(app) as url:  # the cookie's name has the port in it
             address = Address("127.0.0.1", urlsplit(url).port or 0)
-            apps["admin"] = endpoint.admin_app(address, Board)
+            apps["admin"] = endpoint.admin_app(address)
             try:
                 yield BoardUnderTest(url, assembly, endpoint, keys, open_page)
             finally:

@@ -178,14 +178,15 @@ async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config
     gateway = serve(path=config({"admin": {"listen": "127.0.0.1:0"}}))
     api = next(line for line in gateway.lines if line.startswith("admin at ")).split()[-1]
     url = api.removesuffix("/admin/api/v1")
+    assert f"board at {url}/gateway" in gateway.lines
 
     await echoed(gateway.client())
     async with aiohttp.ClientSession() as http:
         found = {}
-        for path in ("/healthz", "/readyz", "/metrics", "/mcp", "/admin/api/v1/status"):
+        for path in ("/healthz", "/readyz", "/metrics", "/mcp", "/admin/api/v1/status", "/gateway"):
             async with http.get(url + path) as reply:
                 found[path] = reply.status, await reply.text()
-    assert [status for status, _ in found.values()] == [200, 200, 200, 404, 401]
+    assert [status for status, _ in found.values()] == [200, 200, 200, 404, 401, 200]
     assert 'interlock_calls_total{server="e",outcome="ok"} 1' in found["/metrics"][1]
 
 

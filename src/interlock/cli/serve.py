@@ -16,6 +16,7 @@ from interlock.cli import config_option
 from interlock.cli.log import open_log
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError
+from interlock.urls import origin
 
 if TYPE_CHECKING:
     import asyncio
@@ -175,6 +176,7 @@ def _announce(served: Served, assembly: Assembly) -> None:
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")
+        say(f"board at {origin(served.admin)}/gateway")
     toolbox = assembly.gateway.toolbox
     enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
     up = sum(each.state == "ok" for each in enabled)

@@ -42,6 +42,7 @@ class Endpoint:
         resource: The URL of the endpoint that challenges name.
         address: Where it listens.
         view: The only view to serve; "" for all.
+        board: Makes the application that serves the operators' pages; None for no pages.
 
     Attributes:
         app: The application for clients.
@@ -52,11 +53,18 @@ class Endpoint:
     """
 
     def __init__(
-        self, assembly: Assembly, resource: str, *, address: Address, view: str = ""
+        self,
+        assembly: Assembly,
+        resource: str,
+        *,
+        address: Address,
+        view: str = "",
+        board: MakePages | None = None,
     ) -> None:
         self._assembly = assembly
         self._resource = resource
         self._view = view
+        self._board = board
         self.health = assembly.health(lambda: self.app.is_draining)
         assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._count)
         settings = assembly.parts.settings
@@ -83,12 +91,11 @@ class Endpoint:
         assembly.on_reload = self._reloaded
         assembly.keys.on_end = self._end_credentials
 
-    def admin_app(self, address: Address, pages: MakePages | None = None) -> AdminApp:
+    def admin_app(self, address: Address) -> AdminApp:
         """Return the application for operators.
 
         Args:
             address: Where it listens. On loopback, everybody who can connect may see the metrics.
-            pages: Makes the application that serves the operators' pages.
         """
         authenticator = None
         if not urls.is_loopback(address.host):
@@ -98,14 +105,17 @@ class Endpoint:
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
             {"/metrics": self.metrics},
             authenticator,
-            api if pages is None else pages(api, PageGuard()),
+            api if self._board is None else self._board(api, PageGuard()),
         )
 
-    def _beside(self, address: Address) -> ConnectPages:
+    def _beside(self, address: Address) -> AsgiApp:
         """Return what is served on the public listener beside the endpoint."""
-        assembly = self._assembly
+        assembly, hosts = self._assembly, self._hosts(address.host)
         assembly.vault.public_url = urls.origin(self._resource)
-        return ConnectPages(assembly.logins, self._api(address), self._hosts(address.host))
+        pages = ConnectPages(assembly.logins, self._api(address), hosts)
+        if self._board is None or not self.serves_operators:
+            return pages
+        return self._board(pages, PageGuard(hosts))
 
     def _api(self, address: Address, *, is_admin: bool = False) -> JsonApi:
         """Return the JSON routes of a listener."""

@@ -77,7 +77,9 @@ async def serve_http(
         admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
         key = _first_key(assembly, address.host)
         resource = settings.public_url or _loopback(listener)
-        endpoint = Endpoint(assembly, resource, view=view, address=_address_of(listener))
+        endpoint = Endpoint(
+            assembly, resource, view=view, address=_address_of(listener), board=board
+        )
         server = UvicornServer(
             endpoint.app,
             address.host,
@@ -85,7 +87,7 @@ async def serve_http(
             handles_signals=False,
             refuses_while_draining=True,
         )
-        async with assembly.gateway.running(), _admin_listener(admin, endpoint, board):
+        async with assembly.gateway.running(), _admin_listener(admin, endpoint):
             listener.listen()  # so that no client is refused once the address is printed
             serving = asyncio.create_task(server.serve([listener]))
             assembly.on_failed = server.end
@@ -101,14 +103,14 @@ async def serve_http(
 
 @asynccontextmanager
 async def _admin_listener(
-    listener: socket.socket | None, endpoint: Endpoint, board: MakePages | None
+    listener: socket.socket | None, endpoint: Endpoint
 ) -> AsyncIterator[None]:
     """Serve the admin listener, if there is one."""
     if listener is None:
         yield
         return
     host, port = listener.getsockname()[:2]
-    app = endpoint.admin_app(Address(host, port), board)
+    app = endpoint.admin_app(Address(host, port))
     server = UvicornServer(app, host, port, handles_signals=False)
     serving = asyncio.create_task(server.serve([listener]))
     try:

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../../shared/view.js";
 import { Legend, Spark, StackedBars } from "../../shared/chart.js";
-import { ago, count, duration, percent, span } from "../../shared/format.js";
+import { ago, count, duration, percent } from "../../shared/format.js";
 import { Missing, useLoad } from "../../shared/load.js";
 import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
@@ -14,21 +14,18 @@ import { t } from "../text.js";
 
 const RANGES = /** @type {const} */ (["1h", "24h", "7d", "30d"]);
 const EVERY = 30_000;
-const SOON = 7 * 86_400_000; // before the end of a key, in milliseconds
 
 /** @param {{query: URLSearchParams}} props */
 export default function Overview({ query }) {
   const range = RANGES.find((each) => each === query.get("range")) ?? "24h";
-  const status = useLoad(`${API}/status`, { every: EVERY });
-  const series = useLoad(`${API}/audit/series?by=outcome&since=${range}&buckets=48`, { every: EVERY });
+  const overview = useLoad(`${API}/overview?range=${range}`, { every: EVERY });
   const approvals = useLoad(`${API}/approvals?state=pending&limit=500`, { every: EVERY });
   const pins = useLoad(`${API}/lock`, { every: EVERY });
-  const keys = useLoad(`${API}/keys?limit=500`, { every: EVERY });
   const [asTable, setAsTable] = useState(false);
 
-  /** @type {import("../parts.js").Server[]} */
-  const servers = status.data?.servers ?? [];
-  const down = downOf(servers);
+  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], needs: any} | null} */
+  const found = overview.data;
+  const down = downOf(found?.servers ?? []);
   /** @type {any[]} */
   const held = heldOf(pins.data ?? []);
   useEffect(() => {
@@ -43,27 +40,26 @@ export default function Overview({ query }) {
   >
     ${RANGES.map((each) => html`<option value=${each}>${t(`range.${each}`)}</option>`)}
   </select>`;
-  const about = status.data && t("overview.about", { version: status.data.version, time: span(status.data.uptime * 1000) });
-  return html`<${Screen} title=${t("nav.overview")} about=${about} tools=${tools}>
+  return html`<${Screen} title=${t("nav.overview")} tools=${tools}>
     <div class="stack">
-      ${series.data ? html`<${Figures} series=${series.data} range=${range} />` : html`<${Missing} of=${series} />`}
+      ${found ? html`<${Figures} of=${found.figures} series=${found.series} range=${range} />` : html`<${Missing} of=${overview} />`}
       <div class="two">
         <section class="box" aria-labelledby="chart-title">
           <div class="box-head">
             <h2 id="chart-title">${t("overview.chart")}</h2>
             <div class="end">
-              ${series.data && html`<${Legend} parts=${partsOf(series.data)} names=${nameOf} />`}
+              ${found && html`<${Legend} parts=${partsOf(found.series)} names=${nameOf} />`}
               <button class="link" onClick=${() => setAsTable(!asTable)}>
                 ${common(asTable ? "chart.chart" : "chart.table")}
               </button>
             </div>
           </div>
           <div class="box-body">
-            ${series.data &&
+            ${found &&
             html`<${StackedBars}
               label=${t("overview.chart")}
-              buckets=${bucketsOf(series.data)}
-              parts=${partsOf(series.data)}
+              buckets=${bucketsOf(found.series)}
+              parts=${partsOf(found.series)}
               names=${nameOf}
               asTable=${asTable}
               height=${190}
@@ -72,17 +68,27 @@ export default function Overview({ query }) {
             />`}
           </div>
         </section>
-        <${NeedsYou} approvals=${approvals.data ?? []} pins=${held} servers=${down} keys=${keys.data ?? []}
-          isKnown=${Boolean(status.data)} />
+        <${NeedsYou} approvals=${approvals.data ?? []} pins=${held} servers=${down} keys=${found?.needs.keys ?? []}
+          isKnown=${Boolean(found)} />
       </div>
-      ${status.data ? html`<${Servers} servers=${servers} />` : html`<${Missing} of=${status} />`}
+      ${found && html`<${Servers} servers=${found.servers} />`}
     </div>
   <//>`;
 }
 
-/** @param {{name: string, calls: number[]}[]} lines @param {string[]} names */
-function sumOf(lines, names) {
-  return lines.filter((each) => names.includes(each.name)).reduce((sum, each) => sum + each.calls.reduce((a, b) => a + b, 0), 0);
+/**
+ * @typedef {object} Figured
+ * @property {number} calls
+ * @property {number} failed
+ * @property {number} refused
+ * @property {number | null} p50
+ * @property {number | null} p95
+ * @property {number | null} [ownP95] What the gateway itself took, in milliseconds.
+ */
+
+/** @param {{name: string, calls: number[]}[]} lines @param {string} name */
+function sumOf(lines, name) {
+  return lines.find((each) => each.name === name)?.calls.reduce((a, b) => a + b, 0) ?? 0;
 }
 
 /** @param {import("../parts.js").Series} series @param {string[]} names @returns {number[]} */
@@ -100,23 +106,20 @@ function partsOf(series) {
 /** @param {string} part */
 const nameOf = (part) => common(/** @type {any} */ (`outcome.${part}`)).toLowerCase();
 
-/** @param {{series: import("../parts.js").Series, range: typeof RANGES[number]}} props */
-function Figures({ series, range }) {
-  const { calls, p50, p95 } = series.total.total;
-  const failed = sumOf(series.lines, ["failed"]);
-  const refused = sumOf(series.lines, ["refused"]);
-  const limited = sumOf(series.lines, ["limited"]);
-  const held = sumOf(series.lines, ["held"]);
+/** @param {{of: Figured, series: import("../parts.js").Series, range: typeof RANGES[number]}} props */
+function Figures({ of: { calls, failed, refused, p50, p95, ownP95 }, series, range }) {
+  const limited = sumOf(series.lines, "limited");
+  const held = sumOf(series.lines, "held");
   const minutes = { "1h": 60, "24h": 1440, "7d": 10_080, "30d": 43_200 }[range];
   return html`<div class="figures">
     <${Figure} name=${t("figure.calls")} value=${count(calls)}
       about=${t("figure.rate", { n: Math.round((calls / minutes) * 10) / 10 })} values=${series.total.calls} />
     <${Figure} name=${t("figure.errors")} value=${calls ? percent(failed / calls) : "–"}
       about=${t("figure.failed", { n: failed })} values=${sparkOf(series, ["failed"])} tone="failed" />
-    <${Figure} name=${t("figure.p95")} value=${duration(p95)} about=${t("figure.median", { time: duration(p50) })}
+    <${Figure} name=${t("figure.p95")} value=${duration(p95)} about=${ownP95 == null ? t("figure.median", { time: duration(p50) }) : t("figure.own", { time: duration(ownP95) })}
       values=${series.total.p95.map((each) => each ?? 0)} />
-    <${Figure} name=${t("figure.refused")} value=${count(refused + limited + held)}
-      about=${t("figure.parts", { refused, limited, held })}
+    <${Figure} name=${t("figure.refused")} value=${count(refused)}
+      about=${t("figure.parts", { refused: refused - limited - held, limited, held })}
       values=${sparkOf(series, ["refused", "limited", "held"])} tone="quiet" />
   </div>`;
 }
@@ -131,14 +134,10 @@ function Figure({ name, value, about, values, tone }) {
   </section>`;
 }
 
-/** @param {{approvals: any[], pins: any[], servers: import("../parts.js").Server[], keys: import("../parts.js").Key[], isKnown: boolean}} props */
+/** @param {{approvals: any[], pins: any[], servers: import("../parts.js").Server[], keys: {id: string, user: string, expires: string}[], isKnown: boolean}} props */
 function NeedsYou({ approvals, pins, servers, keys, isKnown }) {
-  const now = Date.now();
-  const soon = keys.filter(
-    (each) => each.state === "active" && each.expires && new Date(each.expires).getTime() - now < SOON,
-  );
   const oldest = approvals.at(-1);
-  const nothing = !approvals.length && !pins.length && !servers.length && !soon.length;
+  const nothing = !approvals.length && !pins.length && !servers.length && !keys.length;
   return html`<section class="box" aria-labelledby="needs-title">
     <div class="box-head"><h2 id="needs-title">${t("needs")}</h2></div>
     ${nothing
@@ -163,10 +162,10 @@ function NeedsYou({ approvals, pins, servers, keys, isKnown }) {
               <${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`}>${t("needs.look")}<//>
             </li>`,
           )}
-          ${soon.map(
+          ${keys.map(
             (each) => html`<li>
               <${Chip} icon="key">${t("needs.expires")}<//>
-              <span class="grow">${t("needs.key", { key: each.name || each.user, time: ago(each.expires ?? "") })}</span>
+              <span class="grow">${t("needs.key", { key: each.user, time: ago(each.expires) })}</span>
               <${Link} to=${`/gateway/keys/${each.id}`}>${t("needs.renew")}<//>
             </li>`,
           )}
