@@ -18,6 +18,7 @@ from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.board import Board
 from tests.browser.conftest import OpenPage, served
+from tests.server.http.conftest import Http
 
 ADMIN = ("admin:read", "admin:approve", "admin:write", "mcp:*")
 
@@ -46,6 +47,11 @@ class BoardUnderTest:
         await self.assembly.keys.refresh()
         return key
 
+    async def call(self, key: str, name: str, **arguments: Any) -> None:
+        """Call a tool through the gateway, as a client with a key."""
+        headers = {"authorization": f"Bearer {key}"}
+        await Http(self.endpoint.app).call(name, arguments, headers=headers)
+
     async def open(self, path: str = "/gateway", *scopes: str, **options: Any) -> Any:
         """Open a page in a session of its own."""
         found = self.assembly.keys.find((await self.key("mara", *scopes)).encode())
@@ -61,10 +67,13 @@ class BoardUnderTest:
 async def board(
     folder: Path, open_page: OpenPage, gateway: dict[str, Any] | None = None, **servers: Any
 ) -> AsyncIterator[BoardUnderTest]:
-    """Serve a gateway for objects that are servers, by name."""
+    """Serve a gateway for servers by name: objects, or entries of the configuration."""
     upstreams = sys.modules["upstreams_of_the_board"] = SimpleNamespace()  # type: ignore[assignment]
     entries: dict[str, Any] = {}
     for name, server in servers.items():
+        if isinstance(server, dict):
+            entries[name] = server
+            continue
         server, options = server if isinstance(server, tuple) else (server, {})
         setattr(upstreams, name, server)
         object = f"upstreams_of_the_board:{name}"

@@ -1,0 +1,256 @@
+"""The board: what operators see and do, in a real browser, on a real gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.browser.board import board
+from tests.browser.conftest import OpenPage, violations
+from tests.gateway.conftest import offering
+
+DOWN = {"command": sys.executable, "args": ["-c", "raise SystemExit('certificate has expired')"]}
+
+
+async def heading(page: Page, name: str) -> None:
+    await expect(page.get_by_role("heading", level=1)).to_contain_text(name)
+
+
+# Servers
+
+
+async def test_server_that_cannot_start_is_on_the_overview_with_its_reason(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
+        page = await gateway.open("/gateway")
+
+        needs = page.get_by_role("region", name="Needs you")
+        await expect(needs).to_contain_text("fetch")
+        await needs.get_by_role("link", name="Look").click()
+        await heading(page, "fetch")
+        await expect(page.get_by_role("region", name="What it wrote to stderr")).to_contain_text(
+            "certificate has expired"
+        )
+
+
+async def test_server_is_tested_and_restarted_from_its_page(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/servers/crm")
+
+        await page.get_by_role("button", name="Test").click()
+        await expect(page.get_by_role("status")).to_contain_text("It answered after")
+        await page.get_by_role("button", name="Restart").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Restart").click()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_text("2 times")).to_be_visible()
+
+
+# Keys
+
+
+async def test_created_key_is_shown_once_and_stored_nowhere(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/keys")
+
+        await page.get_by_role("button", name="Create key").click()
+        dialog = page.get_by_role("dialog")
+        await dialog.get_by_label("User").fill("ci")
+        await dialog.get_by_label("Name").fill("ci-bot")
+        await dialog.get_by_role("button", name="Create key").click()
+        secret = await page.locator(".secret").inner_text()
+        assert gateway.assembly.keys.find(secret.encode()) is not None
+        await page.get_by_role("button", name="I have stored it").click()
+
+        await expect(page.get_by_text("ci-bot")).to_be_visible()
+        everything = await page.content() + await page.evaluate("JSON.stringify({...localStorage})")
+        assert secret not in everything + page.url
+
+
+async def test_revoked_key_is_shown_as_revoked_and_stops_working(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        key = await gateway.key("ci", "mcp:*")
+        stored = next(each for each in await gateway.keys.list() if each.user == "ci")
+        page = await gateway.open(f"/gateway/keys/{stored.id}")
+        await expect(page.get_by_text("What it can reach now")).to_be_visible()
+        await expect(page.get_by_role("link", name="crm:get")).to_be_visible()
+
+        await page.get_by_role("button", name="Revoke").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+
+        await expect(page.get_by_text("revoked").first).to_be_visible()
+        found = gateway.assembly.keys.find(key.encode())
+        assert found is None or not gateway.assembly.keys.is_active(found)
+
+
+async def test_auditor_sees_the_board_without_buttons_that_change_something(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/keys", "admin:read")
+        await heading(page, "Keys")
+        await expect(page.get_by_role("table")).to_be_visible()
+        await expect(page.get_by_role("button", name="Create key")).to_have_count(0)
+
+        await page.get_by_role("link", name="Servers").click()
+        await page.get_by_role("link", name="crm").click()
+        await heading(page, "crm")
+        await expect(page.get_by_role("button", name="Restart")).to_have_count(0)
+
+
+async def test_user_without_admin_scope_sees_the_page_of_what_does_not_exist(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/keys", "mcp:*")
+        await heading(page, "Nothing here")
+
+
+# Tools and explain
+
+
+async def test_explain_for_a_key_names_the_first_check_that_refuses(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("refund")) as gateway:
+        await gateway.key("ci", "mcp:read", name="ci-bot")
+        page = await gateway.open("/gateway/tools/crm%3Arefund")
+
+        await expect(page.get_by_text("This call would be made.")).to_be_visible()
+        await page.get_by_label("Explain for").select_option(label="key ci-bot of user:ci")
+
+        await expect(page.get_by_text("This call would be refused: scope.")).to_be_visible()
+        steps = page.get_by_role("list", name="Steps of the decision")
+        assert (
+            await steps.locator("[data-verdict=deny]").first.get_attribute("data-step") == "scope"
+        )
+        assert "key=" in page.url
+
+
+async def test_search_of_tools_is_in_the_address_and_survives_a_reload(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("refund", "get")) as gateway:
+        page = await gateway.open("/gateway/tools")
+        await expect(page.get_by_role("link", name="crm:get")).to_be_visible()
+
+        await page.get_by_label("Search tools").fill("refund")
+        await expect(page.get_by_role("link", name="crm:get")).to_have_count(0)
+        assert "q=refund" in page.url
+        await page.reload()
+
+        await expect(page.get_by_label("Search tools")).to_have_value("refund")
+        await expect(page.get_by_role("link", name="crm:refund")).to_be_visible()
+
+
+# Audit
+
+
+async def test_filter_of_the_audit_trail_is_in_the_address_and_back_removes_it(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get", "refund")) as gateway:
+        key = await gateway.key("ci", "mcp:*", name="ci-bot")
+        await gateway.call(key, "crm__get")
+        await gateway.call(key, "crm__refund")
+        page = await gateway.open("/gateway/audit")
+        rows = page.get_by_role("grid").get_by_role("row")
+        await expect(rows).to_have_count(3)  # with the line of titles
+        await expect(rows.nth(1)).to_contain_text("Ran")
+        await expect(rows.nth(1)).to_contain_text("ci-bot")
+
+        await page.get_by_label("Tool, such as crm:refund").fill("crm:get")
+        await page.keyboard.press("Enter")
+        await expect(rows).to_have_count(2)
+        assert "tool=crm%3Aget" in page.url
+        await page.go_back()
+
+        await expect(rows).to_have_count(3)
+
+
+async def test_record_of_a_call_explains_it_and_shows_its_chain(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        key = await gateway.key("ci", "mcp:*")
+        await gateway.call(key, "crm__get")
+        page = await gateway.open("/gateway/audit")
+        await page.get_by_role("grid").get_by_role("row").nth(1).click()
+
+        record = page.locator("[data-call][data-state=ran]")
+        await expect(record).to_contain_text("This call would be made.")
+        await record.get_by_role("tab", name="Chain").click()
+        await expect(record.get_by_text("intent")).to_be_visible()
+        await expect(record.get_by_text("outcome")).to_be_visible()
+        await page.get_by_role("button", name="Close").click()
+        await expect(record).to_have_count(0)
+
+
+async def test_live_tail_shows_each_call_once(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        key = await gateway.key("ci", "mcp:*")
+        page = await gateway.open("/gateway/audit?live=1")
+        await expect(page.get_by_text("No calls.")).to_be_visible()
+
+        for _ in range(5):
+            await gateway.call(key, "crm__get")
+
+        rows = page.get_by_role("grid").get_by_role("row")
+        await expect(rows).to_have_count(6)
+        ids = await rows.evaluate_all("all => all.map(each => each.id)")
+        assert len(set(ids)) == 6
+
+
+async def test_verification_of_the_trail_says_that_it_is_whole(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get")
+        page = await gateway.open("/gateway/audit")
+
+        await page.get_by_role("button", name="Verify").click()
+
+        await expect(page.get_by_text("records: whole")).to_be_visible()
+
+
+# Everywhere
+
+SCREENS = ["", "/servers/crm", "/tools", "/tools/crm%3Aget", "/keys", "/audit", "/limits"]
+
+
+@pytest.mark.parametrize("path", SCREENS)
+async def test_screen_has_no_accessibility_violations_in_any_theme_and_width(
+    open_page: OpenPage, tmp_path: Path, path: str
+):
+    async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
+        await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get")
+        page = await gateway.open(f"/gateway{path}")
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+
+        found: list[Any] = []
+        for theme in ("light", "dark"):
+            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            for width in (360, 768, 1440):
+                await page.set_viewport_size({"width": width, "height": 800})
+                found += [(theme, width, each) for each in await violations(page)]
+                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert found == []
+
+
+async def test_menu_of_a_narrow_screen_leads_to_other_screens_by_keyboard(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/keys", width=390, height=800)
+        await heading(page, "Keys")
+
+        await page.get_by_role("button", name="Menu").press("Enter")
+        await page.get_by_role("dialog").get_by_role("link", name="Tools").press("Enter")
+
+        await heading(page, "Tools")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
