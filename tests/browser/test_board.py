@@ -84,7 +84,8 @@ async def test_revoked_key_is_shown_as_revoked_and_stops_working(
         await page.get_by_role("button", name="Revoke").click()
         await page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
 
-        await expect(page.get_by_text("revoked").first).to_be_visible()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_text("revoked", exact=True)).to_be_visible()
         found = gateway.assembly.keys.find(key.encode())
         assert found is None or not gateway.assembly.keys.is_active(found)
 
@@ -186,8 +187,8 @@ async def test_record_of_a_call_explains_it_and_shows_its_chain(
         record = page.locator("[data-call][data-state=ran]")
         await expect(record).to_contain_text("This call would be made.")
         await record.get_by_role("tab", name="Chain").click()
-        await expect(record.get_by_text("intent")).to_be_visible()
-        await expect(record.get_by_text("outcome")).to_be_visible()
+        await expect(record.get_by_text("intent").first).to_be_visible()
+        await expect(record.get_by_text("outcome").first).to_be_visible()
         await page.get_by_role("button", name="Close").click()
         await expect(record).to_have_count(0)
 

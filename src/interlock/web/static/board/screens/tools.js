@@ -162,8 +162,8 @@ function Explain({ address, owner, keys }) {
 
   const who = owner.startsWith("key:") ? `--key ${owner.slice(4)}` : `--user ${owner.replace(/^user:/, "")}`;
   const quoted = text.trim() ? ` --arguments '${text.trim().replaceAll("'", "'\\''")}'` : "";
-  return html`<section class="box explain" aria-labelledby="explain-title">
-    <div class="box-head"><h2 id="explain-title">${t("explain.for")}</h2>
+  return html`<section class="box explain">
+    <div class="box-head"><h2>${t("explain.for")}</h2>
       <${Owner} label=${t("explain.for")} chosen=${owner} keys=${keys}
         choose=${(/** @type {string} */ chosen) => go(toolPath(address) + (chosen.startsWith("key:") ? `?key=${chosen.slice(4)}` : ""), { replace: true })} />
     </div>
