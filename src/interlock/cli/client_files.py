@@ -242,16 +242,18 @@ def place_of(client: str, scope: str) -> Place:
     if client == "claude-desktop":
         if is_shared:
             raise ConfigError("claude-desktop has no scope project; use user")
-        path = _application("Claude") / "claude_desktop_config.json"
+        path = application_folder("Claude") / "claude_desktop_config.json"
         return Place(client, scope, path, ("mcpServers",), "")
     if client == "cursor":
         path = (here if is_shared else home) / ".cursor" / "mcp.json"
         return Place(client, scope, path, ("mcpServers",), "${env:%s}", is_shared)
-    path = here / ".vscode" / "mcp.json" if is_shared else _application("Code") / "User/mcp.json"
+    path = (
+        here / ".vscode" / "mcp.json" if is_shared else application_folder("Code") / "User/mcp.json"
+    )
     return Place(client, scope, path, ("servers",), "${env:%s}", is_shared, has_cwd=True)
 
 
-def _application(name: str) -> Path:
+def application_folder(name: str) -> Path:
     """Return the folder of a desktop program's settings."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / name

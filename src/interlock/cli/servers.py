@@ -21,6 +21,7 @@ from interlock.cli.server_status import (
     warn_of_broken,
 )
 from interlock.cli.servers_add import add
+from interlock.cli.servers_import import import_
 from interlock.cli.servers_login import delete_login, login, logout
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, is_terminal, safe_line, say
@@ -47,6 +48,7 @@ def servers() -> None:
 
 
 servers.add_command(add)
+servers.add_command(import_)
 servers.add_command(login)
 servers.add_command(logout)
 
