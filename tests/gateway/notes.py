@@ -15,7 +15,7 @@ from interlock import Context, Server
 from interlock.auth import BearerAuth
 from interlock.auth.principal import Principal
 from interlock.server.http.serve import UvicornServer
-from tests.gateway.conftest import RunningGateway, bearer
+from tests.gateway.conftest import bearer
 from tests.server.http.conftest import Reply
 from tests.servers.authorization_server import AuthorizationServer
 from tests.support.scripted_server import Json
@@ -115,9 +115,14 @@ class _Recording:
 
 
 class User:
-    """A user with a key of the gateway and a browser, who allows everything."""
+    """A user with a key of the gateway and a browser, who allows everything.
 
-    def __init__(self, gateway: RunningGateway, key: str) -> None:
+    Args:
+        gateway: With its client as `http`.
+        key: For it.
+    """
+
+    def __init__(self, gateway: Any, key: str) -> None:
         self.key = key
         self.gateway = gateway
 

@@ -163,6 +163,29 @@ async def test_authorization_server_that_is_down_does_not_demand_a_new_login(run
     assert again.text.startswith("access-2")
 
 
+async def test_server_that_turns_out_to_require_a_login_gets_one_of_each_user(
+    running, notes: Notes
+):
+    async with running(notes=notes.entry(auth="auto")) as gateway:
+        users = [await connected(gateway, notes, name) for name in ("anna", "bert")]
+        answers = [(await each.call()).text[:8] for each in users]
+
+    assert answers == ["access-1", "access-2"]
+
+
+async def test_subscription_at_a_server_of_users_is_refused_and_harms_no_call(
+    running, notes: Notes
+):
+    async with running(notes=notes.entry()) as gateway:
+        anna = await connected(gateway, notes, "anna")
+        session = await gateway.http.initialize(headers=bearer(anna.key))
+        refused = await session.ask("resources/subscribe", {"uri": "notes://mine"})
+        answer = await anna.call()
+
+    assert "error" in refused.json
+    assert answer.text.startswith("access-1")
+
+
 async def test_resources_and_prompts_use_the_login_of_the_tools(running, notes: Notes):
     async with running(notes=notes.entry()) as gateway:
         anna = await connected(gateway, notes, "anna")

@@ -30,7 +30,7 @@ from interlock.gateway.vault import Vault, user_of
 from interlock.oauth import AuthorizationRequest, OAuth
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.toolbox.connect import client_identity, login_challenge
-from interlock.toolbox.user_credentials import Needs, needs_of
+from interlock.toolbox.user_credentials import Needs
 
 CALLBACK_PATH = "/oauth/callback"
 BEGIN_TIMEOUT = 30.0  # seconds until the address of a login must be known
@@ -97,7 +97,8 @@ class Logins:
 
     def needs(self, server: str) -> Needs:
         """Return what a server needs of each user; nothing if it does not exist."""
-        return needs_of(self._servers().get(server))
+        upstream = self.vault.upstreams().get(server)
+        return upstream.needs if upstream is not None else Needs()
 
     async def begin(self, owner: str, server: str) -> Begun:
         """Begin the login of a user. One that the user began before ends.

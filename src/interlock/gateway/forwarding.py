@@ -125,7 +125,7 @@ class Forwarder:
         if can.elicitation is None and can.sampling is None and can.roots is None:
             return False
         upstream = self._toolbox.upstreams.get(entry.server)
-        return upstream is not None and (upstream.may_ask or upstream.needs_users)
+        return upstream is not None and (upstream.may_ask or bool(upstream.needs))
 
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context

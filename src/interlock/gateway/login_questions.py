@@ -37,7 +37,7 @@ class LoginQuestions:
 
         async def call_with_credential(call: Call) -> Outcome:
             upstream = self._vault.upstreams().get(call.entry.server)
-            if upstream is None or not call.caller.owner or not upstream.needs_users:
+            if upstream is None or not call.caller.owner or not upstream.needs:
                 return await handle(call)
             try:
                 await upstream.check_credentials(call)

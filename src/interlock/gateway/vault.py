@@ -21,7 +21,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
 from interlock.config import HttpServer
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, LoginRequired, StoreCorrupt
 from interlock.oauth.stored_login import StoredLogin
 from interlock.server.sealing import EncryptingSeal
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
@@ -141,13 +141,18 @@ class Vault:
         """Return the values that stand for `${user:NAME}`, by name.
 
         Raises:
-            StoreError: They cannot be read or opened.
+            LoginRequired: One cannot be opened, so the user must store it again.
+            StoreError: They cannot be read.
         """
         known = self._values.get((owner, server))
         if known is None:
             tenant, user = user_of(owner)
             changes = self._changes
-            known = await self._store.values(user, server, tenant=tenant)
+            try:
+                known = await self._store.values(user, server, tenant=tenant)
+            except StoreCorrupt as error:  # such as after a change of the gateway's key
+                _log.warning("%s", error)
+                raise LoginRequired(str(error)) from None
             if changes == self._changes:  # otherwise they may be outdated already
                 _keep(self._values, (owner, server), known)
         return known

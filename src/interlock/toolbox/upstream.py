@@ -291,9 +291,9 @@ class Upstream:
         return _CODES.get(self._state, "server_down"), self._reason or self._state
 
     @property
-    def needs_users(self) -> bool:
-        """Whether some of its calls need a credential of the user who calls."""
-        return bool(self._needs)
+    def needs(self) -> Needs:
+        """What it needs of each user, as far as that is known."""
+        return self._needs
 
     @property
     def is_personal(self) -> bool:
@@ -396,6 +396,8 @@ class Upstream:
                 return
             with suppress(ServerUnavailable):  # the log and the status have the reason
                 await self._shared()
+            if self.is_personal:  # as its answer has just shown
+                await self._start_for_users()
 
     async def _start_for_users(self) -> None:
         """List the tools with the credential of a user who has one."""
@@ -408,7 +410,7 @@ class Upstream:
                         return
             except InterlockError as error:
                 reason = str(error)
-        if self._state == "starting":
+        if not self.entries and self._state != "failed":
             self._set_state("needs login", reason)
 
     async def start_for(self, owner: str) -> None:
@@ -483,6 +485,8 @@ class Upstream:
                 _log.exception("starting server %r failed", self.name)
                 reason = f"{type(error).__name__} while starting: {error}"
             reason = redactor.redact(reason)
+            if isinstance(error, LoginRequired):
+                self._learn_login()
             if isinstance(error, LoginRequired) and owner_of(key):  # so nothing has failed
                 raise redact_error(error, redactor) from None
             restarts.failed(monotonic(), reason)
@@ -499,6 +503,13 @@ class Upstream:
                 self._refresh_later()
         await self._restore(pooled)
         return pooled
+
+    def _learn_login(self) -> None:
+        """Note that a server which need not have required a login requires one of each user."""
+        server = self._server
+        if isinstance(server, HttpServer) and self._credentials is not None:
+            is_of_users = server.sharing != "shared" and server.uses_login
+            self._needs = Needs(self._needs.names, self._needs.login or is_of_users)
 
     async def _restore(self, pooled: PooledClient) -> None:
         """Set the log level, and subscribe to the resources that clients follow."""

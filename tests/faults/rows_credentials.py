@@ -1,0 +1,149 @@
+"""Faults of users' credentials behind a gateway, as its clients see them over HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from aiohttp import web
+
+from interlock.config import loads
+from interlock.config.gateway import Address
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.endpoint import Endpoint
+from tests.faults.ground import Ground
+from tests.faults.matrix import row
+from tests.faults.rows_gateway import GATEWAY
+from tests.gateway.notes import Notes, User, reason, serving_notes
+from tests.server.http.conftest import Http
+from tests.servers.authorization_server import always, refused
+
+
+class Gateway:
+    """A gateway in this process, with a key for the user `local`."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self.assembly = assembly
+        address = Address("127.0.0.1", 8000)
+        self.app = Endpoint(assembly, f"http://{address}/mcp", address=address).app
+        self.http = Http(self.app)
+        self.user = User(self, assembly.key_for_this_run() or "")
+
+
+@asynccontextmanager
+async def running(folder: Path, entry: dict[str, Any]) -> AsyncIterator[Gateway]:
+    settings = {"database": str(folder / "gateway.db")}
+    text = json.dumps({"mcpServers": {"notes": entry}, "gateway": settings})
+    config = loads(text.encode())
+    async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
+        gateway = Gateway(assembly)
+        try:
+            yield gateway
+        finally:
+            await gateway.app.close()
+
+
+@asynccontextmanager
+async def signed_out(ground: Ground) -> AsyncIterator[tuple[Notes, User]]:
+    """Yield a user whose access token the server refuses."""
+    async with serving_notes() as notes, running(ground.folder, notes.entry()) as gateway:
+        user = gateway.user
+        assert (await user.connect(await user.url())).code == 200
+        await user.call("notes__sign_out")
+        yield notes, user
+
+
+@row(
+    "HTTP 401: of a user behind a gateway, while the authorization server is down",
+    "upstream_error; when it is back, calls succeed without a new login",
+    GATEWAY,
+    within=1.0,
+)
+async def is_down(ground: Ground) -> None:
+    async with signed_out(ground) as (notes, user):
+        notes.authorization.replies["/token"] = always("down", 503)
+        with ground.promise(outcome="upstream_error"):
+            assert reason(await user.call())["code"] == "upstream_error"
+        del notes.authorization.replies["/token"]
+        with ground.promise(outcome="answered"):
+            assert (await user.call()).text.startswith("access-2")
+
+
+async def _refuse(_: web.Request) -> web.StreamResponse:
+    return refused("invalid_grant")
+
+
+@row(
+    "HTTP 401: of a user behind a gateway, and the refresh is refused",
+    "needs_login with the page to log in; the tools stay listed; after the login, calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def is_refused(ground: Ground) -> None:
+    async with signed_out(ground) as (notes, user):
+        notes.authorization.replies["/token"] = _refuse
+        with ground.promise(outcome="needs_login"):
+            ended = reason(await user.call())
+        assert ended["code"] == "needs_login"
+        headers = {"x-api-key": user.key}
+        listed = await user.gateway.http.ask("tools/list", headers=headers)
+        names = [each["name"] for each in listed.json["result"]["tools"]]
+        assert "notes__who" in names
+        del notes.authorization.replies["/token"]
+        await user.connect(ended["url"])
+        assert (await user.call()).text.startswith("access-2")
+
+
+@row(
+    "SQLite locked / corrupt: a credential that another gateway key has sealed",
+    "needs_login with the page to store it again; then calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def has_another_key(ground: Ground) -> None:
+    async with serving_notes() as notes:
+        notes.authorization.access_tokens["token-of-anna"] = ""
+        entry = notes.entry(auth="bearer", headers={"Authorization": "Bearer ${user:TOKEN}"})
+        body = b'{"values": {"TOKEN": "token-of-anna"}}'
+        for first in (0, 1):
+            key = bytes(range(first, 32 + first)).hex()
+            with mock.patch.dict(os.environ, INTERLOCK_KEY=key):
+                async with running(ground.folder, entry) as gateway:
+                    with ground.promise(outcome="needs_login"):
+                        needed = reason(await gateway.user.call())
+                    assert needed["code"] == "needs_login"
+                    await gateway.user.open(needed["url"], body)
+                    assert (await gateway.user.call()).text == "token-of-anna"
+
+
+@row(
+    "SQLite locked / corrupt: by another process, while a user stores a credential",
+    "503 store_unavailable after 5 s; the earlier credential stays in use; once it is unlocked, "
+    "the new one can be stored",
+    GATEWAY,
+    within=6.5,
+)
+async def is_locked(ground: Ground) -> None:
+    async with serving_notes() as notes:
+        notes.authorization.access_tokens |= {"first-token": "", "second-token": ""}
+        entry = notes.entry(auth="bearer", headers={"Authorization": "Bearer ${user:TOKEN}"})
+        async with running(ground.folder, entry) as gateway:
+            user = gateway.user
+            url = await user.url()
+            await user.open(url, b'{"values": {"TOKEN": "first-token"}}')
+            second = b'{"values": {"TOKEN": "second-token"}}'
+            path = ground.folder / "gateway.db"
+            with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                with ground.promise(outcome="503 store_unavailable"):
+                    failed = await user.open(url, second)
+            assert (failed.code, json.loads(failed.body)["reason"]) == (503, "store_unavailable")
+            assert (await user.call()).text == "first-token"
+            assert (await user.open(url, second)).code == 200
+            assert (await user.call()).text == "second-token"
