@@ -10,12 +10,14 @@ import pytest
 
 from interlock import errors
 from interlock.errors import (
+    ApprovalMissing,
     AskRefused,
     CallRefused,
     CapabilityError,
     ClientRefused,
     ConfigError,
     ConnectionClosed,
+    DecisionRefused,
     HttpError,
     InsufficientScope,
     InterlockError,
@@ -55,6 +57,8 @@ SPECIAL: dict[type, InterlockError] = {
     RedirectRefused: RedirectRefused("elsewhere", 302),
     ServerUnavailable: ServerUnavailable("time", "down"),
     AskRefused: AskRefused("the client declares no elicitation", "cannot_ask"),
+    ApprovalMissing: ApprovalMissing("one line", "approval_pending", "rule"),
+    DecisionRefused: DecisionRefused("one line", "not_permitted"),
     CallRefused: CallRefused("no rule allows crm:refund", "no_rule"),
     LimitExceeded: LimitExceeded("too many calls", "rate_limited", 1.5),
     ToolFailed: ToolFailed("crm:refund", "no such\norder", {"code": 404}),

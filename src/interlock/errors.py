@@ -42,7 +42,9 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── ServerUnavailable           the tool's server is down, disabled or unknown
     ├── CallRefused                 a layer refused a call, so it was not sent
     │   ├── LoginNeeded             ... until the user has connected to its server
+    │   ├── ApprovalMissing         ... because it is not approved
     │   └── LimitExceeded           ... because of a rate, a quota, or too many calls at once
+    ├── DecisionRefused             an approval cannot be decided so
     ├── ToolError                   a tool failed; the model gets the text
     ├── ToolFailed                  a tool that was called reported an error
     ├── WrongLoop                   a call from this event loop is not possible (RuntimeError)
@@ -64,6 +66,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
         │   └── AuditFailed         ... until this process is restarted
         ├── NotKept                 a large result cannot be kept
         ├── DefinitionChanged       a definition is not the one that was shown
+        ├── UnknownApproval         no approval has this id          (LookupError)
         └── UnknownConversation     no conversation has this id      (LookupError)
 """
 
@@ -435,7 +438,10 @@ class CallRefused(InterlockError):
     Attributes:
         reason: A stable code for programs, such as "rate_limited".
         retry_after: Seconds until the same call may succeed; None if time alone does not help.
+        is_recorded: The audit trail has a record of it already.
     """
+
+    is_recorded = False
 
     def __init__(self, message: str, reason: str, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -453,6 +459,37 @@ class LoginNeeded(CallRefused):
     def __init__(self, message: str, url: str = "") -> None:
         super().__init__(message, "needs_login")
         self.url = url
+
+
+class ApprovalMissing(CallRefused):
+    """A call must be approved before it is made.
+
+    Attributes:
+        rule: Id of the rule that asks.
+        approval: Id of the approval; "" if none was asked for.
+        expires: When that expires, as "2026-11-22T10:00:00.000Z"; "" for none.
+    """
+
+    def __init__(
+        self, message: str, reason: str, rule: str, approval: str = "", expires: str = ""
+    ) -> None:
+        super().__init__(message, reason)
+        self.rule = rule
+        self.approval = approval
+        self.expires = expires
+
+
+class DecisionRefused(InterlockError):
+    """An approval cannot be approved or denied so.
+
+    Attributes:
+        reason: A stable code: "not_permitted", "approval_changed", "approval_void", or the state
+            that the approval is in, such as "approval_used".
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class LimitExceeded(CallRefused):
@@ -578,6 +615,10 @@ class AuditFailed(AuditUnavailable):
 
     Nothing more can be recorded: end the process. The next start reads what is intact.
     """
+
+
+class UnknownApproval(StoreError, LookupError):
+    """No approval has this id, or the caller may not see it."""
 
 
 class UnknownConversation(StoreError, LookupError):

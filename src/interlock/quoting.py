@@ -1,7 +1,8 @@
-"""JSON values in error messages: their kind, and a short display of them."""
+"""JSON values for people: in error messages, and whole with every character visible."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,6 +16,26 @@ INVISIBLE = (
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
+
+
+# Characters that a person does not see, or that act on a terminal.
+_HIDDEN = re.compile(rf"[\x00-\x1f\x7f-\x9f{INVISIBLE}]")
+
+
+def visible(text: str) -> str:
+    """Return text on one line, with each hidden character as the escape that JSON has for it."""
+    return _HIDDEN.sub(_escape, text)
+
+
+def visible_json(value: Any) -> str:
+    """Return a value as indented JSON, with each hidden character as an escape."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
 
 
 def kind(value: Any) -> str:

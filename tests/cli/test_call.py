@@ -252,7 +252,7 @@ def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, s
     approved = interlock("call", "e:say", "text=hi", "--yes")
 
     assert (denied.code, denied.err) == (1, "error: e:echo is denied (no_rule)\n")
-    assert "e:say was not run" in asked.err
+    assert "e:say needs approval by you: a_" in asked.err
     assert (approved.code, approved.out) == (0, "hi\n")
 
 

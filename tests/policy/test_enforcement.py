@@ -7,9 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.calls import Call, Caller, Entry, Outcome, build
+from interlock.calls.asking import asking
 from interlock.config import loads
-from interlock.policy import CallDenied, Decision, Policy, enforce
+from interlock.errors import CallRefused
+from interlock.policy import Policy, enforce
 from interlock.types import Tool
 
 READS, DESTROYS = b'{"readOnlyHint": true}', b'{"destructiveHint": true}'
@@ -55,33 +57,41 @@ def test_policy_of_the_gateway_holds_for_the_local_user_and_ignores_hints():
     assert policy.decide(Caller(), entry("get", READS), {}).reason == "no_rule"
 
 
-async def called(policy: Policy, *, approves: bool | None) -> list[str]:
-    """Return what was asked, and "sent" if the call passed."""
+async def called(policy: Policy, *, answer: bool | None) -> list[str]:
+    """Return what was asked, and "sent" if the call passed; None: nothing can be asked."""
     seen: list[str] = []
 
-    async def approve(call: Call, decision: Decision) -> None:
-        seen.append(f"{call.entry.address} {call.arguments} {decision.rule}")
-        if not approves:
-            raise CallDenied(call.entry.address, "approval_denied", decision.rule)
+    async def ask(call: Call, _: object) -> bool | None:
+        assert call.decision is not None
+        seen.append(f"{call.entry.address} {call.arguments} {call.decision.rule}")
+        return answer
 
-    async def send(call: Call) -> Outcome:
+    async def send(_: Call) -> Outcome:
         seen.append("sent")
         return Outcome(msgspec.Raw(b"{}"))
 
-    layer = enforce(policy, None if approves is None else approve)
-    await layer(send)(Call(entry("put"), {"a": 1}))
+    layers = [enforce(policy)] if answer is None else [enforce(policy, asks_pass=True), asking(ask)]
+    await build(send, layers)(Call(entry("put"), {"a": 1}))
     return seen
 
 
 async def test_approved_call_passes_after_one_question():
-    assert await called(local_policy({}), approves=True) == ["crm:put {'a': 1} writes", "sent"]
+    assert await called(local_policy({}), answer=True) == ["crm:put {'a': 1} writes", "sent"]
 
 
 @pytest.mark.parametrize(
-    ("approves", "reason"), [(False, "approval_denied"), (None, "approval_required")]
+    ("answer", "reason"), [(False, "approval_denied"), (None, "approval_required")]
 )
-async def test_call_that_is_not_approved_is_denied(approves: bool | None, reason: str):
-    with pytest.raises(CallDenied) as caught:
-        await called(local_policy({}), approves=approves)
+async def test_call_that_is_not_approved_is_denied(answer: bool | None, reason: str):
+    with pytest.raises(CallRefused) as caught:
+        await called(local_policy({}), answer=answer)
 
     assert caught.value.reason == reason
+
+
+async def test_call_that_others_must_approve_is_denied_without_a_question():
+    rule = {"id": "r", "effect": "ask", "who": ["*"], "tools": ["*:*"], "approvers": ["user:b"]}
+    policy = local_policy({}, gateway={"policy": {"rules": [rule]}})
+
+    with pytest.raises(CallRefused, match="needs approval by user:b"):
+        await called(policy, answer=True)

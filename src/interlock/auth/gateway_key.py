@@ -20,10 +20,12 @@ from interlock.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 VARIABLE = "INTERLOCK_KEY"
 FILE_NAME = "gateway.key"
 _BYTES = 32
+_NONCE_BYTES = 12
 _MIN_DIFFERENT = 12  # bytes; among 32 random ones, fewer never occur
 
 
@@ -82,6 +84,37 @@ class GatewayKey:
     def derive(self, purpose: str) -> bytes:
         """Return the 32-byte key for one purpose, such as "seal" or "arguments"."""
         return hmac.digest(self._secret, b"interlock " + purpose.encode(), "sha256")
+
+    def seal(self, purpose: str, content: bytes, bound_to: bytes) -> bytes:
+        """Encrypt content with AES-256-GCM and the key for one purpose.
+
+        Args:
+            purpose: As for `derive`.
+            content: What to seal.
+            bound_to: Where it belongs, such as the id of its row. Elsewhere it cannot be opened.
+
+        Raises:
+            MissingExtra: cryptography is not installed.
+        """
+        nonce = os.urandom(_NONCE_BYTES)
+        return nonce + self._cipher(purpose).encrypt(nonce, content, bound_to)
+
+    def unseal(self, purpose: str, sealed: bytes, bound_to: bytes) -> bytes | None:
+        """Return the content of `seal`; None if key, purpose, place or content differ."""
+        cipher = self._cipher(purpose)
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            return cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound_to)
+        except (InvalidTag, ValueError):
+            return None
+
+    def _cipher(self, purpose: str) -> AESGCM:
+        try:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        except ModuleNotFoundError as error:
+            raise MissingExtra("sealing what the gateway stores", "serve") from error
+        return AESGCM(self.derive(purpose))
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message with Ed25519.

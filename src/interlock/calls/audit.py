@@ -5,6 +5,7 @@
    intent is durable. Once an intent has failed, such calls wait until one succeeds.
 3. A call with an intent gets one outcome, also if it fails or is cancelled. Nothing waits for it.
 4. In lenient mode nothing waits, and a record "gap" states how many records were lost.
+   Only a call that uses an approval waits, because its intent uses it up.
 5. Arguments are recorded as a keyed hash, and in clear only where the operator says so.
 """
 
@@ -27,6 +28,7 @@ from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
+from interlock.calls.grant import Grant, GrantLost
 from interlock.calls.refusals import Refusals
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Audit, Risk
@@ -87,6 +89,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     revision: str = ""
     traceparent: str = ""
     rule: str = ""
+    grant: str = ""  # the approval that it uses
     arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
 
@@ -133,16 +136,19 @@ class AuditTrail:
 
         async def record_and_call(call: Call) -> Outcome:
             intent, risk = self._intent(call)
-            overlaps = self._may_overlap(risk)
-            written = self._begin(intent)
+            grant = call.grant
+            overlaps = grant is None and self._may_overlap(risk)
+            written = self._begin(intent, grant)
             began = self._clock()
             try:
                 if written is not None and not overlaps:
                     await written
+                    if grant is not None:
+                        grant.check()
                 outcome = await handle(call)
                 status = "tool_error" if outcome.is_error else "ok"
                 is_question = call.returns_questions and outcome.is_question
-            except AuditUnavailable:  # nothing was sent
+            except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
                 raise
             except BaseException as error:
                 self._end(intent, began, *_failure(error))
@@ -166,6 +172,8 @@ class AuditTrail:
             try:
                 return await handle(call)
             except CallRefused as error:
+                if error.is_recorded:
+                    raise
                 rule = getattr(error, "rule", "")  # of a refusal by the policy
                 reason, entry = error.reason, call.entry
                 self.refused(call.caller, reason, entry=entry, call=call.id, rule=rule)
@@ -200,7 +208,7 @@ class AuditTrail:
             rule: Id of the rule that decided.
         """
         record = replace(
-            _record_of(caller, "refused"),
+            record_of(caller, "refused"),
             call=call,
             server=entry.server if entry is not None else "",
             tool=entry.address if entry is not None else name[:MAX_NAME],
@@ -249,7 +257,7 @@ class AuditTrail:
             AuditUnavailable: It could not be made durable in time.
         """
         if self._settings.mode != "off":
-            record = replace(_record_of(Caller(principal), kind), body=_encode(body))
+            record = replace(record_of(Caller(principal), kind), body=_encode(body))
             await self._writer.append(record)
 
     def flush(self) -> None:
@@ -274,25 +282,26 @@ class AuditTrail:
             revision=caller.revision,
             traceparent=caller.trace[:MAX_NAME],
             rule=rule,
+            grant=call.grant.id if call.grant is not None else "",
             arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
             arguments=Raw(arguments) if how == "full" else UNSET,
         )
         entry = call.entry
-        return _record_of(
+        return record_of(
             call.caller, "intent", call.id, entry.server, entry.address, _encode(body)
         ), risk
 
     def _may_overlap(self, risk: Risk) -> bool:
         return risk == "read" and self._settings.reads == "overlap" and not self._is_failing
 
-    def _begin(self, intent: AuditRecord) -> asyncio.Future[None] | None:
+    def _begin(self, intent: AuditRecord, grant: Grant | None) -> asyncio.Future[None] | None:
         """Queue an intent; return what to wait for, if anything."""
-        if self._settings.mode == "lenient":
+        if self._settings.mode == "lenient" and grant is None:
             self._mark_gap()
             self._write_soon(intent)
             return None
         try:
-            written = self._writer.queue(intent)
+            written = self._writer.queue(intent, grant.claim if grant is not None else None)
         except AuditUnavailable:
             self._is_failing = True
             raise
@@ -343,9 +352,10 @@ class AuditTrail:
         self._gap.add_done_callback(marked)
 
 
-def _record_of(
+def record_of(
     caller: Caller, kind: str, call: str = "", server: str = "", tool: str = "", body: bytes = b"{}"
 ) -> AuditRecord:
+    """Return a record about a caller."""
     principal = caller.principal
     if principal is None:
         return AuditRecord(kind, call, LOCAL_USER, "", server, tool, body=body)

@@ -13,6 +13,7 @@ from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
+from interlock.calls.grant import Grant
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_call
 from interlock.protocol.envelope import encode, encode_large
@@ -89,8 +90,8 @@ def new_call_id() -> str:
 class Call(Struct, eq=False):
     """One call of a tool, or a request for a resource or prompt.
 
-    Layers of the stack read it, and pass on a changed copy if need be. Only `decision` is set in
-    place, by the layer that decides.
+    Layers of the stack read it, and pass on a changed copy if need be. Only `decision` and
+    `grant` are set in place, by the layers that decide.
 
     Attributes:
         entry: The tool, resource or prompt.
@@ -114,6 +115,8 @@ class Call(Struct, eq=False):
             besides that of the configuration.
         id: Names the call in the audit trail and in errors.
         decision: Of the policy; None before its layer, or without one.
+        grant: The approval that the call uses; None for none.
+        continues: Id of the approved call that this one continues after questions of its server.
     """
 
     entry: Entry | Item
@@ -133,6 +136,8 @@ class Call(Struct, eq=False):
     result_limit: int | None = None
     id: str = msgspec.field(default_factory=new_call_id)
     decision: Decision | None = None
+    grant: Grant | None = None
+    continues: str = ""
 
     def hold(self, release: Callable[[], None]) -> Callable[[], None]:
         """Return what to call at the end of the call, instead of `release`; see `Slots`."""

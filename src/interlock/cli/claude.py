@@ -143,25 +143,28 @@ def _decide(config: Config, approval: TerminalApproval) -> Decide:
 
     About tools of servers the toolbox decides, as it does for every command.
     """
-    from interlock.calls import Call, Item
+    from msgspec import Raw
+
+    from interlock.calls import Call, Item, Outcome, build
+    from interlock.calls.asking import asking
     from interlock.claude import Allow, Deny, Request
     from interlock.config.gateway import BUILT_IN
-    from interlock.policy import CallDenied, Policy
+    from interlock.errors import CallRefused
+    from interlock.policy import Policy, enforce
+
+    async def allow(_: Call) -> Outcome:
+        return Outcome(Raw(b"{}"))
 
     policy = Policy.for_local_user(config)
+    check = build(allow, [enforce(policy, asks_pass=True), asking(approval)])
 
     async def decide(request: Request) -> Allow | Deny:
         server, _, tool = request.address.partition(":")
         if server != BUILT_IN:
             return Allow()
-        call = Call(Item("tools", server, tool), request.arguments)
-        decision = policy.decide(call.caller, call.entry, call.arguments)
         try:
-            if decision.effect == "ask":
-                await approval(call, decision)
-            elif decision.effect == "deny":
-                raise CallDenied(request.address, decision.reason, decision.rule)
-        except CallDenied as error:
+            await check(Call(Item("tools", server, tool), request.arguments))
+        except CallRefused as error:
             return Deny(str(error))
         return Allow()
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from interlock import schema
-from interlock.cli.terminal import pretty, safe, safe_line, say
+from interlock.cli.terminal import safe, safe_line, say
 from interlock.cli.terminal_prompt import NoAnswer, TerminalPrompt
 from interlock.client import ClientOptions
 from interlock.config import Config
@@ -24,6 +24,7 @@ from interlock.errors import CapabilityError, RemoteError
 from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from interlock.models import Model, complete
 from interlock.protocol.envelope import encode
+from interlock.quoting import visible_json
 from interlock.types import (
     CreateMessageParams,
     CreateMessageResult,
@@ -104,7 +105,7 @@ class TerminalQuestions:
             value = await self._field(name, field, name in required)
             if value is not None:
                 content[name] = value
-        say(pretty(content))
+        say(visible_json(content))
         send = await self._prompt.choice("Send this? [y]es, [n]o: ", "yes", "no")
         if send == "no":
             return ElicitResult(action="decline")

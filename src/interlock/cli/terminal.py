@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from interlock.quoting import INVISIBLE
+from interlock.quoting import INVISIBLE, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.status import Status
 
 _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
-_UNSAFE_IN_JSON = re.compile(rf"[\x7f-\x9f{INVISIBLE}]")
 # Between non-ASCII letters and signs these two only shape the script, so they are removed.
 _JOINER = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 # The selector for a coloured emoji is common and harmless, once and after a sign.
@@ -66,24 +65,12 @@ def emit(text: str = "") -> None:
 
 def emit_json(value: object) -> None:
     """Print a value as JSON, with unsafe characters as JSON escapes."""
-    print(pretty(value))
+    print(visible_json(value))
 
 
 def emit_json_line(value: object) -> None:
     """Print a value as JSON on one line, with unsafe characters as JSON escapes."""
-    text = msgspec.json.encode(value).decode()
-    print(_UNSAFE_IN_JSON.sub(_escape_in_json, text), flush=True)
-
-
-def pretty(value: object) -> str:
-    """Return a value as indented JSON, with unsafe characters as JSON escapes."""
-    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    return _UNSAFE_IN_JSON.sub(_escape_in_json, text)
-
-
-def _escape_in_json(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+    print(visible(msgspec.json.encode(value).decode()), flush=True)
 
 
 def emit_table(rows: Iterable[Sequence[str]]) -> None:

@@ -2,8 +2,8 @@
 
     config -> Parts -> Gateway          once at the start, and again for each reload
 
-The layers of a call, from the outside: the record of refusals, policy, limits, the fair queue of
-its server, the audit trail.
+The layers of a call, from the outside: the record of refusals, policy, limits, approvals, the fair
+queue of its server, the audit trail.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.calls import Around, Caller
+from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
@@ -35,6 +36,7 @@ from interlock.config import Gateway as Settings
 from interlock.config.gateway import Audit, Rate
 from interlock.config.gateway_reading import resolve
 from interlock.errors import ConfigError, LimitExceeded
+from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
@@ -104,6 +106,8 @@ class Assembly:
     Attributes:
         gateway: Answers the requests.
         keys: The API keys.
+        approvals: The approvals of calls.
+        approval_questions: How clients are asked to approve their own calls.
         parts: What the configuration says now.
         metrics: What is counted.
         pins: Which definitions are accepted.
@@ -128,10 +132,13 @@ class Assembly:
         environ: Mapping[str, str],
         secret: GatewayKey,
         kept: KeptResultStore,
+        approvals: Approvals,
     ) -> None:
         self.parts = parts
         self.parts.limiter.own = keys.limits
         self.keys = keys
+        self.approvals = approvals
+        self.approval_questions = ClientQuestions()
         self.metrics = Metrics()
         self.on_reload: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
@@ -178,8 +185,10 @@ class Assembly:
             credentials=self.vault,
             results=self.results,
             pins=self.pins,
+            asks_pass=True,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
+        approvals.pin_of = pin_in(self.gateway.toolbox)
         self._add_gauges(writer)
 
     def _add_gauges(self, writer: AuditWriter | None) -> None:
@@ -193,6 +202,10 @@ class Assembly:
         gauges["interlock_parked"] = (
             "Calls that wait for answers of their client.",
             lambda: {(): float(self.gateway.parked)},
+        )
+        gauges["interlock_approvals"] = (
+            "Approvals of calls that are kept.",
+            lambda: by_label("state", self.approvals.counts),
         )
         gauges["interlock_dropped_total"] = (
             "Messages and requests that were dropped.",
@@ -269,7 +282,15 @@ class Assembly:
                     location, secret, lambda: assembly.parts.settings.results, database
                 )
             )
-            assembly = cls(parts, keys, database, writer, environ, secret, kept)
+            approvals = await stack.enter_async_context(
+                open_approvals(
+                    *(database, location, secret, writer),
+                    settings=lambda: assembly.parts.settings.approvals,
+                    policy=lambda: assembly.parts.policy,
+                )
+            )
+            await stack.enter_async_context(approvals.running())
+            assembly = cls(parts, keys, database, writer, environ, secret, kept, approvals)
             if assembly.trail is not None:
                 stack.callback(assembly.trail.flush)
             assembly._record_configuration(None)
@@ -325,7 +346,8 @@ class Assembly:
             self.trail.note("config", {"before": before, "after": _described(self.parts)})
 
     def _around(self, parts: Parts) -> list[Around]:
-        layers = layers_of(parts, self.trail, self._questions.around)
+        approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
+        layers = layers_of(parts, self.trail, *approve, self._questions.around)
         return [*layers, self.metrics.sent]
 
     def _configured(self) -> Mapping[str, ServerConfig]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock.calls import Call, Caller, Entry, Item, Outcome
+from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.calls.kept_results import URI
 from interlock.client.caller_answers import lacking
 from interlock.context import Context
@@ -32,9 +32,16 @@ class _Round(Struct, tag="round"):
 
     state: str | None
     keys: list[str]
+    call: str  # id of the call of this round
 
 
-_decode_state = msgspec.json.Decoder(_Round | Ticket).decode
+class ApprovalTicket(Struct, tag="approval"):
+    """What the gateway seals while a modern client is asked to approve its call."""
+
+    approval: str  # its id
+
+
+_decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
 
 
 class Forwarder:
@@ -73,23 +80,25 @@ class Forwarder:
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
             outcome = await self._resume(state, entry, arguments, context)
-            return self._passed_on(entry, outcome, context)
+            return self._passed_on(entry, outcome, context, state.call)
         call = _call(entry, arguments, state, context, id)
         modern = context.is_modern
         if modern and context.log_level is not None:
             await self._want_log_level(entry, context.log_level)
         if modern and self._may_be_asked(entry, context):
-            return self._passed_on(entry, await self.parking.run(call, context), context)
+            return self._passed_on(entry, await self.parking.run(call, context), context, id)
         link = CallLink(context)
         progress = None if context.progress_token is None else link.progress
-        call = replace(call, back=link, progress=progress)
+        # Without parking, only an approval is waited for.
+        slots = Slots() if self.policy.asks else None
+        call = replace(call, back=link, progress=progress, slots=slots)
         outcome = await self._toolbox.handle(call)
         link.flush()
-        return self._passed_on(entry, outcome, context)
+        return self._passed_on(entry, outcome, context, id)
 
-    def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context) -> Raw:
+    def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
         if context.is_modern and b'"input_required"' in bytes(outcome.raw):
-            _raise_questions(outcome, self._permitted(entry, context))
+            _raise_questions(outcome, self._permitted(entry, context), id)
         return self._linked(entry, outcome.raw)
 
     def _linked(self, entry: Entry | Item, result: Raw) -> Raw:
@@ -137,7 +146,13 @@ class Forwarder:
         return await self.parking.resume(ticket, context)
 
 
-def _raise_questions(outcome: Outcome, can: ClientCapabilities) -> None:
+def ticket_of(context: Context) -> ApprovalTicket | None:
+    """Return what the last round of a request was sealed with, if it asked for an approval."""
+    state = None if context.round_state is None else _decode_state(context.round_state)
+    return state if isinstance(state, ApprovalTicket) else None
+
+
+def _raise_questions(outcome: Outcome, can: ClientCapabilities, call: str) -> None:
     result = decode(Result, outcome.raw, "result")
     if result.result_type != "input_required":
         return
@@ -149,7 +164,8 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities) -> None:
         missing = lacking(can, method, Raw(params))
         if missing:
             raise MissingCapability(missing)
-    raise InputRequired(questions, encode(_Round(result.request_state, [*questions])).decode())
+    state = _Round(result.request_state, [*questions], call)
+    raise InputRequired(questions, encode(state).decode())
 
 
 def caller_of(context: Context) -> Caller:
@@ -180,14 +196,20 @@ def caller_of(context: Context) -> Caller:
 
 
 def _call(
-    entry: Entry | Item, arguments: JsonObject, round: _Round | None, context: Context, id: str
+    entry: Entry | Item,
+    arguments: JsonObject,
+    state: _Round | ApprovalTicket | None,
+    context: Context,
+    id: str,
 ) -> Call:
-    responses = None
+    responses, round = None, state if isinstance(state, _Round) else None
     if round is not None:
         answered = {key: context.answers[key] for key in round.keys if key in context.answers}
         responses = Raw(encode(answered))
     elif context.answers:  # to questions of an earlier request; the server decides
-        responses = Raw(encode(context.answers))
+        ours = state.approval if isinstance(state, ApprovalTicket) else ""
+        others = {key: each for key, each in context.answers.items() if key != ours}
+        responses = Raw(encode(others)) if others else None
     return Call(
         entry,
         arguments,
@@ -198,4 +220,5 @@ def _call(
         input_responses=responses,
         request_state=round.state if round is not None else None,
         id=id,
+        continues=round.call if round is not None else "",
     )

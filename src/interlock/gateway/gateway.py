@@ -82,6 +82,8 @@ class Gateway:
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         pins: Which definitions are accepted; None for all.
+        asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
+            denied.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -106,12 +108,14 @@ class Gateway:
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
+        asks_pass: bool = False,
     ) -> None:
+        self._asks_pass = asks_pass
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[enforce(policy), *around],
+            around=[enforce(policy, asks_pass=self._asks_pass), *around],
             outside=outside,
             forwards=True,
             handlers=self._handlers,
@@ -225,7 +229,7 @@ class Gateway:
 
         await self.toolbox.replace(
             servers,
-            around=[enforce(policy), *around],
+            around=[enforce(policy, asks_pass=self._asks_pass), *around],
             outside=outside,
             idle_timeout=self._idle_timeout,
             swap=swap,

@@ -15,12 +15,13 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from msgspec import Struct
 
 from interlock.calls import Around
+from interlock.calls.asking import AskCaller, asking
 from interlock.calls.kept_results import MemoryResults, ResultStore
 from interlock.calls.results import Limits, ResultBudget
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
-from interlock.policy import Approve, Policy, enforce
+from interlock.policy import Policy, enforce
 from interlock.store.kept import Kept, Owner
 from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
@@ -46,13 +47,13 @@ class LocalCalls(Struct, frozen=True):
 
 @asynccontextmanager
 async def local_calls(
-    config: Config, approve: Approve, *, environ: Mapping[str, str] | None = None
+    config: Config, ask: AskCaller, *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[LocalCalls]:
     """Open what a configuration says about calls.
 
     Args:
         config: The configuration.
-        approve: Asks the person about a call that must be approved.
+        ask: Asks the person about a call that must be approved, where they may approve it.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
 
     Raises:
@@ -60,7 +61,7 @@ async def local_calls(
         StoreError: The audit trail cannot be opened.
     """
     if config.gateway is None:
-        around = [enforce(Policy.for_local_user(config), approve)]
+        around = [enforce(Policy.for_local_user(config), asks_pass=True), asking(ask)]
         async with AsyncExitStack() as stack:
             kept = _OpenedOnDemand(stack, None, Results())
             results = ResultBudget(kept, Limits.from_config(config))
@@ -68,6 +69,7 @@ async def local_calls(
         return
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
+    from interlock.gateway.approvals import open_approvals
     from interlock.gateway.assembly import layers_of, limits_of, make_parts, make_trail
     from interlock.gateway.pinning import make_pinning
     from interlock.store.audit_upkeep import open_trail
@@ -76,21 +78,32 @@ async def local_calls(
 
     parts = make_parts(config, os.environ if environ is None else environ)
     location, audit = parts.settings.database or None, parts.settings.audit
-    trail = None
+    secret = GatewayKey.load(folder_beside(location))
+    trail = writer = None
     async with AsyncExitStack() as stack:
-        secret = GatewayKey.load(folder_beside(location))
         if audit.mode != "off":
             writer = await stack.enter_async_context(open_trail(location, secret, audit))
             trail = make_trail(writer, secret, audit)
             stack.callback(trail.flush)
+        database = await open_database(location)
+        stack.push_async_callback(database.close)
         pins = None
         if parts.settings.lock.mode != "off":
-            database = await open_database(location)
-            stack.push_async_callback(database.close)
             pins = make_pinning(config, parts.settings, database, secret, trail)
             await stack.enter_async_context(pins.following())
+        approve = []
+        if parts.policy.asks:
+            approvals = await stack.enter_async_context(
+                open_approvals(
+                    *(database, location, secret, writer),
+                    settings=lambda: parts.settings.approvals,
+                    policy=lambda: parts.policy,
+                )
+            )
+            await stack.enter_async_context(approvals.running())
+            approve = [approvals.around(ask)]
         outside = [trail.refusals] if trail is not None else []
-        inside = [enforce(parts.policy, approve), *layers_of(parts, trail)]
+        inside = [enforce(parts.policy, asks_pass=True), *layers_of(parts, trail, *approve)]
         kept = _OpenedOnDemand(stack, location, parts.settings.results)
         results = ResultBudget(kept, limits_of(parts))
         yield LocalCalls(parts.servers, [*outside, *inside], results, pins)

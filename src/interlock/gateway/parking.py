@@ -59,6 +59,7 @@ class Ticket(Struct, tag="parked"):
 
     parked: str  # its id
     once: str  # of these questions
+    call: str  # its id as a call
 
 
 class StaleState(MalformedAnswer):
@@ -147,7 +148,9 @@ class Parking:
         questions = {
             key: (each.method, encode(each.params)) for key, each in parked.questions.items()
         }
-        raise InputRequired(questions, encode(Ticket(parked.id, parked.once)).decode())
+        raise InputRequired(
+            questions, encode(Ticket(parked.id, parked.once, parked.call.id)).decode()
+        )
 
     def add(self, parked: _ParkedAtServer) -> None:
         """Count a call that begins to wait for its client.

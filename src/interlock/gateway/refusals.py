@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from interlock.calls import Entry, Item
 from interlock.errors import (
+    ApprovalMissing,
     AskRefused,
     AuditUnavailable,
     AuthError,
@@ -82,10 +83,7 @@ def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
     """
     code, reference = _logged(entry, error, call)
     shown = _shown(code, reference, _retry_after(error))
-    if isinstance(error, CallDenied) and error.rule:
-        shown["rule"] = error.rule
-    if isinstance(error, LoginNeeded | LoginRequired) and error.url:
-        shown["url"] = error.url
+    shown |= _details(error)
     if isinstance(error, RemoteError):
         shown["upstreamCode"] = error.code
     return result_of(str(error), {"code": shown.pop("reason"), **shown})
@@ -101,10 +99,7 @@ def refused(item: Item, error: InterlockError, call: str = "") -> RemoteError:
     """Return the JSON-RPC error for a resource or prompt; as `refusal`."""
     code, reference = _logged(item, error, call)
     data = _shown(code, reference, _retry_after(error))
-    if isinstance(error, CallDenied) and error.rule:
-        data["rule"] = error.rule
-    if isinstance(error, LoginNeeded | LoginRequired) and error.url:
-        data["url"] = error.url
+    data |= _details(error)
     if isinstance(error, RemoteError):
         return RemoteError(error.code, str(error), data)
     return RemoteError(INTERNAL_ERROR, str(error), data)
@@ -116,6 +111,18 @@ def _logged(entry: Entry | Item, error: InterlockError, call: str) -> tuple[str,
     code, reference = reason_of(error), call or secrets.token_hex(6)
     _log.info("%s: %s, reference %s: %s", entry.address, code, reference, error)
     return code, reference
+
+
+def _details(error: InterlockError) -> JsonObject:
+    if isinstance(error, ApprovalMissing):
+        details = {"rule": error.rule, "approval": error.approval, "expires": error.expires}
+    elif isinstance(error, CallDenied):
+        details = {"rule": error.rule}
+    elif isinstance(error, LoginNeeded | LoginRequired):
+        details = {"url": error.url}
+    else:
+        details = {}
+    return {name: value for name, value in details.items() if value}
 
 
 def _retry_after(error: InterlockError) -> float | None:

@@ -14,14 +14,13 @@ from __future__ import annotations
 
 from interlock.calls import Item
 from interlock.calls.decision import Decision, Reason, RuleFact, Step
-from interlock.policy.enforcement import Approve, CallDenied, enforce
+from interlock.policy.enforcement import CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.rules import CompiledView
 from interlock.policy.warnings import find_warnings
 
 __all__ = [
     "LOCAL_USER",
-    "Approve",
     "CallDenied",
     "CompiledView",
     "Decision",

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.calls.decision import Decision
 from interlock.errors import CallRefused
 from interlock.policy.policy import Policy
 
-Approve = Callable[[Call, Decision], Awaitable[None]]
-
 
 class CallDenied(CallRefused):
-    """The policy, or a person that it asked, does not let this caller make this call.
+    """The policy does not let this caller make this call.
 
     Attributes:
         reason: Why, as a stable word.
@@ -26,22 +21,20 @@ class CallDenied(CallRefused):
         self.rule = rule
 
 
-def enforce(policy: Policy, approve: Approve | None = None) -> Around:
+def enforce(policy: Policy, *, asks_pass: bool = False) -> Around:
     """Return a layer for `Toolbox(around=[...])`. It raises `CallDenied`.
 
     Args:
         policy: Decides.
-        approve: Awaited for a call that must be approved. It returns to let the call pass, and
-            raises `CallDenied` otherwise. None denies such calls.
+        asks_pass: Pass on calls that must be approved, because a layer further in sees to that.
+            Otherwise they are denied.
     """
 
     def wrap(handle: CallHandler) -> CallHandler:
         async def enforced(call: Call) -> Outcome:
             decision = policy.decide(call.caller, call.entry, call.arguments)
             call.decision = decision
-            if decision.effect == "ask" and approve is not None:
-                await approve(call, decision)
-            elif decision.effect != "allow":
+            if decision.effect != "allow" and not (asks_pass and decision.effect == "ask"):
                 raise CallDenied(call.entry.address, decision.reason, decision.rule)
             return await handle(call)
 

@@ -54,6 +54,7 @@ class Policy:
 
     Attributes:
         hash: Changes with rules, groups, views and risks. An approval is for one such hash.
+        asks: Whether some calls must be approved.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Policy:
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
             self._rules.sort(key=precedence)
+        self.asks = policy is not None and any(rule.effect == "ask" for rule in policy.rules)
         self._read_only = policy is not None and policy.read_only
         self._groups = groups
         self._views = {name: CompiledView(view) for name, view in views.items()}

@@ -28,7 +28,8 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit_copy import AuditCopy
 from interlock.store.audit_postgres import AuditTables, PostgresAudit
-from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
+from interlock.store.audit_sqlite import SqliteAudit
+from interlock.store.claims import Claim, ClaimFailed, Row, Statement
 from interlock.store.database import open_database
 from interlock.store.group_commit import GroupCommit
 from interlock.store.location import find
@@ -61,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 _Columns = tuple[tuple[object, ...], str]  # from `at` to `reason`, and `body`
+_Item = tuple[_Columns, "Claim | None"]
 
 
 class AuditRecord(Struct, frozen=True):
@@ -160,23 +162,28 @@ class AuditWriter:
         finally:
             await writer._close()
 
-    async def append(self, record: AuditRecord) -> None:
+    async def append(self, record: AuditRecord, claim: Claim | None = None) -> None:
         """Write a record; it is durable when this returns.
+
+        Args:
+            record: What to write.
+            claim: Must succeed in the same transaction. If it fails, it is marked so, and the
+                record is not written.
 
         Raises:
             AuditUnavailable: It could not be made durable within a second, so the call it
                 announces must not be made. A later record may succeed.
             AuditFailed: No record can be written until this process is restarted.
         """
-        await self._group.add(_columns(record))
+        await self._group.add((_columns(record), claim))
 
-    def queue(self, record: AuditRecord) -> asyncio.Future[None]:
+    def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
         """Queue a record; return a future that is done when it is durable, or fails as `append`.
 
         Raises:
             AuditUnavailable: The database does not answer, or the writer has been closed.
         """
-        return self._group.queue(_columns(record))
+        return self._group.queue((_columns(record), claim))
 
     def append_soon(self, record: AuditRecord) -> None:
         """Queue a record, such as an outcome, without waiting until it is durable.
@@ -186,7 +193,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The writer has been closed.
         """
-        self._group.add_soon(_columns(record))
+        self._group.add_soon((_columns(record), None))
 
     def sign_soon(self) -> None:
         """Sign the end of the chain, unless that has just been done."""
@@ -211,23 +218,32 @@ class AuditWriter:
 
     # Committing
 
-    async def _commit(self, records: list[_Columns | None]) -> None:
+    async def _commit(self, items: list[_Item | None]) -> None:
         head, self._head = self._head, None
         try:
             if head is None:
                 head = await self._last()
-            before, rows = head, self._chained(head, records)
+            before, rows = head, self._chained(head, items)
             if rows:
                 head = Head(rows[-1][1], rows[-1][-1])
-            signed = self._sign_if_due(before, head, is_asked=len(rows) < len(records))
+            signed = self._sign_if_due(before, head, is_asked=None in items)
             counts = self._rollups.plan(rows)
-            statements: list[Statement] = [(_INSERT, rows)] if rows else []
+            statements: list[Statement | Claim] = []
+            for item in items:
+                if item is not None and item[1] is not None:
+                    statements.append(item[1])
+            if rows:
+                statements.append((_INSERT, rows))
             if counts:
                 statements.append(upsert(counts))
             if signed is not None:
                 statements.append((_SIGN, [signed]))
             if statements:
                 await self._tables.write(*statements)
+        except ClaimFailed:  # the records of these claims must not be part of the chain
+            self._head = before
+            await self._commit([each for each in items if not _has_failed(each)])
+            return
         except AuditFailed:
             on_failed, self._on_failed = self._on_failed, lambda: None
             on_failed()
@@ -237,14 +253,14 @@ class AuditWriter:
         self.rows += len(rows)
         self._committed(rows, signed)
 
-    def _chained(self, head: Head, records: list[_Columns | None]) -> list[Row]:
+    def _chained(self, head: Head, items: list[_Item | None]) -> list[Row]:
         """Return the rows of records behind the end of the chain."""
         seq, hash = head
         rows = []
-        for record in records:
-            if record is None:  # of `sign_soon`
+        for item in items:
+            if item is None:  # of `sign_soon`
                 continue
-            columns, body = record
+            columns, body = item[0]
             seq += 1
             hash = chain_hash(hash, seq, columns, body)
             rows.append((self.id, seq, *columns, body, hash))
@@ -329,6 +345,10 @@ def chain_hash(previous: bytes, seq: int, columns: tuple[object, ...], body: str
     """
     encoded = msgspec.json.encode(columns)
     return sha256(previous + seq.to_bytes(8, "big") + encoded + body.encode()).digest()
+
+
+def _has_failed(item: _Item | None) -> bool:
+    return item is not None and item[1] is not None and item[1].has_failed
 
 
 def _columns(record: AuditRecord) -> _Columns:

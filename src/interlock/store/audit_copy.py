@@ -17,7 +17,7 @@ import msgspec
 
 from interlock import aio
 from interlock.store.audit_records import as_object
-from interlock.store.audit_sqlite import Row
+from interlock.store.claims import Row
 from interlock.timestamps import rfc3339
 
 CLOSE_WAIT = 5.0  # seconds for what is waiting

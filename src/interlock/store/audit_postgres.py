@@ -13,7 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 from interlock import aio
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store import postgres
-from interlock.store.audit_sqlite import Row, SqliteAudit, Statement
+from interlock.store.audit_sqlite import SqliteAudit
+from interlock.store.claims import Claim, ClaimFailed, Row, Statement
 from interlock.store.error_mapping import store_error
 from interlock.store.location import public_name
 
@@ -57,10 +58,11 @@ class PostgresAudit:
     async def forget(self, writer: str) -> None:
         """Do nothing: the server has released the lock of a dead writer."""
 
-    async def write(self, *statements: Statement) -> int:
+    async def write(self, *statements: Statement | Claim) -> int:
         """Run statements in one transaction; return how many rows the last one changed.
 
         Raises:
+            ClaimFailed: Nothing was changed.
             AuditUnavailable: Nothing was changed, or the answer was lost.
         """
         return await self._do(lambda each: _write(each, statements))
@@ -100,6 +102,8 @@ class PostgresAudit:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await self._connect()
                 return await work(self._connection)
+            except ClaimFailed:
+                raise
             except StoreError as error:
                 raise AuditUnavailable(str(error)) from error
             except _driver_errors() as error:
@@ -130,13 +134,22 @@ class PostgresAudit:
             self._connection = None
 
 
-async def _write(connection: Any, statements: Sequence[Statement]) -> int:
-    if len(statements) == 1:  # one round trip
-        return await _execute(connection, statements[0])
-    changed = 0
+async def _write(connection: Any, statements: Sequence[Statement | Claim]) -> int:
+    first = statements[0]
+    if len(statements) == 1 and not isinstance(first, Claim):  # one round trip
+        return await _execute(connection, first)
+    changed, has_failed = 0, False
     async with connection.transaction():
-        for statement in statements:
-            changed = await _execute(connection, statement)
+        for each in statements:
+            if not isinstance(each, Claim):
+                changed = await _execute(connection, each)
+                continue
+            each.has_failed = await _execute(connection, (each.sql, [each.row])) != 1
+            has_failed = has_failed or each.has_failed
+            for statement in each.then:
+                await _execute(connection, statement)
+        if has_failed:
+            raise ClaimFailed
     return changed
 
 

@@ -13,8 +13,9 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store.audit_postgres import AuditTables, PostgresAudit
 from interlock.store.audit_records import SELECT, as_object
-from interlock.store.audit_sqlite import Row, SqliteAudit
+from interlock.store.audit_sqlite import SqliteAudit
 from interlock.store.audit_verification import Mark, StoredHead, Verification
+from interlock.store.claims import Row
 from interlock.store.database import open_database
 from interlock.store.location import find
 from interlock.store.rollup_series import MAX_BUCKETS, By, Series, read_series

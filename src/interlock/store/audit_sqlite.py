@@ -14,15 +14,13 @@ from typing import Any, TypeVar
 
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store import sqlite_file, writer_lock
+from interlock.store.claims import Claim, ClaimFailed, Row, Statement
 from interlock.store.error_mapping import is_failed_sync, store_error, unsynced_error
 from interlock.store.location import without_links
 from interlock.store.writer_lock import WriterLock
 
 LOCK_TIMEOUT = 0.8  # seconds to wait for a lock of another connection
 CLOSE_WAIT = 5.0  # seconds for the last transaction before `close` gives up
-
-Row = tuple[Any, ...]
-Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and the parameters of each of its runs
 
 T = TypeVar("T")
 
@@ -57,10 +55,11 @@ class SqliteAudit:
         """Remove what a dead writer held."""
         writer_lock.remove(self._file, writer)
 
-    async def write(self, *statements: Statement) -> int:
+    async def write(self, *statements: Statement | Claim) -> int:
         """Run statements in one transaction; return how many rows the last one changed.
 
         Raises:
+            ClaimFailed: Nothing was changed.
             AuditUnavailable: Nothing was changed, or the answer was lost.
             AuditFailed: A sync failed, so nothing can be written any more.
         """
@@ -114,15 +113,24 @@ class SqliteAudit:
                 done.get_loop().call_soon_threadsafe(_settle, done, result, error)
             self._checkpoint(over=sqlite_file.LONGEST_LOG)
 
-    def _write(self, statements: Sequence[Statement]) -> int:
+    def _write(self, statements: Sequence[Statement | Claim]) -> int:
         if sqlite_file.is_unsynced(self._file):
             raise AuditFailed(str(unsynced_error(self._location)))
-        changed = 0
+        changed, has_failed = 0, False
         try:
             connection = self._connected()
             _begin(connection)
-            for sql, rows in statements:
-                changed = connection.executemany(sql, rows).rowcount
+            for each in statements:
+                if not isinstance(each, Claim):
+                    changed = connection.executemany(*each).rowcount
+                    continue
+                each.has_failed = connection.execute(each.sql, each.row).rowcount != 1
+                has_failed = has_failed or each.has_failed
+                for statement in each.then:
+                    connection.executemany(*statement)
+            if has_failed:
+                connection.execute("ROLLBACK")
+                raise ClaimFailed
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise self._failed(error) from error

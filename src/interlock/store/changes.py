@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from interlock.store.claims import Statement
 from interlock.store.tables import changes
 from interlock.timestamps import now_micros
 
@@ -50,4 +51,9 @@ async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
     await connection.execute(delete(changes).where(changes.c.at < now - KEPT, changes.c.id < id))
 
 
-__all__ = ["ChangeReader", "note_change"]
+def change_statement(kind: str, key: str) -> Statement:
+    """Return what adds a row in a transaction of the audit trail."""
+    return "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)", [(kind, key, now_micros())]
+
+
+__all__ = ["ChangeReader", "change_statement", "note_change"]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from interlock.store.audit_sqlite import Row, Statement
+from interlock.store.claims import Row, Statement
 
 if TYPE_CHECKING:
     from interlock.store.audit_postgres import AuditTables

@@ -197,6 +197,7 @@ approvals = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("tenant", String, nullable=False),
+    Column("call", String, nullable=False),  # that asked for it
     Column("state", String, nullable=False),  # pending, approved, denied, expired, used
     Column("user", String, nullable=False),
     Column("key", String, nullable=False),

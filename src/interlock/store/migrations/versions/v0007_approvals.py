@@ -15,6 +15,7 @@ def upgrade() -> None:
         "approvals",
         sa.Column("id", sa.String, primary_key=True),
         sa.Column("tenant", sa.String, nullable=False),
+        sa.Column("call", sa.String, nullable=False),
         sa.Column("state", sa.String, nullable=False),
         sa.Column("user", sa.String, nullable=False),
         sa.Column("key", sa.String, nullable=False),

@@ -1,0 +1,334 @@
+"""Approvals of exact calls in the database. Their arguments are sealed.
+
+Reading goes through `ApprovalStore`. Each change is a `Claim`, so that it takes effect in the
+transaction of its audit record, and only if the approval is still in the right state.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from secrets import token_hex
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+from sqlalchemy import Row, Select, and_, case, delete, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.errors import UnknownApproval
+from interlock.store import tables
+from interlock.store.changes import ChangeReader, change_statement
+from interlock.store.claims import Claim
+from interlock.store.database import Database
+from interlock.store.rows import storable
+from interlock.timestamps import rfc3339
+from interlock.types import JsonObject
+
+State = Literal["pending", "approved", "denied", "expired", "used"]
+
+KIND = "approvals"  # of rows in `changes`
+SEALED_FOR = "approvals"  # the purpose of the key
+KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after it expired
+MAX_LISTED = 500
+
+_COLUMNS = tuple(column.name for column in tables.approvals.columns)
+_NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
+_INSERT = f"INSERT INTO approvals ({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
+_DECIDE = (
+    "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, note = ?"
+    " WHERE id = ? AND state = 'pending' AND expires > ? AND hash = ?"
+)
+# What was approved can be denied until it is used.
+_DENY = _DECIDE.replace("state = 'pending'", "state IN ('pending', 'approved')")
+_EXPIRE = (
+    "UPDATE approvals SET state = 'expired'"
+    " WHERE id = ? AND state IN ('pending', 'approved') AND expires <= ?"
+)
+# The caller's key must be valid when the approval is used.
+_USE = (
+    "UPDATE approvals SET state = 'used', used_by_call = ?"
+    " WHERE id = ? AND state = ? AND COALESCE(used_by_call, '') = ? AND expires > ?"
+    " AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = approvals.key"
+    " AND (keys.revoked <= ? OR keys.expires <= ?))"
+)
+
+
+class Binding(Struct, frozen=True):
+    """The exact call that an approval is for. If any of it changes, the approval is void.
+
+    Attributes:
+        tenant: Of the caller.
+        user: The caller.
+        key: Id of its API key; "" for none.
+        server: Name of the server.
+        tool: Address of the tool.
+        hash: Of the arguments; see `calls.audit.arguments_hash`.
+        rule: Id of the rule that asked.
+        policy: Hash of the policy.
+        pin: Hash of the tool's definition.
+    """
+
+    tenant: str
+    user: str
+    key: str
+    server: str
+    tool: str
+    hash: str
+    rule: str
+    policy: str
+    pin: str
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """One call that must be approved, and what was decided. Times are microseconds since 1970.
+
+    Attributes:
+        id: Names it.
+        call: The call that asked for it.
+        state: As stored; see `state_at`.
+        arguments: Of the call; None if they were sealed with another key.
+        approvers: Who may decide, as in the rule.
+        created: When it was asked for.
+        expires: When it is void.
+        decided_by: Principal that approved or denied; None for none.
+        decided_at: When.
+        note: What that principal noted.
+        used_by_call: The call that it was used for.
+    """
+
+    id: str
+    call: str
+    state: State
+    tenant: str
+    user: str
+    key: str
+    server: str
+    tool: str
+    arguments: JsonObject | None
+    hash: str
+    rule: str
+    policy: str
+    pin: str
+    approvers: tuple[str, ...]
+    created: int
+    expires: int
+    decided_by: str | None = None
+    decided_at: int | None = None
+    note: str | None = None
+    used_by_call: str | None = None
+
+    def state_at(self, now: int) -> State:
+        """Return the state at a time: what is not used or denied in time has expired."""
+        is_open = self.state in ("pending", "approved")
+        return "expired" if is_open and self.expires <= now else self.state
+
+    @property
+    def binding(self) -> Binding:
+        """The call that it is for."""
+        return msgspec.convert(asdict(self), Binding)
+
+    def as_json(self, now: int) -> JsonObject:
+        """Return the approval as commands and the admin API show it."""
+        return {
+            "id": self.id,
+            "call": self.call,
+            "state": self.state_at(now),
+            "user": self.user,
+            **({"key": self.key} if self.key else {}),
+            "tool": self.tool,
+            **({"arguments": self.arguments} if self.arguments is not None else {}),
+            "hash": self.hash,
+            "rule": self.rule,
+            "approvers": list(self.approvers),
+            "created": rfc3339(self.created),
+            "expires": rfc3339(self.expires),
+            **({"decidedBy": self.decided_by} if self.decided_by else {}),
+            **({"note": self.note} if self.note else {}),
+        }
+
+
+_Approvals: TypeAlias = list[Approval]
+
+
+def new_approval_id() -> str:
+    """Return an id that no other approval has."""
+    return f"a_{token_hex(8)}"
+
+
+class ApprovalStore:
+    """The approvals in one database. Every method that reads may raise a `StoreError`.
+
+    Args:
+        database: Where they are.
+        key: Seals the arguments.
+    """
+
+    def __init__(self, database: Database, key: GatewayKey) -> None:
+        self._database = database
+        self._key = key
+        self._changes = ChangeReader(KIND)
+
+    # Reading
+
+    async def get(self, id: str) -> Approval:
+        """Return one approval.
+
+        Raises:
+            UnknownApproval: None has this id.
+        """
+        found = await self._read(select(tables.approvals).where(_of.id == storable(id)))
+        if not found:
+            raise UnknownApproval(f"no approval {id!r}; see `interlock approvals list`")
+        return found[0]
+
+    async def list(
+        self,
+        states: Collection[State] | None,
+        now: int,
+        *,
+        user: str = "",
+        limit: int = MAX_LISTED,
+        after: str = "",
+    ) -> _Approvals:
+        """Return the newest approvals first.
+
+        Args:
+            states: Those in these states; None for all.
+            now: The time.
+            user: Those of this user's calls; "" for all.
+            limit: At most so many.
+            after: The id of the last one that the caller has; "" to begin.
+        """
+        query = select(tables.approvals).order_by(_of.created.desc(), _of.id.desc()).limit(limit)
+        if states is not None:
+            query = query.where(_state_at(now).in_(states))
+        if user:
+            query = query.where(_of.user == storable(user))
+        if after:
+            last = await self.get(after)
+            query = query.where(
+                (_of.created < last.created) | ((_of.created == last.created) & (_of.id < last.id))
+            )
+        return await self._read(query)
+
+    async def newest(self, binding: Binding) -> Approval | None:
+        """Return the newest approval of a call; None if there is none."""
+        query = _for(binding).order_by(_of.created.desc(), _of.id.desc()).limit(1)
+        return next(iter(await self._read(query)), None)
+
+    async def used_by(self, binding: Binding, call: str) -> Approval | None:
+        """Return the approval of this binding that a call has used; None if there is none."""
+        query = _for(binding).where(_of.state == "used", _of.used_by_call == storable(call))
+        return next(iter(await self._read(query)), None)
+
+    async def count_pending(self, tenant: str, user: str, now: int) -> int:
+        """Return how many approvals of a user wait for a decision."""
+        query = select(func.count()).where(
+            _of.tenant == tenant, _of.user == user, _of.state == "pending", _of.expires > now
+        )
+
+        async def work(connection: AsyncConnection) -> int:
+            return await connection.scalar(query) or 0
+
+        return await self._database.read(work)
+
+    async def counts(self, now: int) -> Counter[str]:
+        """Return how many approvals there are, by state."""
+        state = _state_at(now)
+
+        async def work(connection: AsyncConnection) -> Counter[str]:
+            query = select(state, func.count()).group_by(state)
+            rows: Sequence[Any] = (await connection.execute(query)).all()
+            return Counter(dict(map(tuple, rows)))
+
+        return await self._database.read(work)
+
+    async def overdue(self, now: int) -> _Approvals:
+        """Return approvals that have expired without being marked so."""
+        return await self._read(
+            select(tables.approvals)
+            .where(_of.state.in_(("pending", "approved")), _of.expires <= now)
+            .limit(MAX_LISTED)
+        )
+
+    async def changed(self) -> set[str]:
+        """Return the ids of approvals that changed since the last call, at first of some."""
+        return await self._database.read(self._changes.read)
+
+    async def purge(self, now: int) -> None:
+        """Delete approvals that expired long ago; the audit trail keeps their records."""
+        query = delete(tables.approvals).where(_of.expires < now - KEPT)
+        await self._database.write(lambda connection: connection.execute(query))
+
+    async def _read(self, query: Select[Any]) -> _Approvals:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            found: Sequence[Row[Any]] = (await connection.execute(query)).all()
+            return found
+
+        return [self._approval(row) for row in await self._database.read(work)]
+
+    # Changes
+
+    def insertion(self, approval: Approval) -> Claim:
+        """Return what adds an approval."""
+        fields = asdict(approval)
+        arguments = msgspec.json.encode(approval.arguments)
+        fields["arguments"] = self._key.seal(SEALED_FOR, arguments, _bound_to(approval.id))
+        fields["approvers"] = msgspec.json.encode(approval.approvers).decode()
+        texts = {each: storable(text) for each, text in fields.items() if isinstance(text, str)}
+        row = tuple((fields | texts)[name] for name in _COLUMNS)
+        return Claim(_INSERT, row, (change_statement(KIND, approval.id),))
+
+    def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
+        """Return what approves or denies an approval that is as it was read."""
+        sql = _DENY if state == "denied" else _DECIDE
+        row = (state, storable(by), now, storable(note) or None, approval.id, now, approval.hash)
+        return Claim(sql, row, (change_statement(KIND, approval.id),))
+
+    def expiry(self, id: str, now: int) -> Claim:
+        """Return what marks an approval as expired."""
+        return Claim(_EXPIRE, (id, now), (change_statement(KIND, id),))
+
+    def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
+        """Return what uses an approval for a call; it fails if the caller's key is not valid.
+
+        Args:
+            id: The approval.
+            call: Which call uses it.
+            now: The time.
+            after: The call that used it already, if this one continues that after questions of
+                the server.
+        """
+        state = "used" if after else "approved"
+        row = (call, id, state, after, now, now, now)
+        return Claim(_USE, row, (change_statement(KIND, id),))
+
+    def _approval(self, row: Row[Any]) -> Approval:
+        fields = dict(row._mapping)
+        fields["approvers"] = msgspec.json.decode(fields["approvers"], type=tuple[str, ...])
+        opened = self._key.unseal(SEALED_FOR, fields["arguments"], _bound_to(fields["id"]))
+        fields["arguments"] = None if opened is None else msgspec.json.decode(opened)
+        return Approval(**fields)
+
+
+_of = tables.approvals.c
+
+
+def _for(binding: Binding) -> Select[Any]:
+    conditions = [_of[name] == storable(value) for name, value in asdict(binding).items()]
+    return select(tables.approvals).where(*conditions)
+
+
+def _state_at(now: int) -> Any:
+    is_over = and_(_of.state.in_(("pending", "approved")), _of.expires <= now)
+    return case((is_over, "expired"), else_=_of.state)
+
+
+def _bound_to(id: str) -> bytes:
+    return f"approval {id}".encode()
+
+
+__all__ = ["Approval", "ApprovalStore", "Binding", "new_approval_id"]
