@@ -6,6 +6,7 @@
 times; the texts of the acknowledged pairs are printed.
 `audit PLACE PROCESSES TIMES`: all append audit records, each from 4 tasks.
 `kill-audit PLACE TIMES SEED`: as `kill`, with audit records; the ids of their calls are printed.
+`kill-results PLACE TIMES SEED`: as `kill`, with kept results; their ids are printed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,14 @@ from random import Random
 from select import select
 from signal import SIGKILL
 
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Results
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from interlock.store import AuditRecord, AuditWriter, ConversationStore
+from interlock.store.kept_results import KeptResultStore
+
+OWNER = ("default", "user:anna")
+SECRET = GatewayKey(bytes(range(32)))
 
 
 def pair(text: str) -> list[Message]:
@@ -66,6 +73,19 @@ async def audit_for_ever(place: str, acknowledged: int) -> None:
 
     async with AuditWriter.open(place) as writer:
         await asyncio.gather(*(append(writer, task) for task in range(4)))
+
+
+async def keep_for_ever(place: str, acknowledged: int) -> None:
+    content = bytes(range(256)) * 1_024
+
+    async def keep(store: KeptResultStore) -> None:
+        for _ in count():
+            kept = await store.keep(OWNER, "c", content)
+            os.write(acknowledged, f"{kept.id}\n".encode())
+
+    settings = Results(per_user=2**40)
+    async with KeptResultStore.beside(place, SECRET, lambda: settings) as store:
+        await asyncio.gather(*(keep(store) for _ in range(4)))
 
 
 def fork(work: Coroutine[None, None, None], gate: tuple[int, int] | None = None) -> int:
@@ -128,6 +148,11 @@ def main(task: str, place: str, *arguments: str) -> int:
             dice = Random(int(seed))
             for _ in range(int(times)):
                 print(killed(partial(audit_for_ever, place), dice), end="")
+            return 0
+        case "kill-results", (times, seed):
+            dice = Random(int(seed))
+            for _ in range(int(times)):
+                print(killed(partial(keep_for_ever, place), dice), end="")
             return 0
     return 2
 
