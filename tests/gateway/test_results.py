@@ -78,6 +78,15 @@ async def test_record_of_a_call_names_the_result_that_was_kept_or_read(running, 
     assert user == "user:anna"
 
 
+async def test_kept_result_can_be_subscribed_to_and_names_no_server(running):
+    async with running(s=library()) as gateway:
+        memory = as_principal(gateway.assembly.gateway, ANNA)
+        async with Client.memory(memory, revision=LEGACY) as client:
+            about = (await client.call_tool("s__x")).meta["interlock/result"]
+            params = {"uri": f"interlock://results/{about['id']}"}
+            assert bytes(await client.request("resources/subscribe", params)) == b"{}"
+
+
 async def test_reload_changes_the_budget_and_turns_it_off(running):
     server = library()
     async with running({"results": {"max": 2_000}}, s=server) as gateway:

@@ -141,17 +141,23 @@ class Document:
     """A kept result, decoded.
 
     Args:
-        content: As `ResultStore.load` returns it.
+        blocks: Its content.
+        structured: Its structured content, encoded; b"" for none.
     """
 
-    def __init__(self, content: bytes) -> None:
-        kept = decode(_Kept, Raw(content), "kept result")
-        blocks = [decode_content(each) for each in kept.content]
-        self._structured = bytes(kept.structured_content)
+    def __init__(self, blocks: Sequence[Content], structured: bytes) -> None:
+        self._structured = structured
         self.parts = [part_of(number, each) for number, each in enumerate(blocks, 1)]
         if self._structured:
             text = self._structured.decode()
             self.parts.append(KeptPart(len(blocks) + 1, JSON, text))
+
+    @classmethod
+    def decode(cls, content: bytes) -> Document:
+        """Decode what `ResultStore.load` returned."""
+        kept = decode(_Kept, Raw(content), "kept result")
+        blocks = [decode_content(each) for each in kept.content]
+        return cls(blocks, bytes(kept.structured_content))
 
     @cached_property
     def text(self) -> str | None:

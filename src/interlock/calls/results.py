@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 from msgspec import Raw
 
@@ -58,10 +60,12 @@ from interlock.types import (
 
 META_KEY = "interlock/result"
 MAX_MEDIA = 1024 * 1024  # bytes of an image or of audio that does not count
+QUICK = 512 * 1024  # bytes that are cut or read without a thread: in a few milliseconds
 RESERVE = 1_024  # bytes of a budget for what follows an excerpt
 WHOLE = ("library", "cli")  # surfaces that get whole results
 _LINKING = ("mcp", "claude")  # surfaces whose readers can read resources
 
+_T = TypeVar("_T")
 _log = logging.getLogger("interlock.results")
 
 
@@ -143,7 +147,7 @@ class ResultBudget:
         limit = self.limits.of(call)
         if len(outcome.raw) <= limit or outcome.is_question:
             return outcome
-        large = _Large(outcome)
+        large = await _apart(len(outcome.raw), _Large, outcome)
         if large.size <= limit:
             return outcome
         kept: Kept | None = None
@@ -153,7 +157,8 @@ class ResultBudget:
         except NotKept as error:
             problem = str(error)
             _log.warning("a result of %s is not kept: %s", entry.address, problem)
-        raw = _Excerpt(large, call, limit).encode(kept, problem)
+        excerpt = _Excerpt(large, call, limit)
+        raw = await _apart(large.size, excerpt.encode, kept, problem)
         id = kept.id if kept is not None else ""
         return Outcome(raw, kept=id, size=len(outcome.raw), is_error=outcome.is_error)
 
@@ -169,12 +174,12 @@ class ResultBudget:
             InvalidArguments: The caller has no such result, or it has no such part.
             StoreError: It cannot be read now.
         """
-        document = await self._load(caller, reading.id)
-        if document is None:
+        content = await self._load(caller, reading.id)
+        if content is None:
             raise InvalidArguments(
                 f"no kept result {reading.id!r}; it may have expired: call the tool again"
             )
-        return read(document, reading, size)
+        return await _apart(len(content), lambda: read(Document.decode(content), reading, size))
 
     async def resource(self, caller: Caller, uri: str) -> ReadResourceResult:
         """Return a kept result of the caller as a resource.
@@ -183,16 +188,17 @@ class ResultBudget:
             UnknownResource: The caller has no such result.
             StoreError: It cannot be read now.
         """
-        document = await self._load(caller, uri)
-        found = None if document is None else contents(document, uri)
+        content = await self._load(caller, uri)
+        found = None
+        if content is not None:
+            found = await _apart(len(content), lambda: contents(Document.decode(content), uri))
         if found is None:
             raise UnknownResource(uri)
         return found
 
-    async def _load(self, caller: Caller, id: str) -> Document | None:
+    async def _load(self, caller: Caller, id: str) -> bytes | None:
         name, _ = split_id(id)
-        content = await self.store.load(owner_of(caller.principal), name)
-        return None if content is None else Document(content)
+        return await self.store.load(owner_of(caller.principal), name)
 
     async def answer(self, call: Call) -> Outcome:
         """Answer a call of the tool `read_result`, or a request for the resource.
@@ -209,6 +215,11 @@ class ResultBudget:
         return Outcome(Raw(encode_lossy(result)), kept=split_id(reading.id)[0])
 
 
+async def _apart(size: int, work: Callable[..., _T], *args: object) -> _T:
+    """Do work on so many bytes in a thread, if other calls would have to wait for it."""
+    return work(*args) if size <= QUICK else await asyncio.to_thread(work, *args)
+
+
 def _room(limit: int) -> int:
     """Return the most bytes of an excerpt, so that the whole answer is within a limit."""
     return max(limit - RESERVE, limit // 2, 1)
@@ -220,6 +231,7 @@ class _Large:
     Attributes:
         members: Of the result, encoded.
         blocks: Of its content.
+        structured: The structured content, encoded; b"" for none.
         size: Bytes of the content and the structured content, without what does not count.
         whole: What is kept.
     """
@@ -230,9 +242,10 @@ class _Large:
         encoded = decode(list[Raw], content, "content")
         self.blocks = [decode_content(each) for each in encoded]
         self.whole = b'{"content":%b}' % bytes(content)
+        self.structured = b""
         if "structuredContent" in self.members:
-            structured = bytes(self.members["structuredContent"])
-            self.whole = b'%b,"structuredContent":%b}' % (self.whole[:-1], structured)
+            self.structured = bytes(self.members["structuredContent"])
+            self.whole = b'%b,"structuredContent":%b}' % (self.whole[:-1], self.structured)
         media = (len(raw) for raw, each in zip(encoded, self.blocks, strict=True) if _passes(each))
         self.size = len(self.whole) - sum(media)
 
@@ -252,7 +265,7 @@ class _Excerpt:
         self._large = large
         self._call = call
         self._limit = limit
-        self._document = Document(large.whole)
+        self._document = Document(large.blocks, large.structured)
         features = FEATURES.get(call.caller.revision)
         self._links = call.caller.surface in _LINKING and (features is None or features.links)
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 import msgspec
 from msgspec import UNSET, Raw
 
+from interlock.calls.results import MAX_MEDIA
 from interlock.openapi.answers import EVENTS, ApiAnswer
 from interlock.openapi.drift import fitting
 from interlock.openapi.identity import mask
@@ -30,7 +31,6 @@ from interlock.types import (
     TextContent,
 )
 
-MAX_MEDIA_BYTES = 1024 * 1024  # of a picture or sound; larger ones are embedded resources
 META_KEY = "interlock/http"
 _SHOWN_HEADERS = (
     "etag",
@@ -215,7 +215,7 @@ def _media(answer: ApiAnswer) -> Content:
     """Return bytes as a picture, sound, or an embedded resource."""
     data = b64encode(answer.body).decode()
     media_type = answer.media_type or "application/octet-stream"
-    is_small = len(answer.body) <= MAX_MEDIA_BYTES and not answer.is_cut
+    is_small = len(answer.body) <= MAX_MEDIA and not answer.is_cut
     if media_type.startswith("image/") and is_small:
         return ImageContent(data=data, mime_type=media_type)
     if media_type.startswith("audio/") and is_small:
