@@ -198,6 +198,16 @@ async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_wi
     }
 
 
+async def test_the_tool_that_reads_kept_results_is_explained_as_one_of_the_gateway():
+    async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
+        explained = explainer.explain(Caller(ANNA), "interlock:read_result", {"id": "r_0"})
+        missing = explainer.explain(Caller(ANNA), "interlock:other")
+
+    assert (explained.effect, explained.state) == ("allow", "ok")
+    assert facts(explained)["server"] == "interlock: a tool of the gateway itself"
+    assert missing.reason == "unknown_tool"
+
+
 async def test_limits_are_explained_without_being_spent():
     limits = Limits(
         per_key=KeyLimits(rate=Rate(100, 1), per_day=50), tools={"crm:*": Rate(1, 3_600)}

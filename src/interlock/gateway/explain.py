@@ -17,6 +17,7 @@ from msgspec import Struct
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.calls.limits import Limiter
+from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded
 from interlock.gateway.forwarded_tool import UnusableTool
 from interlock.gateway.gateway import Gateway
@@ -194,7 +195,8 @@ class Explainer:
         server, _, name = address.partition(":")
         upstream = self._toolbox.upstreams.get(server)
         entry: Entry | Item = Item("tools", server, name)
-        for each in upstream.entries if upstream is not None else ():
+        offered = upstream.entries if upstream is not None else ()
+        for each in self._toolbox.own.entries if server == OWN else offered:
             if each.tool.name == name:
                 entry = each
         decision = self._policy.decide(caller, entry, arguments)
@@ -249,6 +251,8 @@ def _check_view(question: Question) -> Check | None:
 
 def _check_server(question: Question) -> Check | None:
     server, upstream = question.server, question.upstream
+    if server == OWN and isinstance(question.entry, Entry):
+        return Check("server", "ok", f"{server}: a tool of the gateway itself")
     if upstream is None:
         return Check("server", "deny", f"no server {server!r} in the configuration", UNKNOWN)
     status = upstream.status
@@ -432,7 +436,7 @@ def _state(question: Question) -> str:
     if question.problem is not None:
         return question.problem.reason
     if question.upstream is None:
-        return UNKNOWN
+        return "ok" if isinstance(question.entry, Entry) else UNKNOWN
     return question.upstream.obstacle[0] or "ok"
 
 
