@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, warn, working
 from interlock.cli.utf8_command import Utf8Command
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Utf8Command)
-@click.argument("address", metavar="SERVER:TOOL")
-@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
+@click.argument("address", metavar="SERVER:TOOL", shell_complete=completion.addresses)
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=completion.arguments)
 @click.option("--arguments", metavar="JSON", help="All arguments at once, as a JSON object.")
 @config_option.config_option
 @click.option(

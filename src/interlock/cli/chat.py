@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command
@@ -30,13 +30,17 @@ SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one wi
 @click.argument("prompt", required=False)
 @click.option(
     "--model",
+    shell_complete=completion.models,
     metavar="PROVIDER:NAME",
     help="anthropic:…, openai:…, deepseek:…, ollama:… or local; by default INTERLOCK_MODEL, "
     "else the first model available.",
 )
 @config_option.config_option
 @click.option(
-    "--conversation", metavar="ID", help="Continue this one; the beginning of its id is enough."
+    "--conversation",
+    metavar="ID",
+    shell_complete=completion.conversations,
+    help="Continue this one; the beginning of its id is enough.",
 )
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
 @click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
 
 _T = TypeVar("_T")
-_id = click.argument("id", metavar="ID")
+_id = click.argument("id", metavar="ID", shell_complete=completion.conversations)
 
 
 @click.group()

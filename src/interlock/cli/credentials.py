@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say
@@ -25,7 +25,7 @@ _MAX_INPUT = 64 * 1024  # characters that are read from stdin
 _user = click.option(
     "--user", required=True, metavar="USER", help="A user, or ISSUER#SUBJECT of a token."
 )
-_server = click.argument("server", metavar="SERVER")
+_server = click.argument("server", metavar="SERVER", shell_complete=completion.servers)
 _name = click.argument("name", metavar="NAME")
 
 

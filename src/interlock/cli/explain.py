@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import check_view, database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say, warn, working
@@ -28,7 +28,7 @@ IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
 
 
 @click.command()
-@click.argument("address", metavar="[ADDRESS]", default="")
+@click.argument("address", metavar="[ADDRESS]", default="", shell_complete=completion.addresses)
 @click.option("--key", "key_id", default="", metavar="ID", help="The key that would be used.")
 @click.option(
     "--user",

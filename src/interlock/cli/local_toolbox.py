@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from interlock.calls import Caller
+from interlock.cli import completion
 from interlock.cli.approval import TerminalApproval
 from interlock.cli.questions import TerminalQuestions
 from interlock.cli.terminal import Spinner
@@ -39,4 +40,5 @@ async def open_toolbox(
         async with Toolbox(
             servers, around=calls.around, handlers=handlers, pins=calls.pins
         ) as toolbox:
+            completion.remember(toolbox)
             yield toolbox

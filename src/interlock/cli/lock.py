@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import complain, emit, emit_json, emit_table, is_terminal, say
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _OPERATOR = "user:local"
 _SHOWN_HASH = 12  # digits
-_address = click.argument("address", metavar="ADDRESS")
+_address = click.argument("address", metavar="ADDRESS", shell_complete=completion.addresses)
 _hash = click.option("--hash", "hash", default="", metavar="H", help="Of what was shown to you.")
 
 
@@ -45,7 +45,7 @@ def lock() -> None:
 
 
 @lock.command()
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=completion.servers)
 @config_option.json_option
 @config_option.config_option
 def status(server: str | None, as_json: bool, config: Path | None) -> None:

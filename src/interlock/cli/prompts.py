@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.call import format_block, texts_of
 from interlock.cli.resources import chosen, of_every_server
 from interlock.cli.server_status import started, warn_of_broken
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=completion.servers)
 @config_option.config_option
 @config_option.json_option
 def prompts(server: str | None, config: Path | None, as_json: bool) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.server_status import started, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, say, warn, working
@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 
 
 @click.command()
-@click.argument("server", required=False)
+@click.argument("server", required=False, shell_complete=completion.servers)
 @config_option.config_option
 @config_option.json_option
 def resources(server: str | None, config: Path | None, as_json: bool) -> int:

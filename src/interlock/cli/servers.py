@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.server_status import (
     say_dropped,
     say_missing,
@@ -86,7 +86,7 @@ def list_(config: Path | None, as_json: bool) -> None:
 
 
 @servers.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @config_option.config_option
 def remove(name: str, config: Path | None) -> None:
     """Remove a server from the file and delete its login; the rest of the file stays as it is.
@@ -105,7 +105,7 @@ def remove(name: str, config: Path | None) -> None:
 
 
 @servers.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.servers)
 @config_option.config_option
 @config_option.json_option
 def check(name: str | None, config: Path | None, as_json: bool) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.server_status import is_broken, status_rows, statuses, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, say, warn, working
@@ -23,7 +23,7 @@ _Server = TypeVar("_Server", HttpServer, OpenApiConfig)
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @click.option("--no-browser", is_flag=True, help="Only show the URL to open.")
 @click.option(
     "--scope",
@@ -60,7 +60,7 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completion.servers)
 @config_option.config_option
 def logout(name: str, config: Path | None) -> None:
     """Delete the login of a server, and revoke it if its authorization server supports that.

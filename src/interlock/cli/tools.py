@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import config_option
+from interlock.cli import completion, config_option
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say, working
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", metavar="[SERVER[:TOOL]]", required=False)
+@click.argument(
+    "name", metavar="[SERVER[:TOOL]]", required=False, shell_complete=completion.addresses
+)
 @config_option.config_option
 @config_option.json_option
 def tools(name: str | None, config: Path | None, as_json: bool) -> int:
@@ -69,6 +71,7 @@ async def _tools(servers: dict[str, Any], as_json: bool) -> int:
             emit_table(rows(toolbox))
             if not servers:
                 say("no servers; add one with `interlock servers add NAME COMMAND`")
+        completion.remember(toolbox)
         found = toolbox.status.values()
         warn_of_broken(found)
         say_starting(found)

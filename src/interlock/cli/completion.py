@@ -1,0 +1,148 @@
+"""`interlock completion`, and what a shell completes beside commands and options.
+
+Servers are not started for it: the tools are those that they had when a command last listed them.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem, get_completion_class
+
+from interlock.cli.terminal import emit
+from interlock.errors import InterlockError
+
+if TYPE_CHECKING:
+    from interlock.toolbox import Toolbox
+
+MAX_CONVERSATIONS = 50
+_VARIABLE = "_INTERLOCK_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+
+_Tools = dict[str, dict[str, list[str]]]  # names of arguments, by tool, by server
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(_SHELLS))
+def completion(shell: str) -> None:
+    """Print the script that completes commands, servers, tools, arguments and models.
+
+    Let your shell run it at its start: put eval "$(interlock completion bash)" into ~/.bashrc, or
+    the same with zsh into ~/.zshrc.
+
+    \b
+    Example:
+      interlock completion bash
+      interlock completion fish | source
+    """
+    from interlock.cli import interlock
+
+    found = get_completion_class(shell)
+    if found is None:  # click knows all three
+        raise click.UsageError(f"no completion for {shell}")
+    script = found(interlock, {}, "interlock", _VARIABLE).source()
+    if shell == "bash":  # it would take server:tool for three words
+        script = f"COMP_WORDBREAKS=${{COMP_WORDBREAKS//:}}\n{script}"
+    emit(script)
+
+
+# What commands complete
+
+
+def servers(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a server."""
+    return _items(_servers(ctx), incomplete)
+
+
+def addresses(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the address of a tool."""
+    known, names = _known(), _servers(ctx)
+    tools = [f"{server}:{tool}" for server in names for tool in known.get(server, ())]
+    return _items(tools or [f"{name}:" for name in names], incomplete)
+
+
+def arguments(ctx: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of an argument of the tool that is named before."""
+    server, _, tool = str(ctx.params.get("address") or "").partition(":")
+    names = _known().get(server, {}).get(tool, [])
+    given = {pair.partition("=")[0] for pair in ctx.params.get("pairs") or ()}
+    return _items([f"{name}=" for name in names if name not in given], incomplete)
+
+
+def models(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete a model that could be used now."""
+    from interlock.cli.signals import run
+    from interlock.models.choose import available
+
+    return _items([each.name for each in run(available()) if not each.problem], incomplete)
+
+
+def conversations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the id of a conversation."""
+    from interlock.cli.signals import run
+    from interlock.store import ConversationStore
+
+    async def latest() -> list[CompletionItem]:
+        async with ConversationStore.open() as store:
+            found = await store.list(MAX_CONVERSATIONS)
+        return [
+            CompletionItem(each.id, help=each.title)
+            for each in found
+            if each.id.startswith(incomplete)
+        ]
+
+    with suppress(InterlockError):  # a shell has no place for it
+        return run(latest())
+    return []
+
+
+def _items(texts: list[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(text) for text in texts if text.startswith(incomplete)]
+
+
+def _servers(ctx: click.Context) -> list[str]:
+    from interlock.config import find, load
+
+    with suppress(InterlockError):
+        found = load(find(ctx.params.get("config")))
+        every = {**found.servers, **found.python}
+        return [each.namespace or name for name, each in every.items()]
+    return []
+
+
+# Known tools
+
+
+def remember(toolbox: Toolbox) -> None:
+    """Keep the names of all tools and their arguments for the next completion."""
+    known = _known()
+    seen: _Tools = {}
+    for entry in toolbox.tools:
+        properties = entry.tool.input_schema.get("properties", {})
+        names = list(properties) if isinstance(properties, dict) else []
+        seen.setdefault(entry.server, {})[entry.tool.name] = names
+    if all(known.get(server) == tools for server, tools in seen.items()):
+        return
+    from interlock import durable
+
+    with suppress(OSError, durable.NotSynced):  # completion then knows fewer tools
+        file = _file()
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        durable.replace(file, msgspec.json.encode({**known, **seen}))
+
+
+def _known() -> _Tools:
+    try:
+        return msgspec.json.decode(_file().read_bytes(), type=_Tools)
+    except (OSError, msgspec.DecodeError):
+        return {}
+
+
+def _file() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("interlock") / "tools.json"
