@@ -250,14 +250,23 @@ class AuditTrail:
             record = AuditRecord(kind, "", user, "", server, tool, body=_encode(body))
             self._write_soon(record)
 
-    async def record(self, kind: str, body: JsonObject, principal: Principal) -> None:
+    async def record(
+        self,
+        kind: str,
+        body: JsonObject,
+        principal: Principal,
+        *,
+        server: str = "",
+        tool: str = "",
+    ) -> None:
         """Record what a person did besides calls; the record is durable when this returns.
 
         Raises:
             AuditUnavailable: It could not be made durable in time.
         """
         if self._settings.mode != "off":
-            record = replace(record_of(Caller(principal), kind), body=_encode(body))
+            encoded = _encode(body)
+            record = record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
             await self._writer.append(record)
 
     def flush(self) -> None:

@@ -141,7 +141,7 @@ class Pinning:
         while True:
             await asyncio.sleep(POLL_EVERY)
             try:
-                await self._poll()
+                await self.refresh()
             except InterlockError as error:
                 if self._was_following:
                     _log.warning("decisions about definitions cannot be read: %s", error)
@@ -149,7 +149,12 @@ class Pinning:
             except Exception:  # the next decision must still be followed
                 _log.exception("a decision about definitions could not be obeyed")
 
-    async def _poll(self) -> None:
+    async def refresh(self) -> None:
+        """Obey the decisions that were made since the last call.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
         changed = await self._store.changed() | self._unread
         self._was_following = True
         if self._file is not None and self._file.has_changed():

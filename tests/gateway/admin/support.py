@@ -50,6 +50,10 @@ class Operator:
 
     async def recorded(self) -> list[dict[str, Any]]:
         """Return the records of changes, oldest first."""
+        return await self.records("admin")
+
+    async def records(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of a kind, oldest first."""
         reply = await self.send("GET", "/audit/export")
         every = [json.loads(line) for line in reply.body.splitlines()]
-        return [each for each in every if each["kind"] == "admin"]
+        return [each for each in every if each["kind"] == kind]

@@ -44,6 +44,7 @@ async def test_overview_names_what_needs_somebody(running):
         assert found["figures"]["calls"] >= 2
         assert found["figures"]["ownP95"] > 0
         assert [each["name"] for each in found["needs"]["servers"]] == ["notes"]
+        assert found["needs"]["approvals"] == found["needs"]["definitions"] == []
         assert [each["user"] for each in found["needs"]["keys"]] == ["user:berta"]
         assert sum(found["series"]["total"]["calls"]) == found["figures"]["calls"]
         assert await operator.refused("GET", "/overview", query="range=1y") == (400, "bad_request")

@@ -8,7 +8,9 @@ from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
 from interlock.gateway.admin.status import server
+from interlock.gateway.definitions import Definitions, as_json
 from interlock.server.http.json_api import ApiRequest, Route
+from interlock.store.pins import PinStore
 from interlock.store.rollup_series import Series
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
@@ -43,6 +45,15 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "servers": servers,
         "needs": {
             "servers": [each for each in servers if each["state"] not in ("ok", "disabled")],
+            "approvals": [
+                gate.assembly.approvals.shown(each)
+                for each in await gate.assembly.approvals.list(["pending"], limit=MAX_SHOWN)
+            ],
+            "definitions": [
+                as_json(each)
+                for each in await Definitions(PinStore(gate.assembly.database), by="").list()
+                if each.waits
+            ][:MAX_SHOWN],
             "keys": _ending_keys(gate, now),
         },
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from interlock.gateway.admin import (
+    approvals,
     audit,
     credentials,
     explain,
     keys,
+    lock,
     login,
     me,
     overview,
@@ -23,6 +25,8 @@ ADMIN_ROUTES = (
     *tools.ROUTES,
     *explain.ROUTES,
     *keys.ROUTES,
+    *approvals.ROUTES,
+    *lock.ROUTES,
     *audit.ROUTES,
     *credentials.ROUTES,
 )

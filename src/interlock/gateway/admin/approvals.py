@@ -1,0 +1,103 @@
+"""Calls that wait for an approval, and the decisions about them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from interlock.calls.approvals import MAX_NOTE
+from interlock.errors import DecisionRefused, UnknownApproval
+from interlock.gateway.admin.operations import BASE, Operations, Page, listed
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.approvals import Approval
+from interlock.types import JsonObject
+
+
+class ApprovalQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Which approvals to list."""
+
+    state: Literal["", "pending", "approved", "denied", "expired", "used"] = ""
+
+
+class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a decision: the hash of the arguments that were shown."""
+
+    hash: str
+    note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
+
+
+async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List approvals, newest first."""
+    wanted: ApprovalQuery = request.query
+    approvals = gate.assembly.approvals
+    states = [wanted.state] if wanted.state else None
+    try:
+        found = await approvals.list(states, limit=wanted.limit, after=wanted.after)
+    except UnknownApproval:
+        raise Problem(400, "bad_request", "query: after is not the end of a page") from None
+    following = found[-1].id if len(found) == wanted.limit else ""
+    return listed([approvals.shown(each) for each in found], request, following)
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Show one approval with all arguments of its call."""
+    try:
+        found = await gate.assembly.approvals.get(request.path["id"])
+    except UnknownApproval:
+        raise _unknown() from None
+    return gate.assembly.approvals.shown(found)
+
+
+async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Approve one call with exactly the arguments that were shown."""
+    return await _decided(gate, request, gate.assembly.approvals.approve)
+
+
+async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Deny one call, also one that was approved and has not run yet."""
+    return await _decided(gate, request, gate.assembly.approvals.deny)
+
+
+async def _decided(
+    gate: Operations, request: ApiRequest, decide: Callable[..., Awaitable[Approval]]
+) -> JsonObject:
+    given: Decision = request.body
+    try:
+        decided = await decide(
+            request.path["id"], given.hash, request.principal, note=given.note, surface="api"
+        )
+    except UnknownApproval:
+        raise _unknown() from None
+    except DecisionRefused as error:
+        status = 403 if error.reason == "not_permitted" else 409
+        raise Problem(status, error.reason, str(error)) from None
+    return gate.assembly.approvals.shown(decided)
+
+
+def _unknown() -> Problem:
+    return not_found("no approval has this id")
+
+
+_ONE = f"{BASE}/approvals/{{id}}"
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/approvals",
+        "admin:read",
+        list_approvals,
+        "calls that were to be approved, newest first",
+        query=ApprovalQuery,
+    ),
+    Route("GET", _ONE, "admin:read", show, "one of them, with all arguments of the call"),
+    Route(
+        "POST",
+        f"{_ONE}/approve",
+        "admin:approve",
+        approve,
+        "approves the call with the hash that was shown",
+        body=Decision,
+    ),
+    Route("POST", f"{_ONE}/deny", "admin:approve", deny, "denies it", body=Decision),
+)

@@ -1,0 +1,161 @@
+"""Definitions of tools, prompts and servers: compared, accepted and rejected."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from interlock.errors import DefinitionChanged
+from interlock.gateway.admin.operations import BASE, Limit, Operations, Page, page_of
+from interlock.gateway.definitions import Definitions, as_json
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.pin import Pin
+from interlock.store.pins import PinStore
+from interlock.types import JsonObject
+
+ITSELF = "-"  # in paths, the name of the definition of a server: its launch and instructions
+
+
+class PinQuery(Page, frozen=True, forbid_unknown_fields=True):
+    """Which definitions to list."""
+
+    server: str = ""
+    state: Literal["", "accepted", "changed", "new", "gone"] = ""
+    limit: Limit = 500
+
+
+class Decision(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """The body of a decision: the hash of the definition that was shown."""
+
+    hash: str
+    risk_from_hints: bool = False
+
+
+async def list_pins(gate: Operations, request: ApiRequest) -> JsonReply:
+    """List the definitions with their states."""
+    wanted: PinQuery = request.query
+    found = [
+        as_json(each)
+        for each in await _definitions(gate, request).list(wanted.server or None)
+        if not wanted.state or each.state == wanted.state
+    ]
+    return page_of(
+        found,
+        wanted,
+        request,
+        lambda each: f"{each['kind']} {each.get('tool', each['server'])}",
+    )
+
+
+async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
+    """Return both definitions and how they differ: of a tool, and of a prompt of that name."""
+    definitions = _definitions(gate, request)
+    return [definitions.shown(each).as_json() for each in await _named(request, definitions)]
+
+
+async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Accept the definition that was shown."""
+    definitions, given = _definitions(gate, request), request.body
+    pin = await _decided(gate, request, definitions)
+    try:
+        after = await definitions.accept(pin, given.hash, risk_from_hints=given.risk_from_hints)
+    except DefinitionChanged:
+        raise _changed() from None
+    await gate.assembly.pins.refresh()
+    return as_json(after)
+
+
+async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
+    """Reject the definition that was shown, or forget one that is gone."""
+    definitions = _definitions(gate, request)
+    pin = await _decided(gate, request, definitions)
+    try:
+        after = await definitions.reject(pin, request.body.hash)
+    except DefinitionChanged:
+        raise _changed() from None
+    await gate.assembly.pins.refresh()
+    return None if after is None else as_json(after)
+
+
+def _definitions(gate: Operations, request: ApiRequest) -> Definitions:
+    async def record(decision: str, before: Pin | None, after: Pin | None) -> None:
+        about = after or before
+        if about is None or gate.assembly.trail is None:
+            return
+        shown = {"before": before, "after": after}
+        pins = {name: as_json(pin) for name, pin in shown.items() if pin is not None}
+        await gate.assembly.trail.record(
+            "pin",
+            {"surface": "api", "decision": decision, **pins},
+            request.principal,
+            server=about.server,
+            tool=about.address if about.name else "",
+        )
+
+    store = PinStore(gate.assembly.database)
+    return Definitions(store, by=request.principal.id, record=record)
+
+
+async def _named(request: ApiRequest, definitions: Definitions) -> list[Pin]:
+    server, name = request.path["server"], request.path["name"]
+    pins = await definitions.list(server)
+    found = [each for each in pins if each.kind != "server" and each.name == name]
+    if not found and name == ITSELF:
+        found = [each for each in pins if each.kind == "server"]
+    if not found:
+        raise not_found("no definition has this name")
+    return found
+
+
+async def _decided(gate: Operations, request: ApiRequest, definitions: Definitions) -> Pin:
+    """Return the definition with the hash that was shown."""
+    if gate.assembly.parts.settings.lock.mode == "strict":
+        text = "definitions are accepted in the lock file, which is not changed over HTTP"
+        raise Problem(409, "lock_strict", text)
+    for each in await _named(request, definitions):
+        if request.body.hash in (each.seen_hash, each.hash):
+            return each
+    raise _changed()
+
+
+def _changed() -> Problem:
+    return Problem(
+        409, "definition_changed", "the server offers another definition by now; compare it first"
+    )
+
+
+_ONE = f"{BASE}/lock/{{server}}/{{name*}}"
+ROUTES = (
+    Route(
+        "GET",
+        f"{BASE}/lock",
+        "admin:read",
+        list_pins,
+        "definitions with their states, such as changed",
+        query=PinQuery,
+    ),
+    Route(
+        "POST",
+        f"{_ONE}/accept",
+        "admin:write",
+        accept,
+        "accepts the definition with the hash that was shown",
+        body=Decision,
+    ),
+    Route(
+        "POST",
+        f"{_ONE}/reject",
+        "admin:write",
+        reject,
+        "rejects it",
+        body=Decision,
+    ),
+    Route(
+        "GET",
+        _ONE,
+        "admin:read",
+        show,
+        "both definitions of a tool or prompt and their differences; `-` for the server itself",
+    ),
+)
