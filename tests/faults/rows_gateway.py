@@ -7,15 +7,17 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from unittest import mock
 
 from interlock import Server
 from interlock.config import loads
 from interlock.config.gateway import Address
+from interlock.errors import StoreError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
+from interlock.store.pins import PinStore
 from tests.faults.failing_disk import failing_disk
 from tests.faults.ground import Ground
 from tests.faults.matrix import row
@@ -67,18 +69,39 @@ class Gateway:
     async def call(self) -> Reply:
         return await self.http.call("crm__refund", {"order": 1}, headers=self._headers)
 
+    async def find(self) -> Reply:
+        return await self.http.call("desk__find", {}, headers=self._headers)
+
+
+DESK = Server("desk")
+
+
+@DESK.tool
+async def find() -> str:
+    """Find an order."""
+    return "found"
+
 
 @asynccontextmanager
 async def running(ground: Ground, database: str = "") -> AsyncIterator[Gateway]:
+    async with opened(ground, database) as gateway:
+        assert (await gateway.call()).text == "done"
+        yield gateway
+
+
+@asynccontextmanager
+async def opened(ground: Ground, database: str = "") -> AsyncIterator[Gateway]:
     text = {
-        "mcpServers": {"crm": {"type": "python", "object": f"{__name__}:CRM"}},
+        "mcpServers": {
+            "crm": {"type": "python", "object": f"{__name__}:CRM"},
+            "desk": {"type": "python", "object": f"{__name__}:DESK"},
+        },
         "gateway": {"database": database or str(ground.folder / "gateway.db")},
     }
     config = loads(json.dumps(text).encode())
     async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
         gateway = Gateway(assembly)
         try:
-            assert (await gateway.call()).text == "done"
             yield gateway
         finally:
             await gateway.app.close()
@@ -164,3 +187,68 @@ async def hangs(ground: Ground) -> None:
             finally:
                 server.signal(signal.SIGCONT)
             await gateway.recover()
+
+
+@row(
+    "Tool changed after approval",
+    "the tool waits with reason tool_quarantined, and its call has no effect; others go on; as it "
+    "was accepted, it is called again",
+    GATEWAY,
+    within=1.5,
+)
+async def definition_changes(ground: Ground) -> None:
+    async with running(ground) as gateway:
+        with redefined("Refund an order, and mail its address."):
+            with ground.promise(outcome="tool_quarantined, and others go on"):
+                await until_quarantined(gateway, True)
+            before = len(effects)
+            assert is_quarantined(await gateway.call())
+            assert (await gateway.find()).text == "found"
+            assert len(effects) == before
+        async with asyncio.timeout(5):
+            await until_quarantined(gateway, False)
+
+
+@contextmanager
+def redefined(description: str) -> Iterator[None]:
+    """Change the definition of the tool while the gateway is running."""
+    CRM.remove_tool("refund")
+    CRM.tool(description=description)(refund)
+    try:
+        yield
+    finally:
+        CRM.remove_tool("refund")
+        CRM.tool(refund)
+
+
+async def until_quarantined(gateway: Gateway, is_wanted: bool) -> None:
+    while is_quarantined(await gateway.call()) != is_wanted:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def is_quarantined(reply: Reply) -> bool:
+    meta = reply.json["result"].get("_meta") or {}
+    return bool(meta.get("interlock/reason", {}).get("code") == "tool_quarantined")
+
+
+@row(
+    "Tool changed after approval: pins that cannot be read",
+    "every tool waits with reason tool_quarantined; once they can be read, calls succeed",
+    GATEWAY,
+    within=1.5,
+)
+async def pins_cannot_be_read(ground: Ground) -> None:
+    async with running(ground):
+        pass
+    broken = mock.patch.object(PinStore, "check", side_effect=StoreError("the disk is gone"))
+    broken.start()
+    try:
+        async with opened(ground) as gateway:
+            assert is_quarantined(await gateway.call())
+            assert is_quarantined(await gateway.find())
+            assert effects == []
+            broken.stop()
+            with ground.promise(outcome="every tool waits, then all are called"):
+                await until_quarantined(gateway, False)
+    finally:
+        mock.patch.stopall()

@@ -102,7 +102,7 @@ async def test_a_denied_call_shows_every_check_and_what_would_change_the_first_d
             {"step": "key", "verdict": "ok", "detail": "active until 2096-10-02"},
             {"step": "view", "verdict": "ok", "detail": "all tools"},
             {"step": "server", "verdict": "ok", "detail": "crm: ok, 2 tools"},
-            {"step": "definition", "verdict": "ok", "detail": "as the server lists it"},
+            {"step": "definition", "verdict": "ok", "detail": "accepted"},
             {"step": "arguments", "verdict": "ok", "detail": "they fit the schema"},
             {
                 "step": "scope",

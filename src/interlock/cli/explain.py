@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.gateway.assembly import Parts
     from interlock.gateway.explain import Explainer, Explanation
+    from interlock.gateway.pinning import Pinning
     from interlock.store.database import Database
     from interlock.types import JsonObject
 
@@ -115,8 +116,10 @@ async def _explainer(
     try:
         caller, key = await _caller(database, key_id, user, view)
         await _load_limits(parts, database, key)
-    finally:
+        pins = _pins(parts, database)
+    except BaseException:
         await database.close()
+        raise
     names = parts.settings.views.get(caller.principal.view if caller.principal else "")
     is_plain = names is not None and names.names == "plain"  # a clash needs all servers
     only = "" if is_plain else address.partition(":")[0]
@@ -125,13 +128,26 @@ async def _explainer(
         for name, each in parts.servers.items()
         if not only or (getattr(each, "namespace", "") or name) == only
     }
-    gateway = Gateway(servers, parts.policy)
+    gateway = Gateway(servers, parts.policy, pins=pins)
     try:
         with working("listing the tools"):
             await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
         yield Explainer(gateway, parts.policy, parts.limiter), caller, key
     finally:
         await gateway.toolbox.close()
+        await database.close()
+
+
+def _pins(parts: Parts, database: Database) -> Pinning | None:
+    """Return which definitions are accepted."""
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.gateway.pinning import make_pinning
+    from interlock.store.location import folder_beside
+
+    if parts.settings.lock.mode == "off":
+        return None
+    secret = GatewayKey.load(folder_beside(parts.settings.database or None))
+    return make_pinning(parts.config, parts.settings, database, secret, None)
 
 
 async def _caller(

@@ -282,7 +282,9 @@ def _check_definition(question: Question) -> Check | None:
         return Check("definition", "deny", unusable.detail, "filtered", change)
     if unusable is not None:
         change = "the server must correct the tool's definition"
-        return Check("definition", "deny", unusable.detail, "tool_invalid", change)
+        if unusable.reason == "tool_quarantined":
+            change = f"interlock lock diff {question.server}:{question.name}, then lock accept"
+        return Check("definition", "deny", unusable.detail, unusable.reason, change)
     if problem is not None:
         change = "leave the other tool out of the view, or use wire names"
         is_clash = problem.reason == "name_clash"
@@ -290,7 +292,7 @@ def _check_definition(question: Question) -> Check | None:
             "definition", "deny", problem.detail, problem.reason, change if is_clash else ""
         )
     if isinstance(question.entry, Entry):
-        return Check("definition", "ok", "as the server lists it")
+        return Check("definition", "ok", "accepted")
     names = [each.tool.name for each in upstream.entries]
     near = " or ".join(get_close_matches(question.name, names, 3))
     detail = f"the server lists no tool {question.name!r}"
