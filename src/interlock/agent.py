@@ -233,10 +233,7 @@ class Agent:
             if reply is None:
                 raise ModelInterrupted(f"the answer of {model.name} was cut off")
             check_size(reply.message, model.name)
-            used = Usage(
-                used.input_tokens + reply.usage.input_tokens,
-                used.output_tokens + reply.usage.output_tokens,
-            )
+            used = used.plus(reply.usage)
             if not reply.message.tool_calls:
                 await self._add(messages, [reply.message])
                 yield Done(reply.message, used, reply.stop_reason)

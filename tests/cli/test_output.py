@@ -21,6 +21,18 @@ def test_text_goes_to_stdout_unchanged_and_ends_with_a_newline(capsys: pytest.Ca
     assert capsys.readouterr() == ("a\x1bb\n", "")
 
 
+def test_tokens_of_a_turn_are_shown_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    event = Done(AssistantMessage("a"), Usage(12_345, 67, 12_000), "end")
+    Screen().show(event)
+    monkeypatch.setattr("interlock.cli.output.is_terminal", lambda _: True)
+    Screen().show(event)
+    Screen().show(done("a"))
+
+    assert capsys.readouterr().err == "tokens: 12,345 in (12,000 cached), 67 out\n"
+
+
 def test_reasoning_is_not_shown_and_separates_lines_of_text(capsys: pytest.CaptureFixture[str]):
     screen = Screen()
     for event in (TextDelta("a"), ReasoningDelta("hm"), TextDelta("b"), done("ab")):

@@ -198,7 +198,7 @@ async def test_tokens_read_from_and_written_to_the_cache_count_as_input(
     start = wire.start(7, cache_read_input_tokens=100, cache_creation_input_tokens=1000)
     server.script = [wire.events(start, *wire.text(0, "Yes."), *wire.stop(output_tokens=42))]
 
-    assert (await complete(model, ASK)).usage == Usage(1107, 42)
+    assert (await complete(model, ASK)).usage == Usage(1107, 42, 100)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +339,23 @@ async def test_thinking_is_shown_and_sent_back_unchanged(
         {"type": "redacted_thinking", "data": "b3BhcXVl"},
         {"type": "tool_use", "id": "toolu_1", "name": "time__now", "input": {"zone": "A"}},
     ]
+
+
+async def test_the_output_limit_of_a_model_is_learned_from_its_refusal(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    message = (
+        "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for "
+        "claude-test"
+    )
+    refused = wire.error(400, "invalid_request_error", message)
+    server.script = [refused, wire.says("Yes."), wire.says("Again."), refused]
+
+    assert (await complete(model, ASK)).message.content == "Yes."
+    assert (await complete(model, ASK)).message.content == "Again."
+    assert [each.body["max_tokens"] for each in server.asked] == [32_000, 8_192, 8_192]
+    with pytest.raises(ModelRefused, match="max_tokens"):  # the same refusal is not repeated
+        await complete(model, ASK)
 
 
 async def test_refused_thinking_is_left_out_on_a_retry(

@@ -125,6 +125,20 @@ async def test_text_arrives_in_pieces_and_then_as_a_reply(
     ]
 
 
+@pytest.mark.parametrize(
+    "details",
+    [{"prompt_tokens_details": {"cached_tokens": 8}}, {"prompt_cache_hit_tokens": 8}],
+    ids=["OpenAI", "DeepSeek"],
+)
+async def test_tokens_from_the_cache_are_counted(
+    server: WireServer, model: OpenAIModel, details: dict[str, Any]
+) -> None:
+    usage = wire.usage(10, 20, **details)
+    server.script = [wire.chunks(wire.chunk(content="Yes."), wire.chunk("stop"), usage)]
+
+    assert (await complete(model, ASK)).usage == Usage(10, 20, 8)
+
+
 async def test_a_request_without_tools_has_no_tools_field(
     server: WireServer, model: OpenAIModel
 ) -> None:

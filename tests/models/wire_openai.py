@@ -32,8 +32,8 @@ def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
     return {**_envelope(), "choices": [choice], "usage": None}
 
 
-def usage(prompt: int, completion: int) -> dict[str, Any]:
-    counted = {"prompt_tokens": prompt, "completion_tokens": completion}
+def usage(prompt: int, completion: int, **details: Any) -> dict[str, Any]:
+    counted = {"prompt_tokens": prompt, "completion_tokens": completion, **details}
     return {**_envelope(), "choices": [], "usage": {**counted, "total_tokens": prompt + completion}}
 
 

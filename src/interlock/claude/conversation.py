@@ -353,7 +353,7 @@ def _answer(result: _Result, turn: Turn | None, cost: float, denials: Iterable[s
         session=result.session_id,
         turns=result.num_turns,
         cost=cost,
-        usage=Usage(read, used.output_tokens),
+        usage=Usage(read, used.output_tokens, used.cache_read_input_tokens),
         usage_by_model=result.model_usage,
         duration=result.duration_ms / 1000,
         denials=tuple(dict.fromkeys(denials)),

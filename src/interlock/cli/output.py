@@ -15,7 +15,7 @@ from typing import Protocol
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
 from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
-from interlock.models import ReasoningDelta, TextDelta
+from interlock.models import ReasoningDelta, TextDelta, Usage
 
 _NOTES = {
     "length": "the answer was cut off at the model's token limit",
@@ -30,6 +30,12 @@ def introduce(model: str) -> None:
             "the embedded model only picks tools by words and knows no facts; "
             "for more, use --model anthropic:…, openai:… or ollama:…"
         )
+
+
+def usage_line(usage: Usage) -> str:
+    """Return the tokens of a turn in words."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
 
 
 class AnswerView(Protocol):
@@ -134,6 +140,8 @@ class Screen:
                     warn(_NOTES[event.stop_reason])
                 elif not event.message.content.strip():
                     say("(the answer is empty)")
+                if is_terminal(sys.stderr) and event.usage != Usage():
+                    say(usage_line(event.usage))
 
 
 class _PlainAnswer:

@@ -20,10 +20,23 @@ class ToolDefinition(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """Tokens counted by the provider; 0 if it does not report them."""
+    """Tokens counted by the provider; 0 if it does not report them.
+
+    Attributes:
+        cached_tokens: Those of the input that came from the provider's cache.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum of both."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
 
 
 class TextDelta(Struct, frozen=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _PROVIDER = "anthropic"
 _LONGEST_WAIT = 60  # seconds before a retry; if the server asks for more, the request fails
+# "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for MODEL"
+_OUTPUT_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
 _STOP_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -73,7 +76,8 @@ class AnthropicModel:
             model: As the provider calls it.
             api_key: Else `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
             base_url: Else `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
-            max_tokens: Limit of one answer, thinking included.
+            max_tokens: Limit of one answer, thinking included. It is lowered to the model's own
+                when the API refuses it.
         """
         self._model = model
         self._api_key = api_key
@@ -160,10 +164,20 @@ class AnthropicModel:
         try:
             return await create(**request, stream=True)
         except connection.bad_request as error:
-            plain = self._request(messages, tools, signed=False)
-            if "thinking" not in str(error) or plain == request:
-                raise
-        return await create(**plain, stream=True)
+            if not self._learn_limit(str(error)):
+                plain = self._request(messages, tools, signed=False)
+                if "thinking" not in str(error) or plain == request:
+                    raise
+                return await create(**plain, stream=True)
+        return await self._ask(connection, messages, tools)
+
+    def _learn_limit(self, refusal: str) -> bool:
+        """Lower the limit of an answer to the model's own, if the API has refused ours for it."""
+        found = _OUTPUT_LIMIT.search(refusal)
+        if found is None or not 0 < int(found[1]) < self._max_tokens:
+            return False
+        self._max_tokens = int(found[1])
+        return True
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], *, signed: bool
@@ -430,5 +444,6 @@ class _ReplyBuilder:
 
     def _total(self) -> Usage:
         usage = self._usage
-        cached = (usage.cache_creation_input_tokens or 0) + (usage.cache_read_input_tokens or 0)
-        return Usage((usage.input_tokens or 0) + cached, usage.output_tokens or 0)
+        cached = usage.cache_read_input_tokens or 0
+        read = (usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached
+        return Usage(read, usage.output_tokens or 0, cached)

@@ -309,9 +309,20 @@ class _Choice(Struct):
     finish_reason: str | None = None
 
 
+class _Details(Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    prompt_cache_hit_tokens: int | None = None  # DeepSeek
+
+    def as_usage(self) -> Usage:
+        details = self.prompt_tokens_details or _Details()
+        cached = details.cached_tokens or self.prompt_cache_hit_tokens or 0
+        return Usage(self.prompt_tokens or 0, self.completion_tokens or 0, cached)
 
 
 class _Chunk(Struct):
@@ -343,7 +354,7 @@ class _ReplyBuilder:
         """
         chunk = msgspec.convert(data, _Chunk)
         if chunk.usage:
-            self._usage = Usage(chunk.usage.prompt_tokens or 0, chunk.usage.completion_tokens or 0)
+            self._usage = chunk.usage.as_usage()
         pieces: list[ModelEvent] = []
         for choice in chunk.choices or []:
             self._finish_reason = choice.finish_reason or self._finish_reason
