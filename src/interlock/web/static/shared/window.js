@@ -3,7 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useState } from "./view.js";
 
 const HEAD = 36; // height of the line of titles, in pixels
-const OVER = 12; // rows that are drawn beyond each edge
+const OVER = 6; // rows that are drawn beyond each edge
 
 /**
  * @template Row

@@ -203,7 +203,7 @@ export function Servers({ servers }) {
                   <td class="tight"><${StateChip} state=${each.state} /></td>
                   <td class="tight"><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
                   <td class="tight muted">${each.revision ?? "–"}</td>
-                  <td class="number">${isUp(each.state) ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
+                  <td class="number">${isUp(each.state) || each.tools === 0 ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
                   <td class="number">${count(each.calls)}</td>
                   <td class="number">${count(each.queue)}</td>
                   <td class="number">${count(each.instances)}</td>

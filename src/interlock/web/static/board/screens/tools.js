@@ -99,7 +99,6 @@ function One({ address, query }) {
           <div class="box-head"><h2>${t("tool.definition")}</h2>
             ${shown && html`<${PinChip} state=${shown.state} />`}
             <div class="end">
-              <${Link} to=${`/inspect/${encodeURIComponent(server)}/${encodeURIComponent(name)}`}>${t("tool.inspect")}<//>
               <${Link} to=${`/gateway/audit?tool=${encodeURIComponent(address)}`}>${t("tool.calls")}<//>
             </div>
           </div>
