@@ -80,15 +80,15 @@ async def test_picture_of_the_audit_trail(open_page: OpenPage, tmp_path: Path):
         },
     ]
     servers = {"crm": offering("list_customers", "refund")}
-    policy = {"policy": {"rules": rules}, "audit": {"arguments": "full"}}
-    async with board(tmp_path, open_page, policy, **servers) as gateway:
+    settings = {"policy": {"rules": rules}, "limits": {"tools": {"crm:refund": "3/min"}}}
+    async with board(tmp_path, open_page, settings, **servers) as gateway:
         keys = [await gateway.key(user, "mcp:*", name=f"{user}-laptop") for user in ("anna", "ben")]
-        for amount in range(20, 80, 5):
+        for amount in (10, 20, 80, 30, 40, 50, 60):
             await gateway.call(keys[0], "crm__list_customers")
             await gateway.call(keys[1], "crm__refund", amount=amount)
         await add_a_day_of_calls(gateway)
         page = await gateway.open("/gateway/audit")
-        await page.get_by_role("grid").get_by_text("Refused").first.click()
+        await page.get_by_role("grid").get_by_text("Limited").first.click()
         await expect(page.get_by_role("list", name="Steps of the decision")).to_be_visible()
 
         await take(page, "audit")

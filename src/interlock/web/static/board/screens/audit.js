@@ -179,7 +179,7 @@ function cellsOf(line, names) {
     line.tool ? html`<${Address} address=${line.tool} />` : "–",
     html`<${OutcomeChip} state=${outcomeOf(line.status, line.reason)} />`,
     html`<span class="number">${duration(line.ms)}</span>`,
-    html`<span class="muted">${words(line.reason ?? "")}${line.rule ? t("audit.rule", { rule: line.rule }) : ""}</span>`,
+    html`<span class="muted">${[words(line.reason ?? ""), line.rule && t("audit.rule", { rule: line.rule })].filter(Boolean).join(", ")}</span>`,
   ];
 }
 
@@ -318,7 +318,7 @@ function ExplainRecord({ begin }) {
   }, [begin.tool, begin.key, begin.user]);
   const who = begin.key ? `--key ${begin.key}` : `--user ${(begin.user ?? "").replace(/^user:/, "")}`;
   return html`<div class="box-body stack tight">
-    <p class="muted small">${t("audit.now")}</p>
+    <p class="muted small">${t(begin.arguments === undefined ? "audit.now.open" : "audit.now")}</p>
     ${error && html`<${Problem} error=${error} />`}
     ${found && html`<${Explained} of=${found} command=${`interlock explain ${who} ${begin.tool}`} />`}
   </div>`;
