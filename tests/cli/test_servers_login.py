@@ -594,3 +594,28 @@ def test_the_json_of_tools_has_the_state_and_the_remedy(
     assert status["state"] == "needs login"
     assert status["reason"].endswith("interlock servers login notes")
     assert ran.err.startswith("warning: server 'notes' needs login: ")
+
+
+def test_list_and_doctor_show_the_login_of_an_api_and_remove_deletes_it(
+    interlock: Callable[..., Any], servers: Callable[..., Path], tmp_path: Path
+):
+    def api(host: str, auth: dict[str, Any]) -> dict[str, Any]:
+        url = f"https://{host}.example/v1"
+        return {"openapi": {"document": "api.json", "baseUrl": url, "auth": auth}}
+
+    login = {"OAuth": {"login": True}}
+    servers(shop=api("shop", login), bank=api("bank", login), open=api("open", {"Key": "abc"}))
+    store_login("https://shop.example/v1")
+    listed = {each["name"]: each for each in interlock("servers", "list", "--json").json["servers"]}
+    table = interlock("servers", "list").out
+    logins = interlock("doctor", "--json").json["logins"]
+
+    assert [listed[name].get("login") for name in ("shop", "bank", "open")] == [
+        "kept",
+        "none",
+        None,
+    ]
+    assert logins == {"shop": "kept", "bank": "none"}
+    assert table.count("login kept") == table.count("no login") == 1
+    assert "logged out of 'shop'" in interlock("servers", "remove", "shop").err
+    assert stored_tokens("https://shop.example/v1") is None

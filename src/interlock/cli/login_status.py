@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from interlock.cli.terminal import warn
-from interlock.config import HttpServer, ServerConfig, resolve
+from interlock.config import HttpServer, OpenApiConfig, ServerConfig, resolve
+from interlock.config.openapi import ApiLogin
 from interlock.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ Login = Literal["kept", "expired", "none", "unreadable"]
 
 async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
     """Return the login state of each server that may use one, by name."""
-    found = {name: with_login(server) for name, server in servers.items()}
-    urls = {name: server.url for name, server in found.items() if server is not None}
+    found = {name: login_url(server) for name, server in servers.items()}
+    urls = {name: url for name, url in found.items() if url}
     if not urls:
         return {}
     from interlock.oauth import UserTokenStore  # loads aiohttp
@@ -31,18 +32,26 @@ async def logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
     return dict(zip(urls, states, strict=True))
 
 
-def with_login(server: ServerConfig) -> HttpServer | None:
-    """Return a server that may use a login, with variables resolved.
+def login_url(server: ServerConfig) -> str:
+    """Return the URL under which a server's login is stored, with variables replaced.
 
     Returns:
-        None for a server that never uses one, and when a variable is not set.
+        "" for a server that never uses a login, and when a variable is not set.
     """
-    if not isinstance(server, HttpServer) or not server.uses_login:
-        return None
     try:
-        return resolve(server, os.environ)
+        match server:
+            case HttpServer() if server.uses_login:
+                return resolve(server, os.environ).url
+            case OpenApiConfig() if has_api_login(server):
+                return resolve(server, os.environ).openapi.base_url
     except ConfigError:
-        return None
+        pass
+    return ""
+
+
+def has_api_login(server: OpenApiConfig) -> bool:
+    """Return whether the configuration of an API says that a user logs in."""
+    return any(isinstance(each, ApiLogin) for each in server.openapi.auth.values())
 
 
 async def _login(store: TokenStore, url: str) -> Login:

@@ -176,27 +176,27 @@ def trust(yes: bool) -> None:
 
 def _forget_login(name: str, gone: ServerConfig, others: Iterable[ServerConfig]) -> None:
     """Delete the login of a removed server, unless another server uses it."""
-    from interlock.cli.login_status import with_login
+    from interlock.cli.login_status import login_url
 
-    server = with_login(gone)
-    if server is None or _logins({name: gone})[name] == "none":
+    url = login_url(gone)
+    if not url or _logins({name: gone})[name] == "none":
         return
-    rest = filter(None, map(with_login, others))
-    if server.url not in {each.url for each in rest}:
-        run(delete_login(name, server))
+    if url not in map(login_url, others):
+        run(delete_login(name, gone))
 
 
 def _login_shown(server: dict[str, Any]) -> str:
     login = server.get("login", "none")
     if login == "none":  # without "oauth" the server may not need a login
-        return "no login" if server.get("auth") == "oauth" else ""
+        needs_one = server.get("auth") == "oauth" or ("document" in server and "login" in server)
+        return "no login" if needs_one else ""
     return f"login {login}"
 
 
 def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
-    from interlock.config import HttpServer
+    from interlock.config import HttpServer, OpenApiConfig
 
-    if not any(isinstance(server, HttpServer) for server in servers.values()):
+    if not any(isinstance(each, HttpServer | OpenApiConfig) for each in servers.values()):
         return {}
     from interlock.cli.login_status import logins
 
@@ -207,6 +207,7 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
     from interlock.config import HttpServer, OpenApiConfig
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
+    stored = {"login": login} if login else {}
     if isinstance(server, OpenApiConfig):
         return shown | {
             "type": "openapi",
@@ -215,6 +216,7 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
             "headers": sorted(server.headers),
             "auth": sorted(server.openapi.auth),
             "tools": list(server.openapi.tools),
+            **stored,
         }
     if isinstance(server, HttpServer):
         shown |= {
@@ -223,7 +225,7 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
             "headers": sorted(server.headers),
             "auth": server.auth,
         }
-        return shown | ({"login": login} if login else {})
+        return shown | stored
     return shown | {
         "type": "stdio",
         "command": server.command,

@@ -13,7 +13,7 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import is_broken, status_rows, statuses, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, say, warn, working
-from interlock.config import HttpServer, OpenApiConfig, StdioServer, resolve
+from interlock.config import HttpServer, OpenApiConfig, ServerConfig, StdioServer, resolve
 from interlock.errors import AuthError, ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -69,11 +69,7 @@ def logout(name: str, config: Path | None) -> None:
     Example:
       interlock servers logout notes
     """
-    configured = _with_login(name, config)
-    if isinstance(configured, OpenApiConfig):
-        run(_log_out_of_api(name, configured))
-    else:
-        run(delete_login(name, _resolved(configured)))
+    run(delete_login(name, _with_login(name, config)))
 
 
 def _with_login(name: str, config: Path | None) -> HttpServer | OpenApiConfig:
@@ -183,17 +179,6 @@ async def _log_in_to_api(
     return 0
 
 
-async def _log_out_of_api(name: str, config: OpenApiConfig) -> None:
-    from interlock.oauth import UserTokenStore
-    from interlock.oauth.logout import logout
-
-    base_url = _resolved(config).openapi.base_url
-    ended = await logout(base_url, UserTokenStore())
-    say(f"logged out of {name!r}" if ended.was_stored else f"{name!r} has no stored login")
-    if ended.problem:
-        warn(f"its tokens are valid until they expire: {ended.problem}")
-
-
 async def _publishes_login(server: HttpServer) -> bool:
     from interlock.oauth import Fetcher
     from interlock.oauth.discovery import discover
@@ -216,13 +201,20 @@ async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) ->
 # Logging out
 
 
-async def delete_login(name: str, server: HttpServer) -> None:
-    """Delete the login of a server whose variables are resolved, and print what happened."""
+async def delete_login(name: str, server: ServerConfig) -> None:
+    """Delete the login of a server or an API, and print what happened."""
     from interlock.oauth import UserTokenStore
     from interlock.oauth.logout import logout
     from interlock.toolbox.connect import client_identity
 
-    ended = await logout(server.url, UserTokenStore(), client=client_identity(server))
+    if isinstance(server, OpenApiConfig):
+        url, client = _resolved(server).openapi.base_url, None
+    elif isinstance(server, HttpServer):
+        resolved = _resolved(server)
+        url, client = resolved.url, client_identity(resolved)
+    else:
+        return
+    ended = await logout(url, UserTokenStore(), client=client)
     if not ended.was_stored:
         say(f"{name!r} has no stored login")
     elif ended.problem:
