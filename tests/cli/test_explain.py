@@ -63,6 +63,7 @@ def test_an_allowed_call_is_explained_on_stdout_with_exit_code_0(interlock, key)
             *("key", "view", "server", "definition", "arguments", "scope", "policy", "limits"),
         )
     ]
+    assert lines[3].startswith("  ok    definition  accepted 20")
     assert lines[-1] == "  ok    limits      100 calls a day"
 
 
@@ -126,3 +127,17 @@ def test_an_unknown_key_is_an_error(interlock, gateway):
 
     assert ran.code == 1
     assert "no key '000000000000'" in ran.err
+
+
+def test_a_credential_that_the_user_lacks_is_named_with_the_way_to_store_it(interlock, servers):
+    options = {"sharing": "per_user", "env": {"TOKEN": "${user:TOKEN}"}}
+    servers(p={"command": sys.executable, "args": ECHO, **options})
+
+    lacking = interlock("explain", "--user", "anna", "p:say")
+    interlock("credentials", "set", "p", "TOKEN", "--user", "anna", stdin=b"s3cret-canary\n")
+    stored = interlock("explain", "--user", "anna", "p:say")
+
+    assert lacking.out.splitlines()[-1] == "deny: needs_login"
+    assert lacking.err == ("to change that: interlock credentials set p TOKEN --user user:anna\n")
+    assert stored.out.splitlines()[-2:] == ["  ok    credential  TOKEN of the user", "allow"]
+    assert "canary" not in stored.out + stored.err

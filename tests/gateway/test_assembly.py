@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from interlock.config import loads
 from interlock.errors import ConfigError
 from interlock.gateway.assembly import make_parts
+from interlock.store import AuditReader
+from interlock.store.audit_reading import CallFilter
 from tests.gateway.conftest import bearer, offering
 from tests.support.scripted_server import Json, text
 
@@ -131,3 +134,34 @@ def test_configuration_in_the_documentation_is_valid_and_warns_of_nothing():
 
     assert config.warnings == ()
     assert make_parts(config, {}).settings.policy is not None
+
+
+async def test_calls_of_tools_that_do_not_exist_are_recorded_once_a_second(running, tmp_path: Path):
+    async with running(crm=offering("x")) as gateway:
+        key = await gateway.key("anna", "mcp:read")
+        for name in ("made_up", "made_up_too", "crm__x"):
+            reply = await gateway.call(name, key)
+            assert reply.json["error"]["message"] == f"unknown tool {name!r}"
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        recorded = await reader.calls(CallFilter(status="refused"))
+
+    # A tool that exists for others is recorded with the reason that its caller does not get.
+    assert Counter((each["tool"], each["reason"]) for each in recorded) == {
+        ("crm:x", "scope"): 1,
+        ("made_up", "unknown_tool"): 2,  # the first call, and a count of the others
+    }
+
+
+async def test_instructions_of_servers_are_those_that_a_caller_may_use(running):
+    async with running(
+        {"instructions": "servers"}, crm=offering("x"), time=offering("now")
+    ) as gateway:
+        told = []
+        for scope in ("mcp:*", "mcp:time:*"):
+            headers = bearer(await gateway.key("anna", scope))
+            told.append((await gateway.http.ask("server/discover", headers=headers)).json["result"])
+
+    assert [each["instructions"] for each in told] == [
+        "crm:\nBe kind.\n\ntime:\nBe kind.",
+        "time:\nBe kind.",
+    ]

@@ -101,20 +101,21 @@ class DayCounter:
 
     Attributes:
         spent: Calls by key. See `quotas`, which keeps it.
+        ends: Midnight, by the monotonic clock; None before the first call of `end`.
     """
 
     def __init__(self, wall: Clock) -> None:
         self.spent: OrderedDict[Hashable, int] = OrderedDict()
+        self.ends: float | None = None
         self._wall = wall
-        self._ends: float | None = None  # midnight, by the monotonic clock
 
     def end(self, now: float) -> float:
         """Return the midnight that ends the present day; begin another day after it."""
-        if self._ends is None or now >= self._ends:
-            if self._ends is not None:
+        if self.ends is None or now >= self.ends:
+            if self.ends is not None:
                 self.spent.clear()
-            self._ends = now + DAY - self._wall() % DAY
-        return self._ends
+            self.ends = now + DAY - self._wall() % DAY
+        return self.ends
 
 
 class DayQuota:
@@ -134,13 +135,17 @@ class DayQuota:
 
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until midnight if the quota is spent, else 0."""
-        ends = self._days.end(now)
+        ends = self._days.ends
+        if ends is None or now >= ends:
+            ends = self._days.end(now)
         return 0.0 if self._days.spent.get(key, 0) < self._limit else ends - now
 
     def spend(self, key: Hashable, now: float) -> bool:
         """Count a call; return whether the quota permits it."""
-        self._days.end(now)
-        counted = self._days.spent
+        days = self._days
+        if days.ends is None or now >= days.ends:
+            days.end(now)
+        counted = days.spent
         spent = counted.get(key, 0)
         if spent >= self._limit:
             return False

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.calls import Caller
     from interlock.config import Config
-    from interlock.gateway.assembly import Parts
+    from interlock.gateway.assembly import Parts, Servers
     from interlock.gateway.explain import Explainer, Explanation
-    from interlock.gateway.pinning import Pinning
     from interlock.store.database import Database
     from interlock.types import JsonObject
 
@@ -106,48 +105,53 @@ async def _explainer(
     config: Config, key_id: str, user: str, view: str, address: str
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
     """Start the servers that matter, and make a gateway of them that serves no client."""
+    from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.assembly import make_parts
-    from interlock.gateway.explain import Explainer
+    from interlock.gateway.explain import Explainer, credentials_of
     from interlock.gateway.gateway import Gateway
+    from interlock.gateway.pinning import make_pinning
+    from interlock.gateway.vault import Vault
+    from interlock.store.credentials import CredentialStore
     from interlock.store.database import open_database
+    from interlock.store.location import folder_beside
+    from interlock.store.pins import PinStore
 
     parts = make_parts(config, os.environ)
-    database = await open_database(database_of(config))
+    location = database_of(config)
+    database = await open_database(location)
     try:
         caller, key = await _caller(database, key_id, user, view)
         await _load_limits(parts, database, key)
-        pins = _pins(parts, database)
-    except BaseException:
+        secret = GatewayKey.load(folder_beside(location))
+        vault = Vault(CredentialStore(database, secret), secret)
+        credentials = await credentials_of(vault, caller, config.servers)
+        servers = _concerned(parts, caller, address)
+        pins = None
+        if parts.settings.lock.mode != "off":
+            pins = make_pinning(config, parts.settings, database, secret, None)
+        gateway = Gateway(servers, parts.policy, credentials=vault, pins=pins)
+        try:
+            with working("listing the tools"):
+                await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
+            known = await PinStore(database).list() if pins is not None else []
+            yield Explainer(gateway, parts.policy, parts.limiter, credentials, known), caller, key
+        finally:
+            await gateway.toolbox.close()
+    finally:
         await database.close()
-        raise
-    names = parts.settings.views.get(caller.principal.view if caller.principal else "")
-    is_plain = names is not None and names.names == "plain"  # a clash needs all servers
-    only = "" if is_plain else address.partition(":")[0]
-    servers = {
+
+
+def _concerned(parts: Parts, caller: Caller, address: str) -> Servers:
+    """Return the servers that must be started."""
+    view = parts.settings.views.get(caller.principal.view if caller.principal else "")
+    if not address or (view is not None and view.names == "plain"):  # names may clash
+        return parts.servers
+    server = address.partition(":")[0]
+    return {
         name: each
         for name, each in parts.servers.items()
-        if not only or (getattr(each, "namespace", "") or name) == only
+        if (getattr(each, "namespace", "") or name) == server
     }
-    gateway = Gateway(servers, parts.policy, pins=pins)
-    try:
-        with working("listing the tools"):
-            await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
-        yield Explainer(gateway, parts.policy, parts.limiter), caller, key
-    finally:
-        await gateway.toolbox.close()
-        await database.close()
-
-
-def _pins(parts: Parts, database: Database) -> Pinning | None:
-    """Return which definitions are accepted."""
-    from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.pinning import make_pinning
-    from interlock.store.location import folder_beside
-
-    if parts.settings.lock.mode == "off":
-        return None
-    secret = GatewayKey.load(folder_beside(parts.settings.database or None))
-    return make_pinning(parts.config, parts.settings, database, secret, None)
 
 
 async def _caller(

@@ -24,7 +24,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.calls import Around, Caller
+from interlock.calls import Around, Caller, Entry
 from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
@@ -38,6 +38,7 @@ from interlock.config.gateway_reading import resolve
 from interlock.errors import ConfigError, LimitExceeded
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
+from interlock.gateway.explain import UNKNOWN, Explainer, credentials_of
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
@@ -53,6 +54,7 @@ from interlock.store.database import Database, open_database
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
+from interlock.store.pins import PinStore
 from interlock.store.quotas import QuotaStore
 from interlock.timestamps import now_micros
 from interlock.transports import InProcessServer, Transport
@@ -186,6 +188,7 @@ class Assembly:
             results=self.results,
             pins=self.pins,
             asks_pass=True,
+            on_unknown_tool=self._unknown_tool,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
         approvals.pin_of = pin_in(self.gateway.toolbox)
@@ -373,6 +376,16 @@ class Assembly:
                 self.trail.refused(Caller(principal, surface="mcp"), error.reason)
             raise
 
+    def _unknown_tool(self, caller: Caller, name: str, entry: Entry | None) -> None:
+        """Record a call of a tool that does not exist, or not for its caller."""
+        decision = None if entry is None else self.parts.policy.decide(caller, entry)
+        reason, rule = UNKNOWN, ""
+        if decision is not None and decision.effect == "deny":
+            reason, rule = decision.reason, decision.rule
+        self.metrics.refusals[reason] += 1
+        if self.trail is not None:
+            self.trail.refused(caller, reason, entry=entry, name=name, rule=rule)
+
     # Callers
 
     def authenticator(self, resource: str, view: str = "", scope: str = "mcp:") -> GatewayAuth:
@@ -406,6 +419,17 @@ class Assembly:
     def has_callers(self) -> bool:
         """Whether any credential exists: a key, or an issuer of tokens."""
         return bool(len(self.keys)) or self.parts.issuers is not None
+
+    async def explainer(self, caller: Caller) -> Explainer:
+        """Return what explains the calls of a caller.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        parts = self.parts
+        lacking = await credentials_of(self.vault, caller, parts.config.servers)
+        pins = await PinStore(self.database).list()
+        return Explainer(self.gateway, parts.policy, parts.limiter, lacking, pins)
 
     # Health
 

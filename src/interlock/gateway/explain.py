@@ -7,7 +7,7 @@ the tool's server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import ceil
 from typing import Any, Literal
@@ -17,14 +17,19 @@ from msgspec import Struct
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.calls.limits import Limiter
+from interlock.config import ServerConfig
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded
 from interlock.gateway.forwarded_tool import UnusableTool
 from interlock.gateway.gateway import Gateway
+from interlock.gateway.vault import Vault
 from interlock.policy import Decision, Policy, Step
+from interlock.store.pin import Pin
 from interlock.timestamps import now_micros, rfc3339
 from interlock.toolbox.names import address as address_of
 from interlock.toolbox.upstream import Upstream
+from interlock.toolbox.user_credentials import needs_of
+from interlock.types import JsonObject
 
 Verdict = Literal["ok", "ask", "deny", "not_reached"]
 Effect = Literal["allow", "ask", "deny"]
@@ -102,6 +107,8 @@ class Question(Struct):
         decision: Of the policy.
         limiter: The limits.
         policy: The policy.
+        credentials: What the server needs of the user, as `Vault.states` returns it.
+        accepted: When definitions were accepted, by address.
         steps: What the policy checked, by the name of each check.
     """
 
@@ -117,6 +124,8 @@ class Question(Struct):
     decision: Decision
     limiter: Limiter
     policy: Policy
+    credentials: Sequence[JsonObject]
+    accepted: Mapping[str, int]
     steps: Mapping[str, Check]
 
     @property
@@ -134,13 +143,28 @@ class Explainer:
         gateway: The gateway.
         policy: As the gateway has it.
         limiter: The limits that calls spend; they are not spent here.
+        credentials: Those that the caller has or needs, as `Vault.states` returns them.
+        pins: What is accepted.
     """
 
-    def __init__(self, gateway: Gateway, policy: Policy, limiter: Limiter) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        policy: Policy,
+        limiter: Limiter,
+        credentials: Sequence[JsonObject] = (),
+        pins: Iterable[Pin] = (),
+    ) -> None:
         self._toolbox = gateway.toolbox
         self._catalogue = gateway.catalogue
         self._policy = policy
         self._limiter = limiter
+        self._credentials = credentials
+        self._accepted = {
+            each.address: each.decided_at or each.since
+            for each in pins
+            if each.kind == "tool" and each.state == "accepted"
+        }
 
     def explain(
         self,
@@ -213,6 +237,8 @@ class Explainer:
             decision,
             self._limiter,
             self._policy,
+            [each for each in self._credentials if each["server"] == server],
+            self._accepted,
             {each.step: each for each in _policy_checks(decision, entry, caller, arguments)},
         )
 
@@ -267,7 +293,7 @@ def _check_server(question: Question) -> Check | None:
         return Check("server", "deny", detail, "breaker_open", wait)
     change = {
         "server_disabled": f'remove "enabled": false from mcpServers.{server}',
-        "needs_login": f"interlock servers login {server}",
+        "needs_login": _way_to_connect(question) or f"interlock servers login {server}",
     }.get(word, f"interlock doctor says what is wrong with {server}")
     return Check("server", "deny", detail, word, change)
 
@@ -283,7 +309,7 @@ def _check_definition(question: Question) -> Check | None:
     if unusable is not None:
         change = "the server must correct the tool's definition"
         if unusable.reason == "tool_quarantined":
-            change = f"interlock lock diff {question.server}:{question.name}, then lock accept"
+            change = f"interlock lock diff {question.address}, then interlock lock accept"
         return Check("definition", "deny", unusable.detail, unusable.reason, change)
     if problem is not None:
         change = "leave the other tool out of the view, or use wire names"
@@ -292,7 +318,9 @@ def _check_definition(question: Question) -> Check | None:
             "definition", "deny", problem.detail, problem.reason, change if is_clash else ""
         )
     if isinstance(question.entry, Entry):
-        return Check("definition", "ok", "accepted")
+        since = question.accepted.get(question.address)
+        fact = "accepted" if since is None else f"accepted {_day(since)}"
+        return Check("definition", "ok", fact)
     names = [each.tool.name for each in upstream.entries]
     near = " or ".join(get_close_matches(question.name, names, 3))
     detail = f"the server lists no tool {question.name!r}"
@@ -334,6 +362,32 @@ def _check_limits(question: Question) -> Check | None:
     return Check("limits", "ok", "; ".join(limiter.describe(question.caller, entry)) or "no rates")
 
 
+def _check_credential(question: Question) -> Check | None:
+    if not question.credentials:
+        return None
+    lacking = _lacking(question)
+    if not lacking:
+        names = ", ".join(each["name"] for each in question.credentials)
+        return Check("credential", "ok", f"{names} of the user")
+    detail = "; ".join(f"{each['name']}: {each['state']}" for each in lacking)
+    return Check("credential", "deny", detail, "needs_login", _way_to_connect(question))
+
+
+def _lacking(question: Question) -> list[JsonObject]:
+    return [each for each in question.credentials if each["state"] not in ("ok", "expiring")]
+
+
+def _way_to_connect(question: Question) -> str:
+    """Return how the user gets the first credential that it lacks; "" if it has all."""
+    principal = question.caller.principal
+    for each in _lacking(question):
+        user = principal.id if principal is not None else ""
+        if "url" in each:
+            return f"{user} connects at {each['url']}"
+        return f"interlock credentials set {question.server} {each['name']} --user {user}"
+    return ""
+
+
 CHECKS: list[Callable[[Question], Check | None]] = [
     _check_key,
     _check_view,
@@ -344,7 +398,23 @@ CHECKS: list[Callable[[Question], Check | None]] = [
     _check_read_only,
     _check_policy,
     _check_limits,
+    _check_credential,
 ]
+
+# What a caller lacks
+
+
+async def credentials_of(
+    vault: Vault, caller: Caller, servers: Mapping[str, ServerConfig]
+) -> list[JsonObject]:
+    """Return the credentials that a caller has or needs, with their states.
+
+    Raises:
+        StoreError: The database does not answer.
+    """
+    needs = {each.namespace or name: needs_of(each) for name, each in servers.items()}
+    needs = {name: each for name, each in needs.items() if each.names or each.login}
+    return await vault.states(caller.owner, needs) if needs else []
 
 
 # The policy
@@ -450,4 +520,4 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-__all__ = ["CHECKS", "Check", "Explainer", "Explanation", "Question"]
+__all__ = ["CHECKS", "Check", "Explainer", "Explanation", "Question", "credentials_of"]

@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
-from interlock.calls import Around, Caller
+from interlock.calls import Around, Caller, Entry
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
@@ -31,7 +31,7 @@ from interlock.context import Context
 from interlock.errors import AskRefused, InterlockError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
-from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.forwarding import Forwarder, caller_of
 from interlock.policy import Policy, enforce
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 Admit = Callable[[Principal | None], None]
 
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
+SERVERS = "servers"  # in place of instructions: those of the servers
+MAX_INSTRUCTIONS = 4_096  # characters of one server
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
 
 
@@ -73,7 +75,8 @@ class Gateway:
         outside: Further layers outside of policy and validation, such as the record of refusals.
         admit: Refuses calls of a caller, whatever their tool, by an exception.
         name: For display.
-        instructions: What a model should know before it uses the tools.
+        instructions: What a model should know before it uses the tools; "servers" for what the
+            servers of each caller say.
         sealing_key: Encrypts what modern clients return between rounds of questions; random when
             None.
         idle_timeout: Seconds without a server getting ready after which the others are served;
@@ -84,6 +87,8 @@ class Gateway:
         pins: Which definitions are accepted; None for all.
         asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
             denied.
+        on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
+            caller, the name, and the tool if it exists for others.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -109,6 +114,7 @@ class Gateway:
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
         asks_pass: bool = False,
+        on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
     ) -> None:
         self._asks_pass = asks_pass
         # Servers are told that they may ask; the client that is calling answers, or refuses.
@@ -136,9 +142,10 @@ class Gateway:
         )
         self._admit = admit
         self._idle_timeout = idle_timeout
+        self._on_unknown_tool = on_unknown_tool
         self._methods = Methods(
             Implementation(name=name, version=__version__),
-            instructions,
+            self._instructions_of_servers if instructions == SERVERS else instructions,
             self._catalogue,
             self.subscribers,
             EncryptingSeal(sealing_key),
@@ -146,6 +153,7 @@ class Gateway:
             None,
             TASK_TTL,
             self._changes,
+            self._unknown_tool,
         )
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
@@ -180,6 +188,22 @@ class Gateway:
         """Return a tool that the caller may use."""
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
+
+    def _unknown_tool(self, name: str, context: Context) -> None:
+        if self._on_unknown_tool is not None:
+            entry = self.toolbox.by_wire_name(name)  # which exists for others
+            self._on_unknown_tool(caller_of(context), name, entry)
+
+    def _instructions_of_servers(self, context: Context) -> str | None:
+        """Return what the servers that a caller may use say, each under its name."""
+        caller = Caller(context.principal)
+        parts = []
+        for name, upstream in self.toolbox.upstreams.items():
+            text = upstream.instructions
+            if text and self._catalogue.policy.may_use_any(caller, name):
+                cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
+                parts.append(f"{name}:\n{cut}")
+        return "\n\n".join(parts) or None
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
         """Return what a caller sees of the tools, and what is missing and why."""

@@ -83,19 +83,21 @@ class Methods:
 
     Args:
         info: The server's identity.
-        instructions: What a model should know before it uses the tools.
+        instructions: What a model should know before it uses the tools, or a function that returns
+            it for the client of a request.
         catalogue: What the server offers.
         subscribers: The clients to notify of changes.
         seal: For the state that clients return between rounds of questions.
         list_ttl_ms: How long clients may cache lists.
         task_store, task_ttl: See `Server`.
         relay: None for a server whose resources and log messages are its own.
+        on_unknown_tool: Called with the name when a client calls a tool that does not exist for it.
     """
 
     def __init__(
         self,
         info: Implementation,
-        instructions: str | None,
+        instructions: str | Callable[[Context], str | None] | None,
         catalogue: Catalogue,
         subscribers: Subscribers,
         seal: Seal,
@@ -103,8 +105,10 @@ class Methods:
         task_store: TaskStore | None,
         task_ttl: float,
         relay: Relay | None = None,
+        on_unknown_tool: Callable[[str, Context], None] | None = None,
     ) -> None:
         self._relay = relay
+        self._on_unknown_tool = on_unknown_tool
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
@@ -178,9 +182,14 @@ class Methods:
             "capabilities": capabilities,
             "serverInfo": implementation_for(self._info, session.revision),
         }
-        if self._instructions is not None:
-            result["instructions"] = self._instructions
+        instructions = self._instructions_for(context)
+        if instructions is not None:
+            result["instructions"] = instructions
         return encode(result)
+
+    def _instructions_for(self, context: Context) -> str | None:
+        given = self._instructions
+        return given(context) if callable(given) else given
 
     async def _ping(self, _request: Request, _context: Context) -> bytes:
         return b"{}"
@@ -192,8 +201,9 @@ class Methods:
             "ttlMs": self._list_ttl_ms,
             "cacheScope": "private",
         }
-        if self._instructions is not None:
-            result["instructions"] = self._instructions
+        instructions = self._instructions_for(context)
+        if instructions is not None:
+            result["instructions"] = instructions
         return self._encoder.result(encode(result), context.revision)
 
     async def _set_level(self, request: Request, context: Context) -> bytes:
@@ -238,6 +248,8 @@ class Methods:
             params = _decode(CallParams, request)
         tool = context.tool or self._catalogue.find("tools", params.name, context)
         if tool is None:
+            if self._on_unknown_tool is not None:
+                self._on_unknown_tool(params.name, context)
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None
 

@@ -123,7 +123,7 @@ class RollupWriter:
     """
 
     def __init__(self, writer: str, *, wall: Callable[[], float] = time) -> None:
-        self._writer = writer
+        self._writer = self._name = writer
         self._wall = wall
         self._rows: dict[_Key, Totals] = {}  # as they are in the database
         self._minute = 0
@@ -137,6 +137,8 @@ class RollupWriter:
         changed: dict[_Key, Totals] = {}
         known = self._rows
         for _, _, _, tenant, kind, _, _, key, server, tool, status, reason, body, _ in records:
+            if kind == "intent":
+                continue
             outcome = outcome_of(kind, status, reason)
             if not outcome:
                 continue
@@ -155,10 +157,6 @@ class RollupWriter:
         if len(self._rows) > MAX_KEPT:
             self._restart()
 
-    @property
-    def _name(self) -> str:
-        return f"{self._writer}.{self._restarts}" if self._restarts else self._writer
-
     def _turn(self, minute: int) -> None:
         if minute < self._minute:  # the clock was set back: these rows are not known any more
             self._restart()
@@ -169,15 +167,15 @@ class RollupWriter:
         """Forget all rows; what follows is in others, as if of another writer."""
         self._rows.clear()
         self._restarts += 1
+        self._name = f"{self._writer}.{self._restarts}"
 
 
 def upsert(changed: Mapping[_Key, Totals]) -> Statement:
     """Return the statement that writes rows of `RollupWriter.plan`."""
-    return _UPSERT, [(*at, *_columns(totals)) for at, totals in changed.items()]
-
-
-def _columns(totals: Totals) -> tuple[int, int, bytes]:
-    return totals.calls, totals.size, totals.histogram.to_bytes(_BYTES, "little")
+    rows = []
+    for at, (calls, size, histogram) in changed.items():
+        rows.append((*at, calls, size, histogram.to_bytes(_BYTES, "little")))
+    return _UPSERT, rows
 
 
 # Upkeep
@@ -216,7 +214,10 @@ def _sums(rows: Iterable[Row], span: int) -> list[Row]:
     for minute, *of, calls, size, ms in rows:
         at = minute // span * span, *of
         totals[at] = totals.get(at, NOTHING).plus(calls, size, ms)
-    return [(span, *at, *_columns(totals[at])) for at in sorted(totals)]
+    return [
+        (span, *at, each.calls, each.size, each.histogram.to_bytes(_BYTES, "little"))
+        for at, each in sorted(totals.items())
+    ]
 
 
 async def purge(tables: AuditTables, before: int) -> None:

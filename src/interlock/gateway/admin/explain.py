@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
-from interlock.gateway.explain import Explainer
 from interlock.server.http.json_api import ApiRequest, Route
 from interlock.types import JsonObject
 
@@ -26,8 +25,7 @@ async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
     """Explain a call by the checks that it would pass, or the listing of every tool."""
     asked: Question = request.body
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
-    parts = gate.assembly.parts
-    explainer = Explainer(gate.assembly.gateway, parts.policy, parts.limiter)
+    explainer = await gate.assembly.explainer(caller)
     if asked.address:
         return explainer.explain(caller, asked.address, asked.arguments, key=key).as_json()
     found = []
