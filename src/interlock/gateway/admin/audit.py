@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Literal
 
 import msgspec
@@ -123,7 +123,7 @@ async def export(gate: Operations, request: ApiRequest) -> LineStream:
     until = _moment(request.query.until, "until")
     encode = msgspec.json.Encoder().encode
 
-    async def lines() -> AsyncIterator[bytes]:
+    async def lines() -> AsyncGenerator[bytes, None]:
         async with gate.reading_audit() as reader:
             async for records in reader.export(since, until):
                 if records:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, unquote
@@ -52,6 +52,7 @@ from interlock.types import JsonObject
 
 MAX_BODY = 1024 * 1024  # bytes
 MAX_QUERY = 8_192  # bytes
+SEND_DEADLINE = 60.0  # seconds until a client must have read a piece of an answer
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
 PROBLEM = b"application/problem+json"
 NO_STORE: Header = (b"cache-control", b"no-store")
@@ -157,7 +158,7 @@ class LineStream(Struct, frozen=True):
         kind: Their media type.
     """
 
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
     kind: bytes = b"application/x-ndjson"
 
 
@@ -342,7 +343,7 @@ def _read_body(body: bytes, kind: type[S]) -> S:
 async def _send_answer(request: HttpRequest, answer: object) -> None:
     send = request.send
     if isinstance(answer, LineStream):
-        await _send_stream(send, answer)
+        await _send_stream(request, answer)
         return
     if not isinstance(answer, JsonReply):
         answer = JsonReply(answer)
@@ -353,12 +354,28 @@ async def _send_answer(request: HttpRequest, answer: object) -> None:
         await reply(send, answer.status, encode(answer.body), headers)
 
 
-async def _send_stream(send: Send, answer: LineStream) -> None:
-    start = {"type": "http.response.start", "status": 200}
-    await send(start | {"headers": [(b"content-type", answer.kind), *_HEADERS]})
-    async for chunk in answer.chunks:
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
+async def _send_stream(request: HttpRequest, answer: LineStream) -> None:
+    """Send pieces until the end, or until the client is gone or does not read."""
+    send, start = request.send, {"type": "http.response.start", "status": 200}
+    gone = asyncio.create_task(_disconnected(request.receive))
+    try:
+        await send(start | {"headers": [(b"content-type", answer.kind), *_HEADERS]})
+        async for chunk in answer.chunks:
+            async with asyncio.timeout(SEND_DEADLINE):
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            if gone.done():
+                return
+        await send({"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        _log.warning("an answer was cut: the client read nothing for %g s", SEND_DEADLINE)
+    finally:
+        gone.cancel()
+        await answer.chunks.aclose()
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _send_problem(send: Send, problem: Problem) -> None:

@@ -1,0 +1,112 @@
+"""What strangers make up costs no memory, no metric of its own, and one record a second."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from interlock.auth import Principal
+from interlock.calls import Caller, Entry
+from interlock.policy import Policy
+from interlock.policy.policy import MAX_CALLERS
+from interlock.types import Tool
+from tests.gateway.admin.support import Operator
+from tests.gateway.conftest import RunningGateway, bearer, offering
+
+WARM_UP = 400  # until caches are full
+MANY = 10_000
+PRINCIPALS = 100_000
+
+
+def count_of_objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+async def growth(act: Callable[[int], Awaitable[object]]) -> int:
+    """Return how many more objects there are after doing something many times."""
+    for number in range(WARM_UP):
+        await act(number)
+    before = count_of_objects()
+    for number in range(WARM_UP, WARM_UP + MANY):
+        await act(number)
+    return count_of_objects() - before
+
+
+async def metrics(gateway: RunningGateway) -> str:
+    return (await gateway.http.request("GET", "/metrics")).body.decode()
+
+
+async def refusals(operator: Operator) -> list[dict[str, object]]:
+    await operator.gateway.settle()
+    return await operator.records("refused")
+
+
+async def test_bad_keys_are_counted_and_recorded_once_a_second(running):
+    async with running({}, crm=offering("x")) as gateway:
+        operator, began = await Operator.of(gateway), monotonic()
+
+        async def guess(number: int) -> None:
+            reply = await gateway.http.request("POST", headers=bearer(f"canary{number:06}"))
+            assert reply.code == 401
+            gateway.http.replies.clear()
+
+        assert await growth(guess) < MANY // 10
+        seconds = monotonic() - began
+        text = await metrics(gateway)
+        assert f'interlock_refusals_total{{reason="bad_credential"}} {WARM_UP + MANY}' in text
+        assert "canary" not in text
+        found = await refusals(operator)
+        assert 1 <= len(found) <= seconds + 1
+        assert "canary" not in json.dumps(found)
+
+
+async def test_names_that_callers_make_up_get_no_metric_and_one_record_a_second(running):
+    async with running({}, crm=offering("x")) as gateway:
+        operator, key = await Operator.of(gateway), await gateway.key()
+        lines = len((await metrics(gateway)).splitlines())
+        began = monotonic()
+
+        async def call(number: int) -> None:
+            reply = await gateway.call(f"crm__canary{number:06}", key)
+            assert reply.json["error"]["code"] == -32602
+            gateway.http.replies.clear()
+
+        assert await growth(call) < MANY // 10
+        seconds = monotonic() - began
+        text = await metrics(gateway)
+        assert "canary" not in text
+        assert len(text.splitlines()) <= lines + 2
+        assert len(await refusals(operator)) <= seconds + 1
+
+
+async def test_many_callers_get_no_metrics_of_their_own(running):
+    async with running({}, crm=offering("x")) as gateway:
+        lines = []
+        for number in range(200):
+            key = gateway.assembly.keys.issue(f"canary{number}", ["mcp:*"])
+            assert (await gateway.call("crm__x", key)).text == "done"
+            if number in (0, 199):
+                lines.append((await metrics(gateway)).splitlines())
+        assert len(lines[0]) == len(lines[1])
+        assert "canary" not in "\n".join(lines[1])
+
+
+def test_policy_remembers_a_bounded_number_of_principals():
+    policy, tool = (
+        Policy.compile(None),
+        Entry("crm", Tool(name="x", input_schema={}), "crm:x", "crm__x", b"{}"),
+    )
+
+    def decide(number: int) -> None:
+        caller = Caller(Principal(f"user:{number}", frozenset({"mcp:*"})))
+        assert policy.decide(caller, tool).effect == "allow"
+
+    for number in range(2 * MAX_CALLERS):
+        decide(number)
+    before = count_of_objects()
+    for number in range(2 * MAX_CALLERS, PRINCIPALS):
+        decide(number)
+    assert count_of_objects() - before < MAX_CALLERS

@@ -1,0 +1,196 @@
+"""A table of JSON routes: what reaches a handler, and what its errors look like."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from interlock.auth import ApiKeyAuth, Principal, static_tokens
+from interlock.errors import StoreError
+from interlock.server.http import json_api
+from interlock.server.http.json_api import (
+    ApiRequest,
+    JsonApi,
+    JsonReply,
+    LineStream,
+    Problem,
+    Route,
+)
+from interlock.server.http.page_guard import PageGuard
+from tests.server.http.conftest import Http
+
+KEY = "key-of-anna-0123456789"
+CANARY = "canary-71b2"
+
+
+class Query(Struct, forbid_unknown_fields=True):
+    limit: int = 5
+
+
+class Body(Struct, forbid_unknown_fields=True):
+    name: str = ""
+
+
+async def show(_: Any, request: ApiRequest) -> object:
+    return {"path": dict(request.path), "user": request.principal.id}
+
+
+async def echo(context: list[str], request: ApiRequest) -> JsonReply:
+    context.append(request.body.name)
+    return JsonReply({"name": request.body.name}, 201)
+
+
+async def fail(context: Any, _: ApiRequest) -> object:
+    raise context
+
+
+async def nothing(_: Any, request: ApiRequest) -> None:
+    assert request.query.limit == 7
+
+
+def api(context: Any = None, *more: Route) -> Http:
+    routes = (
+        Route("GET", "/things/{id}", "any", show, ""),
+        Route("GET", "/files/{path*}", "any", show, ""),
+        Route("POST", "/things", "things:write", echo, "", body=Body),
+        Route("GET", "/nothing", "any", nothing, "", query=Query),
+        Route("GET", "/fail", "", fail, ""),
+        *more,
+    )
+    anna = Principal("user:anna", frozenset({"things:write"}))
+    auth = ApiKeyAuth(verify=static_tokens({KEY: anna}))
+    return Http(JsonApi([(context, routes)], PageGuard(), auth))
+
+
+async def test_parameters_of_a_path_are_decoded_after_it_is_matched():
+    for path, found in (
+        ("/things/a%2Fb", {"id": "a/b"}),
+        ("/things/%C3%A4", {"id": "ä"}),
+        ("/files/a/b%20c", {"path": "a/b c"}),
+    ):
+        reply = await api().request("GET", path, headers={"x-api-key": KEY})
+        assert reply.json == {"path": found, "user": "user:anna"}
+    for path in (
+        "/things/a/b",
+        "/things/",
+        "/things/%ff",
+        "/Things/a",
+        "/things%2Fa",
+        "//things/a",
+    ):
+        reply = await api().request("GET", path, headers={"x-api-key": KEY})
+        assert reply.code == 404, path
+
+
+async def test_body_is_decoded_within_bounds():
+    names: list[str] = []
+    http = api(names)
+    for body, code in (
+        (b'{"name": "x"}', 201),
+        (b"", 201),
+        (b'{"name": 1}', 400),
+        (b'{"other": 1}', 400),
+        (b"[]", 400),
+        (b"{", 400),
+        (b'{"name": ' + b"[" * 1000 + b"]" * 1000 + b"}", 400),
+        (b" " * (json_api.MAX_BODY + 1), 413),
+    ):
+        reply = await http.request("POST", "/things", body, {"x-api-key": KEY})
+        assert reply.code == code, body[:20]
+    assert names == ["x", ""]
+
+
+async def test_answer_of_none_is_a_204():
+    reply = await api().request("GET", "/nothing", headers={"x-api-key": KEY}, query="limit=7")
+    assert (reply.code, reply.body) == (204, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (Problem(409, "taken", "the name is taken", retry_after=2.2), 409, "taken"),
+        (StoreError(f"cannot open /{CANARY}"), 503, "store_unavailable"),
+        (RuntimeError(CANARY), 500, "internal_error"),
+        (MemoryError(CANARY), 500, "internal_error"),
+    ],
+)
+async def test_error_is_a_problem_without_internals(error, status, reason, caplog):
+    caplog.set_level(logging.INFO, "interlock.server")
+    reply = await api(error).request("GET", "/fail")
+    problem = json.loads(reply.body)
+
+    assert reply.header("content-type") == "application/problem+json"
+    assert (reply.code, problem["status"], problem["reason"]) == (status, status, reason)
+    assert CANARY not in reply.body.decode()
+    assert problem["reference"] in caplog.text
+    if reason == "taken":
+        assert (reply.header("retry-after"), problem["retryAfter"]) == ("3", 3)
+
+
+async def test_stream_ends_when_its_client_is_gone():
+    ended, sent = asyncio.Event(), 0
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        nonlocal sent
+        try:
+            while True:
+                sent += 1
+                yield b"{}\n"
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async def export(_: Any, __: ApiRequest) -> LineStream:
+        return LineStream(lines())
+
+    reply = api(None, Route("GET", "/export", "", export, "")).start("GET", "/export")
+    assert await reply.status() == 200
+    reply.disconnect()
+    await reply.finished()
+
+    assert ended.is_set()
+    assert sent < 100
+
+
+async def test_stream_ends_when_its_client_does_not_read(monkeypatch, caplog):
+    monkeypatch.setattr(json_api, "SEND_DEADLINE", 0.01)
+    ended = asyncio.Event()
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        try:
+            while True:
+                yield b"{}\n"
+                await asyncio.sleep(0)
+        finally:
+            ended.set()
+
+    async def export(_: Any, __: ApiRequest) -> LineStream:
+        return LineStream(lines())
+
+    reply = api(None, Route("GET", "/export", "", export, "")).start("GET", "/export")
+    assert await reply.status() == 200
+    reply.stop_reading()
+    await reply.finished()
+
+    assert ended.is_set()
+    assert "the client read nothing" in caplog.text
+
+
+async def test_websocket_is_refused():
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "websocket.connect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await api().app({"type": "websocket", "path": "/things/a", "headers": []}, receive, send)
+
+    assert sent == [{"type": "websocket.close", "code": 4404}]

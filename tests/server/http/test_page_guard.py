@@ -1,0 +1,89 @@
+"""Which requests to the pages are refused before anything else is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import HttpRefusal
+
+LOCAL = "127.0.0.1:8080"
+PUBLIC = "tools.example.com"
+
+
+async def status(guard: PageGuard, method: str = "GET", **headers: str) -> int:
+    """Return 200, or the status of the refusal."""
+    pairs = [(name.replace("_", "-").encode(), each.encode()) for name, each in headers.items()]
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": method,
+        "path": "/",
+        "headers": pairs,
+        "server": ("127.0.0.1", 8080),
+    }
+    try:
+        guard.check(HttpRequest(scope, None, None))  # type: ignore[arg-type]
+    except HttpRefusal as refusal:
+        return refusal.status
+    return 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "expected"),
+    [
+        (LOCAL, "http://127.0.0.1:8080", 200),
+        ("localhost:8080", "http://localhost:8080", 200),
+        (LOCAL, "http://127.0.0.1:9999", 403),
+        (LOCAL, "http://localhost:8080", 403),
+        (LOCAL, "http://127.0.0.1", 403),
+        (LOCAL, "file://127.0.0.1:8080", 403),
+        (LOCAL, "null", 403),
+        (LOCAL, "", 403),
+        ("evil.example", "http://evil.example", 403),
+        ("127.0.0.1.nip.io:8080", "http://127.0.0.1.nip.io:8080", 403),
+    ],
+)
+async def test_only_pages_of_the_same_host_and_port_are_served_locally(host, origin, expected):
+    assert await status(PageGuard(), host=host, origin=origin) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "expected"),
+    [
+        (PUBLIC, "https://tools.example.com", 200),
+        (PUBLIC, "http://tools.example.com", 403),  # somebody on the network could write it
+        (PUBLIC, "https://other.example.com", 403),
+        (LOCAL, "http://127.0.0.1:8080", 200),  # the operator on the same machine
+        (LOCAL, "https://tools.example.com", 200),  # a proxy that changes Host
+    ],
+)
+async def test_only_pages_of_the_public_url_are_served_behind_a_proxy(host, origin, expected):
+    guard = PageGuard([PUBLIC, "127.0.0.1"], "https://tools.example.com/mcp")
+    assert await status(guard, host=host, origin=origin) == expected
+
+
+async def test_requests_of_other_sites_are_refused():
+    for site, get, post in (
+        ("same-origin", 200, 200),
+        ("none", 200, 403),
+        ("same-site", 403, 403),
+        ("cross-site", 403, 403),
+    ):
+        json = "application/json"
+        assert await status(PageGuard(), host=LOCAL, sec_fetch_site=site) == get
+        found = await status(
+            PageGuard(), "POST", host=LOCAL, sec_fetch_site=site, content_type=json
+        )
+        assert found == post, site
+
+
+async def test_session_that_changes_something_states_its_origin():
+    given = {"host": LOCAL, "x_interlock_key": "k", "content_type": "application/json"}
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        assert await status(PageGuard(), method, **given) == 403
+        origin = "http://127.0.0.1:8080"
+        assert await status(PageGuard(), method, **given, origin=origin) == 200
+    assert await status(PageGuard(), "GET", **given) == 200
