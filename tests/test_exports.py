@@ -25,7 +25,7 @@ TABLE = """
     auth oauth transports connection config store
     calls context
     client server openapi toolbox policy
-    models agent chat
+    models compaction agent chat
     callables langchain langgraph
     gateway web claude
     cli

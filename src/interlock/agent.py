@@ -6,7 +6,8 @@ Rules:
    running: each tool call has its result, in order, whatever happens (see `messages`).
 2. Errors that the model can repair go back to it as text: unknown tools, wrong arguments, failed
    calls, too many calls. All others are raised: `ModelError`, `StepLimit`.
-3. An answer over `MAX_ANSWER_BYTES` raises `ModelInterrupted`, and nothing of it is kept.
+3. A conversation that is longer than the model's context is sent without its oldest parts.
+4. An answer over `MAX_ANSWER_BYTES` raises `ModelInterrupted`, and nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from interlock.calls import Call, Caller
 from interlock.calls.call import new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.calls.kept_results import TOOL as READER
-from interlock.errors import InterlockError, ModelInterrupted, StepLimit
+from interlock.compaction import ContextLimits
+from interlock.errors import ContextTooLong, InterlockError, ModelInterrupted, StepLimit
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
 from interlock.models import (
     Model,
+    ModelEvent,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -55,6 +58,7 @@ MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
+_contexts = ContextLimits()
 _log = logging.getLogger("interlock.agent")
 
 
@@ -124,6 +128,15 @@ class QuestionAsked(Struct, frozen=True):
     params: dict[str, Any]
 
 
+class Compacted(Struct, frozen=True):
+    """The conversation is longer than the model's context.
+
+    So many of its messages are left out of the request, or shortened. They stay stored.
+    """
+
+    left_out: int
+
+
 class Stopped(Struct, frozen=True):
     """The answer was stopped by the user, or waits for one. Always the last event."""
 
@@ -146,6 +159,7 @@ AgentEvent = (
     | ToolFinished
     | ApprovalAsked
     | QuestionAsked
+    | Compacted
     | Stopped
     | Done
 )
@@ -219,16 +233,17 @@ class Agent:
         """As `complete`, but yield each event as it happens; `Done` comes last."""
         model = await self._ready()
         used = Usage()
+        left_out = 0  # as the user was told
         for _ in range(self._max_rounds):
             reply: Reply | None = None
-            size = AnswerSize(model.name)
-            definitions = await self._definitions(messages)
-            async with aclosing(model.stream(messages, definitions)) as events:
+            async with aclosing(self._ask(model, messages)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
                         reply = event
-                    else:
-                        size.add(event.text)
+                    elif not isinstance(event, Compacted):
+                        yield event
+                    elif not left_out:
+                        left_out = event.left_out
                         yield event
             if reply is None:
                 raise ModelInterrupted(f"the answer of {model.name} was cut off")
@@ -242,6 +257,27 @@ class Agent:
                 async for act in acts:
                     yield act
         raise StepLimit(self._max_rounds)
+
+    async def _ask(
+        self, model: Model, messages: Sequence[Message]
+    ) -> AsyncGenerator[ModelEvent | Compacted, None]:
+        """Ask the model; if the conversation is too long for it, leave its oldest parts out."""
+        definitions = await self._definitions(messages)
+        while True:
+            request = _contexts.request(model.name, messages)
+            if request.left_out:
+                yield Compacted(request.left_out)
+            size = AnswerSize(model.name)
+            try:
+                async with aclosing(model.stream(request.messages, definitions)) as events:
+                    async for event in events:
+                        if not isinstance(event, Reply):
+                            size.add(event.text)
+                        yield event
+                return
+            except ContextTooLong as error:
+                if not _contexts.learn(model.name, request, error):
+                    raise
 
     # Acting
 

@@ -53,6 +53,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     ├── ModelError                  a model cannot answer
     │   ├── ModelUnavailable        no such model, no key, no connection
     │   ├── ModelRefused            the provider refused the key or the request
+    │   │   └── ContextTooLong      the conversation is longer than the model's context
     │   ├── ModelOverloaded         rate limit or overload
     │   └── ModelInterrupted        the response was cut off
     ├── MissingExtra                an optional dependency is not installed (ImportError)
@@ -549,6 +550,20 @@ class ModelUnavailable(ModelError):
 
 class ModelRefused(ModelError):
     """The provider refused the key or the request. A retry will not help."""
+
+
+class ContextTooLong(ModelRefused):
+    """A conversation does not fit into the model's context.
+
+    Attributes:
+        limit: Tokens that fit; 0 if the provider does not say.
+        used: Tokens of the request; 0 if the provider does not say.
+    """
+
+    def __init__(self, text: str, limit: int = 0, used: int = 0) -> None:
+        super().__init__(text)
+        self.limit = limit
+        self.used = used
 
 
 class ModelOverloaded(ModelError):

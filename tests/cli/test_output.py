@@ -2,7 +2,7 @@
 
 import pytest
 
-from interlock.agent import Done, ToolFinished, ToolStarted
+from interlock.agent import AgentEvent, Compacted, Done, ToolFinished, ToolStarted
 from interlock.cli.output import Screen
 from interlock.messages import AssistantMessage
 from interlock.models import ReasoningDelta, TextDelta, Usage
@@ -61,10 +61,11 @@ def test_tool_calls_are_lines_on_stderr(capsys: pytest.CaptureFixture[str]):
         (done("x", "length"), "warning: the answer was cut off at the model's token limit\n"),
         (done("", "refusal"), "warning: the model refused to answer\n"),
         (done(" "), "(the answer is empty)\n"),
+        (Compacted(3), "(too long for the model: 3 older messages are cut or left out)\n"),
     ],
 )
-def test_an_unusual_end_is_reported_on_stderr(
-    capsys: pytest.CaptureFixture[str], event: Done, message: str
+def test_an_unusual_turn_is_reported_on_stderr(
+    capsys: pytest.CaptureFixture[str], event: AgentEvent, message: str
 ):
     Screen().show(event)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.errors import (
+    ContextTooLong,
     MissingExtra,
     ModelError,
     ModelInterrupted,
@@ -516,6 +517,11 @@ async def test_a_part_of_the_key_in_an_error_is_redacted(
     [
         (wire.error(404, "not_found_error", "model: claude-test"), ModelUnavailable, "claude-test"),
         (wire.error(400, "invalid_request_error", "too long"), ModelRefused, "too long"),
+        (
+            wire.error(400, "invalid_request_error", "prompt is too long: 210 tokens > 200"),
+            ContextTooLong,
+            "210 tokens > 200",
+        ),
         (wire.error(413, "request_too_large", "too large"), ModelRefused, "too large"),
         (wire.error(402, "billing_error", "credit is used up"), ModelRefused, "credit"),
         (page(404), ModelUnavailable, "address"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from interlock.errors import (
+    ContextTooLong,
     MissingExtra,
     ModelError,
     ModelInterrupted,
@@ -638,6 +639,16 @@ async def test_a_refused_key_is_never_shown(server: WireServer, model: OpenAIMod
     [
         (wire.error(404, "The model does not exist"), ModelUnavailable, "gpt-test"),
         (wire.error(400, "context too long"), ModelRefused, "context too long"),
+        (
+            wire.error(
+                400,
+                "This model's maximum context length is 128 tokens. However, your messages "
+                "resulted in 130 tokens. Please reduce their length.",
+            ),
+            ContextTooLong,
+            "maximum context length",
+        ),
+        (wire.error(400, "the request exceeds the available context size"), ContextTooLong, "size"),
         (wire.error(402, "Insufficient Balance"), ModelRefused, "Balance"),
         (wire.error(403, f"Not for {KEY}"), ModelRefused, "Not for [key]"),
         (page(404), ModelUnavailable, "address"),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.agent import AgentEvent, Compacted, Done, ToolFinished, ToolStarted
 from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
 from interlock.models import ReasoningDelta, TextDelta, Usage
@@ -133,6 +133,11 @@ class Screen:
                 self._activity.start(event)
             case ToolFinished():
                 self._activity.finish(event)
+            case Compacted():
+                self._activity.stop()
+                count = event.left_out
+                say(f"(too long for the model: {count} older messages are cut or left out)")
+                self._activity.think()
             case Done():
                 self._activity.stop()
                 self._answer.finish()

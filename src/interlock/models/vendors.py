@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from interlock.errors import (
+    ContextTooLong,
     ModelError,
     ModelInterrupted,
     ModelOverloaded,
@@ -30,6 +31,12 @@ from interlock.messages import ToolCall
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
+# How providers refuse a conversation that is too long: Anthropic, OpenAI and vLLM, llama.cpp.
+_TOO_LONG = (
+    re.compile(r"prompt is too long(?:: (?P<used>\d+) tokens > (?P<limit>\d+))?"),
+    re.compile(r"maximum context length is (?P<limit>\d+) tokens(?:\D+(?P<used>\d+) tokens)?"),
+    re.compile(r"exceeds? (?:the )?(?:available |model's )?context (?:size|window|length|limit)"),
+)
 _REFUSED_AT_THE_TOP = frozenset((*_COMBINED, "$ref", "enum", "not"))
 
 
@@ -178,7 +185,13 @@ class ModelEndpoint(NamedTuple):
             return self._overloaded("is overloaded and cannot run", status, detail, error)
         if status == 408 or status >= 500:
             return ModelUnavailable(f"{self.host} failed to run {self.name} ({status}): {detail}")
-        return ModelRefused(f"{self.host} refused the request to {self.name} ({status}): {detail}")
+        text = f"{self.host} refused the request to {self.name} ({status}): {detail}"
+        if status in (400, 413):
+            for pattern in _TOO_LONG:
+                if found := pattern.search(detail):
+                    numbers = {name: int(each or 0) for name, each in found.groupdict().items()}
+                    return ContextTooLong(text, numbers.get("limit", 0), numbers.get("used", 0))
+        return ModelRefused(text)
 
     def _overloaded(self, what: str, status: int, detail: str, error: Exception) -> ModelError:
         headers = getattr(getattr(error, "response", None), "headers", {})

@@ -1,0 +1,118 @@
+"""Requests that fit into a model's context, made from conversations that do not.
+
+The conversation itself stays whole. Of the request, the oldest parts are left out, in this order:
+
+1. The results of tools in earlier turns; a note takes the place of each, so calls stay answered.
+2. Whole earlier turns; a note states how many messages they had.
+3. The results of tools in the current turn, but for those of the last answer.
+
+How much fits is learned from the first refusal of a provider, for each model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.errors import ContextTooLong
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.protocol.envelope import encode_lossy
+
+SPARE = 0.9  # of what fits is used: characters are a rough measure of tokens
+_UNKNOWN = 0.5  # the part of a refused request that fits, if the provider states no numbers
+_NOTE = "[this result is left out"
+_DROPPED = "[{} earlier messages are left out]"
+_SHORT = 400  # characters of a result that is not worth leaving out
+
+
+class Request(Struct, frozen=True):
+    """The messages of a request, and how many are left out of it or shortened."""
+
+    messages: list[Message]
+    left_out: int = 0
+
+
+class ContextLimits:
+    """How many characters fit into the contexts of models, by name."""
+
+    def __init__(self) -> None:
+        self._limits: dict[str, int] = {}
+
+    def learn(self, model: str, request: Request, error: ContextTooLong) -> bool:
+        """Learn from a refusal; return whether a smaller request can be made."""
+        size = size_of(request.messages)
+        part = error.limit / error.used if error.limit and error.used else _UNKNOWN
+        limit = int(size * min(part, 1.0) * SPARE)
+        self._limits[model] = limit
+        return size_of(fit(request.messages, limit).messages) < size
+
+    def request(self, model: str, messages: Sequence[Message]) -> Request:
+        """Return the request for a conversation."""
+        limit = self._limits.get(model)
+        return Request(list(messages)) if limit is None else fit(messages, limit)
+
+
+def size_of(messages: Sequence[Message]) -> int:
+    """Return the characters of messages, calls included."""
+    return sum(map(_size, messages))
+
+
+def _size(message: Message) -> int:
+    if isinstance(message, AssistantMessage) and (message.tool_calls or message.provider_data):
+        return len(encode_lossy(message))
+    return len(message.content)
+
+
+def fit(messages: Sequence[Message], limit: int) -> Request:
+    """Leave out the oldest parts of a conversation until it has at most `limit` characters.
+
+    Instructions, the current turn's messages and the results of the last answer stay, so the
+    request may still be too long.
+    """
+    kept = list(messages)
+    over = size_of(kept) - limit
+    if over <= 0:
+        return Request(kept)
+    users = [place for place, each in enumerate(kept) if isinstance(each, UserMessage)]
+    turn = users[-1] if users else 0
+    over = _shorten(kept, 0, turn, over)
+    dropped = 0
+    if over > 0 and len(users) > 1:
+        begin = end = users[0]
+        over += len(_DROPPED.format(len(kept)))
+        for place in users[1:]:
+            over -= size_of(kept[end:place])
+            end = place
+            if over <= 0:
+                break
+        dropped = end - begin
+        kept[begin:end] = [UserMessage(_DROPPED.format(dropped))]
+        turn += 1 - dropped
+    if over > 0:
+        answers = [place for place, each in enumerate(kept) if isinstance(each, AssistantMessage)]
+        _shorten(kept, turn, answers[-1] if answers else turn, over)
+    return Request(kept, dropped + sum(map(_is_note, kept)))
+
+
+def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:
+    """Replace results by notes; return how many characters are still too many."""
+    for place in range(begin, end):
+        message = messages[place]
+        if over <= 0:
+            break
+        if isinstance(message, ToolMessage) and len(message.content) > _SHORT:
+            note = f"{_NOTE} ({len(message.content):,} characters); call the tool again if needed]"
+            messages[place] = replace(message, content=note)
+            over -= len(message.content) - len(note)
+    return over
+
+
+def _is_note(message: Message) -> bool:
+    return isinstance(message, ToolMessage) and message.content.startswith(_NOTE)
