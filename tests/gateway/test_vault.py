@@ -129,11 +129,40 @@ async def listed(gateway: RunningGateway, key: str, kind: str) -> Any:
     return reply.json["result"][kind]
 
 
-async def test_restarted_gateway_lists_tools_with_the_value_of_some_user(running, crm):
+@pytest.mark.parametrize("mode", ["first", "off"])
+async def test_restarted_gateway_lists_the_tools_it_knew(running, crm, mode: str):
+    """From the pins, without a connection; without pins by the value that was stored last."""
+    lock = {"lock": {"mode": mode}}
+    async with running(lock, crm=crm) as gateway:
+        await store(gateway, "anna", "anna-1")
+    async with running(lock, crm=crm) as gateway:
+        key = await gateway.key("bert")
+        names = await gateway.names(key)
+        connections = gateway.assembly.gateway.toolbox.status["crm"].connections
+        refused = await gateway.call("crm__token", key)
+        answer = (await gateway.call("crm__token", await gateway.key("anna"))).text
+
+    assert {"crm__token", "crm__environment", "crm__fail"} <= {*names}
+    assert connections == (0 if mode == "first" else 1)
+    assert reason(refused)["code"] == "needs_login"
+    assert answer.startswith("anna-1")
+
+
+def change(script: Path, old: str, new: str) -> None:
+    script.write_text(script.read_text().replace(old, new))
+
+
+async def test_tools_that_wait_for_a_decision_wait_after_a_restart(running, crm):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "anna-1")
-    async with running(crm=crm) as gateway:
-        assert "crm__token" in await gateway.names(await gateway.key("bert"))
+    change(Path(crm["args"][0]), "def fail()", "def fail(why: str = '')")
+    for _ in range(2):
+        async with running(crm=crm) as gateway:
+            answer = await gateway.call("crm__token", await gateway.key("anna"))
+            refused = await gateway.call("crm__fail", await gateway.key("anna"))
+
+    assert answer.text == "anna-1 1"
+    assert reason(refused)["code"] == "tool_quarantined"
 
 
 async def test_resources_and_prompts_use_the_credential_of_the_tools(running, crm):

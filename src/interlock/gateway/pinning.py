@@ -89,6 +89,10 @@ class Pinning:
         self._record(server, [each for each in written if each.kind != "list"])
         return pins
 
+    async def pins(self, server: str) -> Sequence[Pin]:
+        """Return the pins of a server as they are stored; see `PinKeeper`."""
+        return [] if self._lock.mode == "off" else await self._store.list(server)
+
     def _record(self, server: str, written: list[Pin]) -> None:
         """Record what has changed: each definition that waits, and how many were accepted."""
         for pin in written:

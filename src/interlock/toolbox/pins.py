@@ -10,9 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from interlock.errors import InterlockError
 from interlock.store.pin import PROMPTS, SERVER, Key, Kind, Kinds, Offered, Pin, Risk
 from interlock.types import JsonObject
+
+_decode = msgspec.json.Decoder(JsonObject).decode
 
 
 def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offered:
@@ -66,6 +70,14 @@ class PinKeeper(Protocol):
         """
         ...
 
+    async def pins(self, server: str) -> Sequence[Pin]:
+        """Return the pins of a server as they are stored.
+
+        Raises:
+            InterlockError: They cannot be read.
+        """
+        ...
+
 
 class CheckedLists:
     """What one server offers, and what of it is accepted.
@@ -100,6 +112,20 @@ class CheckedLists:
         self._hashes |= {(each.kind, each.name): each.hash for each in offered}
         self._offered[kinds] = offered
         await self._check(kinds)
+
+    async def tools_seen_last(self) -> list[Offered]:
+        """Return the tools of the list that was last compared, also by an earlier process.
+
+        Raises:
+            InterlockError: The pins cannot be read.
+        """
+        pins = await self._keeper.pins(self._server) if self._keeper is not None else ()
+        seen = {
+            pin.name: pin.seen_definition if pin.waits else pin.definition
+            for pin in pins
+            if pin.kind == "tool" and pin.state != "gone"
+        }
+        return [Offered("tool", name, _decode(text)) for name, text in seen.items() if text]
 
     async def check_again(self) -> bool:
         """Compare all lists with their pins again; return whether anything is different now."""

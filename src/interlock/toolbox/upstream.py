@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, ValidationError, convert
 from msgspec.structs import replace
 
 from interlock import schema
@@ -400,10 +400,12 @@ class Upstream:
                 await self._start_for_users()
 
     async def _start_for_users(self) -> None:
-        """List the tools with the credential of a user who has one."""
+        """Offer the tools that were last pinned, else list them with the credential of a user."""
         reason = "no user has a credential for it yet"
         if self._credentials is not None:
             try:
+                if await self._restore_tools():
+                    return
                 for owner in await self._credentials.owners(self.name):
                     await self.start_for(owner)
                     if self.entries:
@@ -412,6 +414,24 @@ class Upstream:
                 reason = str(error)
         if not self.entries and self._state != "failed":
             self._set_state("needs login", reason)
+
+    async def _restore_tools(self) -> bool:
+        """Offer the tools of the last list that was compared with the pins, if there are any."""
+        async with self._checked.lock:
+            tools = await self._checked.tools_seen_last()
+            listing: Listing[Tool] = Listing()
+            for each in tools:
+                with suppress(ValidationError):
+                    listing.append(convert(each.document, Tool))
+                    listing.definitions.append(each.document)
+            if not listing:
+                return False
+            values = dict.fromkeys(self._needs.names, "-")  # they are in no part of the launch
+            launch = launch_of(self._server, self._environ, self._checked.key, values)
+            await self._checked.check([offered_server(launch, None), *tools], TOOL_KINDS)
+            self._install_tools(listing)
+        self._set_state("ok", "")
+        return True
 
     async def start_for(self, owner: str) -> None:
         """Connect with a user's credential, so that the user's tools are listed."""
