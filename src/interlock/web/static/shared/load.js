@@ -80,7 +80,7 @@ export function useLoad(path, { every = 0 } = {}) {
  */
 export function sentence(error) {
   if (error.reason === "offline") return t("error.offline");
-  if (error.status === 403 || error.status === 404) return t("error.denied");
+  if (error.status === 404 || error.reason === "insufficient_scope") return t("error.denied");
   return error.message || error.reason;
 }
 
