@@ -11,7 +11,14 @@ from interlock.config.gateway import Effect, Record, Risk
 from interlock.schema.condition import problem
 
 Reason = Literal[
-    "", "not_in_view", "scope", "read_only", "denied_by_rule", "no_rule", "approval_required"
+    "",
+    "not_installed",
+    "not_in_view",
+    "scope",
+    "read_only",
+    "denied_by_rule",
+    "no_rule",
+    "approval_required",
 ]
 
 

@@ -115,6 +115,7 @@ async def _explainer(
     from interlock.store.database import open_database
     from interlock.store.location import folder_beside
     from interlock.store.pins import PinStore
+    from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, os.environ)
     location = database_of(config)
@@ -122,6 +123,7 @@ async def _explainer(
     try:
         caller, key = await _caller(database, key_id, user, view)
         await _load_limits(parts, database, key)
+        await parts.plugins.load(PluginStore(database))
         secret = GatewayKey.load(folder_beside(location))
         vault = Vault(CredentialStore(database, secret), secret)
         credentials = await credentials_of(vault, caller, config.servers)

@@ -68,6 +68,7 @@ class ApiDocument(Redacted, frozen=True, kw_only=True):
         auth: By the name of a security scheme in the document.
         tools: What the file says about each tool, by its name.
         allow_http: Send credentials without TLS to other machines.
+        left_out: Why tools of plugins are missing, by their names.
     """
 
     public = ("document", "base_url", "tools")
@@ -77,3 +78,4 @@ class ApiDocument(Redacted, frozen=True, kw_only=True):
     auth: dict[str, ApiCredential] = field(default_factory=dict)
     tools: dict[str, JsonObject] = field(default_factory=dict)
     allow_http: bool = False
+    left_out: dict[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.pinning import make_pinning
+from interlock.gateway.plugins import Plugins, following, with_plugins
 from interlock.gateway.vault import Vault
 from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
@@ -55,6 +56,7 @@ from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
 from interlock.store.location import folder_beside
 from interlock.store.pins import PinStore
+from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.timestamps import now_micros
 from interlock.transports import InProcessServer, Transport
@@ -91,6 +93,7 @@ class Parts(Struct, frozen=True):
         limiter: How often.
         queues: The slots of each server, by their size.
         issuers: Whose tokens are accepted beside keys.
+        plugins: Tools for users who have installed them.
     """
 
     config: Config
@@ -100,6 +103,7 @@ class Parts(Struct, frozen=True):
     limiter: Limiter
     queues: Mapping[_QueueSize, FairQueue]
     issuers: Issuers | None
+    plugins: Plugins
 
 
 class Assembly:
@@ -302,6 +306,12 @@ class Assembly:
             await stack.enter_async_context(assembly.vault.running())
             stack.push_async_callback(assembly.logins.close)
             await stack.enter_async_context(assembly.pins.following())
+            plugins = following(
+                PluginStore(database),
+                lambda: assembly.parts.plugins,
+                lambda: assembly.gateway.rights_changed(),
+            )
+            await stack.enter_async_context(plugins)
             yield assembly
 
     def _failed(self) -> None:
@@ -326,6 +336,8 @@ class Assembly:
         described = _described(self.parts)
         parts = make_parts(config, self.environ, self.parts)
         parts.limiter.own = self.keys.limits
+        if parts.plugins.found:
+            await parts.plugins.load(PluginStore(self.database))
         await self.gateway.replace(
             parts.servers,
             parts.policy,
@@ -476,6 +488,11 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         ConfigError: The configuration cannot be used.
     """
     settings = settings_of(config, environ)
+    config, plugins = with_plugins(config)
+    if before is not None:
+        plugins.adopt(before.plugins)
+    policy = Policy.from_config(config)
+    policy.plugins = plugins
     if settings.public_url:
         check_url(settings.public_url, "gateway.publicUrl")
     every = {**config.servers, **config.python}
@@ -485,10 +502,11 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         config,
         settings,
         servers_of(config),
-        Policy.from_config(config),
+        policy,
         _limiter(config, settings, before),
         {size: known.get(size) or FairQueue(*size) for size in sizes},
         _issuers(settings, before),
+        plugins,
     )
 
 

@@ -55,12 +55,13 @@ class ToolboxCatalogue:
         }
         self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
         self._before: dict[str, Offers] = {}  # those before the last change
+        self._rights_changes = 0
         self._version = -1  # of the toolbox, from which they were made
 
     @property
     def version(self) -> int:
         """A number that changes when any list changes."""
-        return self._toolbox.version
+        return self._toolbox.version + self._rights_changes
 
     def capabilities(self) -> ServerCapabilities:
         """Return what the gateway declares, whatever servers are up now."""
@@ -278,6 +279,11 @@ class ToolboxCatalogue:
         if isinstance(entry, Entry):
             return upstream.sees(caller.owner, "tools", entry.tool.name)
         return upstream.sees(caller.owner, entry.kind, entry.name)
+
+    def rights_changed(self) -> None:
+        """Decide again what each caller may use."""
+        self.policy.forget_rights()
+        self._rights_changes += 1
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         """Return whether a caller may use something, perhaps with some arguments only."""

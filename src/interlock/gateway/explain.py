@@ -37,7 +37,8 @@ Effect = Literal["allow", "ask", "deny"]
 UNKNOWN = "unknown_tool"
 _LATE = ("limits", "approval", "credential")  # checks that depend on the earlier ones
 _ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # nothing else matters
-_HIDDEN = ("view", "scope", "read_only", "policy")  # the checks that make a tool not exist
+# The checks that make a tool not exist.
+_HIDDEN = ("plugin", "view", "scope", "read_only", "policy")
 
 
 class Check(Struct, frozen=True, omit_defaults=True):
@@ -340,6 +341,10 @@ def _check_arguments(question: Question) -> Check | None:
     return Check("arguments", "ok", "they fit the schema")
 
 
+def _check_plugin(question: Question) -> Check | None:
+    return question.steps.get("plugin")
+
+
 def _check_scope(question: Question) -> Check | None:
     return question.steps["scope"]
 
@@ -390,6 +395,7 @@ def _way_to_connect(question: Question) -> str:
 
 CHECKS: list[Callable[[Question], Check | None]] = [
     _check_key,
+    _check_plugin,
     _check_view,
     _check_server,
     _check_definition,
@@ -434,6 +440,9 @@ def _policy_checks(
 def _why(step: Step, entry: Entry | Item, caller: Caller) -> tuple[str, str]:
     """Return the reason of a check of the policy that did not pass, and what would change it."""
     address, principal = entry.address, caller.principal
+    if step.step == "plugin":
+        user = principal.id if principal is not None else "user:local"
+        return "not_installed", f"interlock plugins install NAME --user {user}"
     if step.step == "view":
         view = principal.view if principal is not None else ""
         return "not_in_view", f"add {address} to view {view}, or use another path than /mcp/{view}"

@@ -259,6 +259,11 @@ class Gateway:
             swap=swap,
         )
 
+    def rights_changed(self) -> None:
+        """Decide again what each caller sees, and notify those whose lists have changed."""
+        self._catalogue.rights_changed()
+        self._changes.toolbox_changed()
+
     def _handlers(self, server: str) -> ClientOptions:
         """Return the handlers of what a server reports by itself."""
         return {

@@ -75,6 +75,7 @@ async def local_calls(
     from interlock.store.audit_upkeep import open_trail
     from interlock.store.database import open_database
     from interlock.store.location import folder_beside
+    from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, os.environ if environ is None else environ)
     location, audit = parts.settings.database or None, parts.settings.audit
@@ -87,6 +88,8 @@ async def local_calls(
             stack.callback(trail.flush)
         database = await open_database(location)
         stack.push_async_callback(database.close)
+        if parts.plugins.found:
+            await parts.plugins.load(PluginStore(database))
         pins = None
         if parts.settings.lock.mode != "off":
             pins = make_pinning(config, parts.settings, database, secret, trail)

@@ -222,7 +222,8 @@ class OpenApiServer:
     @property
     def missing(self) -> tuple[str, ...]:
         """One line for each listed tool that is missing, and for a document that is stale."""
-        lines = [f"tool {name!r}: {why}" for name, why in self.tools.missing.items()]
+        missing = {**self.tools.missing, **self._settings.left_out}
+        lines = [f"tool {name!r}: {why}" for name, why in missing.items()]
         if self._source.stale:
             lines.append(f"the document is stale: {self._source.stale}")
         return tuple(lines)

@@ -17,7 +17,7 @@ from interlock.calls.decision import Decision
 from interlock.config import Config
 from interlock.config.gateway import BUILT_IN, OWN, PolicyRules, Risk, Rule, View
 from interlock.config.servers import ToolRisk
-from interlock.policy.rights import CallerRights, Right
+from interlock.policy.rights import CallerRights, PluginTools, Right
 from interlock.policy.rules import (
     EVERYTHING,
     NOTHING,
@@ -53,6 +53,7 @@ class Policy:
     principal for the requests of one credential and view.
 
     Attributes:
+        plugins: The tools of plugins, which only users with an installation see; None for none.
         hash: Changes with rules, groups, views and risks. An approval is for one such hash.
         asks: Whether some calls must be approved.
     """
@@ -65,6 +66,7 @@ class Policy:
         risks: Mapping[str, ToolRisk],
         trusts_hints: bool = False,
     ) -> None:
+        self.plugins: PluginTools | None = None
         self.hash = _hash(policy, dict(groups), dict(views), dict(risks), trusts_hints)
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
@@ -235,10 +237,15 @@ class Policy:
             rights = self._remember(principal)
         return rights
 
+    def forget_rights(self) -> None:
+        """Forget what was decided, as users have installed or removed plugins."""
+        self._callers.clear()
+        self._remembered = 0
+
     def _remember(self, principal: Principal) -> CallerRights:
         view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING
         rights = CallerRights(
-            principal, self._names_of(principal), view, self._rules, self._read_only
+            principal, self._names_of(principal), view, self._rules, self._read_only, self.plugins
         )
         if len(self._callers) >= MAX_CALLERS:
             oldest = self._callers.pop(next(iter(self._callers)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from interlock import quoting
 from interlock.auth.principal import Principal
@@ -12,6 +12,18 @@ from interlock.config.gateway import OWN, Effect, Kind, Risk
 from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
 
 MAX_SHOWN = 10  # rules that do not hold, in the text of a step
+
+
+class PluginTools(Protocol):
+    """Which tools belong to plugins, and who has installed them."""
+
+    def plugin_of(self, server: str, tool: str) -> str:
+        """Return the plugin that a tool belongs to; "" for none."""
+        ...
+
+    def has(self, principal: str, plugin: str) -> bool:
+        """Return whether a principal has installed a plugin."""
+        ...
 
 
 class CallerRights:
@@ -24,7 +36,9 @@ class CallerRights:
         view: CompiledView,
         rules: list[CompiledRule] | None,
         read_only: bool,
+        plugins: PluginTools | None = None,
     ) -> None:
+        self.plugins = plugins
         self.principal = principal  # kept, so that no other one gets its id()
         self.names = names
         self.view = view
@@ -111,11 +125,26 @@ class Right:
     def _find_obstacle(self) -> Reason:
         """Return why the rules do not matter; "" if they do."""
         caller = self._caller
+        if self._plugin and not self._has_plugin:
+            return "not_installed"
         if not caller.view.admits(self._kind, self._server, self._name):
             return "not_in_view"
         if not caller.scopes.cover(self._server, self._name, self._risk):
             return "scope"
         return "read_only" if caller.read_only and self._risk == "write" else ""
+
+    @property
+    def _plugin(self) -> str:
+        """The plugin that the tool belongs to; "" for none."""
+        plugins = self._caller.plugins
+        if plugins is None or self._kind != "tools":
+            return ""
+        return plugins.plugin_of(self._server, self._name)
+
+    @property
+    def _has_plugin(self) -> bool:
+        caller = self._caller
+        return caller.plugins is not None and caller.plugins.has(caller.principal.id, self._plugin)
 
     def _list(self) -> Decision:
         """Decide without arguments, in favour of the call where it depends on them."""
@@ -166,6 +195,10 @@ class Right:
                 scopes if covered else _uncovered(scopes, what, self._risk),
             ),
         ]
+        if self._plugin:
+            is_missing = not self._has_plugin
+            detail = f"plugin {self._plugin} is {'not ' * is_missing}installed"
+            steps.insert(0, Step("plugin", "deny" if is_missing else "ok", detail))
         if caller.read_only:
             is_denied = self._risk == "write"
             detail = f"only risk read is allowed; this {what} is of risk {self._risk}"

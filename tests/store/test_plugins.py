@@ -1,0 +1,24 @@
+"""Installations of plugins are kept and noticed, in SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from interlock.store.database import open_database
+from interlock.store.plugins import PluginStore
+
+
+async def test_installation_is_kept_once_and_noticed_by_other_processes(place: str):
+    database = await open_database(place)
+    store, other = PluginStore(database), PluginStore(database)
+    try:
+        await other.changed()
+        assert await store.install("refunds", "user:anna", by="user:local")
+        assert not await store.install("refunds", "user:anna", by="user:local")
+        assert await other.changed()
+        (kept,) = await store.list()
+        assert (kept.plugin, kept.user, kept.by) == ("refunds", "user:anna", "user:local")
+        assert await store.remove("refunds", "user:anna")
+        assert not await store.remove("refunds", "user:anna")
+        assert await other.changed()
+        assert await store.list() == []
+    finally:
+        await database.close()
