@@ -373,6 +373,30 @@ async def test_screen_has_no_accessibility_violations_in_any_theme_and_width(
         assert found == []
 
 
+@pytest.mark.parametrize(
+    "media", [{"forced_colors": "active"}, {"contrast": "more"}], ids=["forced", "contrast"]
+)
+async def test_overview_is_accessible_with_the_colours_of_the_system(
+    open_page: OpenPage, tmp_path: Path, media: dict[str, Any]
+):
+    async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
+        page = await gateway.open("/gateway")
+        await expect(page.get_by_role("region", name="Needs you")).to_contain_text("fetch")
+
+        await page.emulate_media(**media)
+
+        assert await violations(page) == []
+
+
+async def test_text_of_twice_the_size_fits_the_page(open_page: OpenPage, tmp_path: Path):
+    async with board(tmp_path, open_page, crm=offering("get"), fetch=DOWN) as gateway:
+        page = await gateway.open("/gateway", width=640, height=400)  # 1280 pixels at 200 %
+        await expect(page.get_by_role("region", name="Needs you")).to_contain_text("fetch")
+
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        await expect(page.get_by_role("button", name="Menu")).to_be_visible()
+
+
 async def test_menu_of_a_narrow_screen_leads_to_other_screens_by_keyboard(
     open_page: OpenPage, tmp_path: Path
 ):

@@ -44,7 +44,8 @@ function Board() {
   }, [found?.load]);
 
   useEffect(() => {
-    if (me.value && may("admin:read")) void countWaiting();
+    const isOverview = found?.load === overview; // which says it itself
+    if (me.value && may("admin:read") && !isOverview) void countWaiting();
   }, [me.value, path]);
 
   if (me.value === null) return null;

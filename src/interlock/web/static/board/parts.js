@@ -42,6 +42,14 @@ export const OUTCOMES = ["ran", "stopped", "refused", "limited", "held", "asking
  */
 
 /**
+ * @typedef {object} Needs What needs somebody.
+ * @property {Server[]} servers
+ * @property {{tool: string, user: string, created: string}[]} approvals Newest first.
+ * @property {{server: string, tool?: string, state: string}[]} definitions
+ * @property {{id: string, user: string, expires: string}[]} keys
+ */
+
+/**
  * @typedef {object} Line
  * @property {string} name
  * @property {number[]} calls

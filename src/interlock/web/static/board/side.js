@@ -8,8 +8,8 @@ import { page } from "../shared/page.js";
 import { place } from "../shared/route.js";
 import { me, role, signOut } from "../shared/session.js";
 import { t as common } from "../shared/text.js";
-import { get } from "../shared/api.js";
-import { API, downOf, heldOf } from "./parts.js";
+import { ApiError, get } from "../shared/api.js";
+import { API } from "./parts.js";
 import { t } from "./text.js";
 
 /** What waits, by screen, as the overview said last. */
@@ -30,18 +30,21 @@ const SCREENS = /** @type {const} */ ([
   ["limits", "/gateway/limits", "gauge", null],
 ]);
 
+/**
+ * Return how much waits, from an overview.
+ * @param {{needs: import("./parts.js").Needs}} overview
+ */
+export function waitingIn({ needs }) {
+  return { servers: needs.servers.length, approvals: needs.approvals.length, pins: needs.definitions.length };
+}
+
 /** Find out what waits, for the counts beside the screens. */
 export async function countWaiting() {
-  const [status, approvals, pins] = await Promise.allSettled([
-    get(`${API}/status`),
-    get(`${API}/approvals?state=pending&limit=500`),
-    get(`${API}/lock`),
-  ]);
-  waiting.value = {
-    servers: status.status === "fulfilled" ? downOf(status.value.servers).length : 0,
-    approvals: approvals.status === "fulfilled" ? approvals.value.length : 0,
-    pins: pins.status === "fulfilled" ? heldOf(pins.value).length : 0,
-  };
+  try {
+    waiting.value = waitingIn(await get(`${API}/overview?range=1h`));
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // the screen itself says what is wrong
+  }
 }
 
 export function Side() {

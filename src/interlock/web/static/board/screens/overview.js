@@ -8,8 +8,8 @@ import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
 import { t as common } from "../../shared/text.js";
-import { API, bucketsOf, downOf, heldOf, isUp, Link, OUTCOMES, StateChip } from "../parts.js";
-import { Screen, waiting } from "../side.js";
+import { API, bucketsOf, downOf, isUp, Link, OUTCOMES, StateChip } from "../parts.js";
+import { Screen, waiting, waitingIn } from "../side.js";
 import { t } from "../text.js";
 
 const RANGES = /** @type {const} */ (["1h", "24h", "7d", "30d"]);
@@ -19,18 +19,13 @@ const EVERY = 30_000;
 export default function Overview({ query }) {
   const range = RANGES.find((each) => each === query.get("range")) ?? "24h";
   const overview = useLoad(`${API}/overview?range=${range}`, { every: EVERY });
-  const approvals = useLoad(`${API}/approvals?state=pending&limit=500`, { every: EVERY });
-  const pins = useLoad(`${API}/lock`, { every: EVERY });
   const [asTable, setAsTable] = useState(false);
 
-  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], needs: any} | null} */
+  /** @type {{figures: Figured, series: import("../parts.js").Series, servers: import("../parts.js").Server[], needs: import("../parts.js").Needs} | null} */
   const found = overview.data;
-  const down = downOf(found?.servers ?? []);
-  /** @type {any[]} */
-  const held = heldOf(pins.data ?? []);
   useEffect(() => {
-    waiting.value = { servers: down.length, approvals: approvals.data?.length ?? 0, pins: held.length };
-  }, [down.length, approvals.data, held.length]);
+    if (found) waiting.value = waitingIn(found);
+  }, [found]);
 
   const tools = html`<select
     aria-label=${t("range")}
@@ -68,8 +63,7 @@ export default function Overview({ query }) {
             />`}
           </div>
         </section>
-        <${NeedsYou} approvals=${approvals.data ?? []} pins=${held} servers=${down} keys=${found?.needs.keys ?? []}
-          isKnown=${Boolean(found)} />
+        ${found && html`<${NeedsYou} of=${found.needs} />`}
       </div>
       ${found && html`<${Servers} servers=${found.servers} />`}
     </div>
@@ -134,14 +128,15 @@ function Figure({ name, value, about, values, tone }) {
   </section>`;
 }
 
-/** @param {{approvals: any[], pins: any[], servers: import("../parts.js").Server[], keys: {id: string, user: string, expires: string}[], isKnown: boolean}} props */
-function NeedsYou({ approvals, pins, servers, keys, isKnown }) {
+/** @param {{of: import("../parts.js").Needs}} props */
+function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
   const oldest = approvals.at(-1);
+  const first = pins[0];
   const nothing = !approvals.length && !pins.length && !servers.length && !keys.length;
   return html`<section class="box" aria-labelledby="needs-title">
     <div class="box-head"><h2 id="needs-title">${t("needs")}</h2></div>
     ${nothing
-      ? html`<p class="empty">${isKnown && html`<strong>${t("needs.none")}</strong>${t("needs.none.why")}`}</p>`
+      ? html`<p class="empty"><strong>${t("needs.none")}</strong>${t("needs.none.why")}</p>`
       : html`<ul class="needs">
           ${oldest &&
           html`<li>
@@ -149,10 +144,10 @@ function NeedsYou({ approvals, pins, servers, keys, isKnown }) {
             <span class="grow"><${Address} address=${oldest.tool} /> ${t("needs.for", { user: oldest.user, time: ago(oldest.created) })}</span>
             <${Link} to="/gateway/approvals">${t("needs.decide")}<//>
           </li>`}
-          ${pins.length > 0 &&
+          ${first &&
           html`<li>
             <${Chip} tone="held" icon="pin">${t("needs.held", { n: pins.length })}<//>
-            <span class="grow"><${Address} address=${pins[0].tool ?? pins[0].server} /> ${t(pins[0].state === "new" ? "needs.pin.new" : "needs.pin.changed")}</span>
+            <span class="grow"><${Address} address=${first.tool ?? first.server} /> ${t(first.state === "new" ? "needs.pin.new" : "needs.pin.changed")}</span>
             <${Link} to="/gateway/pins">${t("needs.compare")}<//>
           </li>`}
           ${servers.map(
