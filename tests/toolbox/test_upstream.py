@@ -23,11 +23,11 @@ from interlock.errors import (
     ServerExited,
     ServerUnavailable,
 )
-from interlock.toolbox import Toolbox, restarts
+from interlock.toolbox import Toolbox, restarts, tool_list
 from interlock.toolbox import upstream as upstream_module
+from interlock.toolbox.tool_list import MAX_DESCRIPTION
 from interlock.toolbox.upstream import (
     LIST_TTL,
-    MAX_DESCRIPTION,
     MAX_HANGS,
     REFRESH_PAUSE,
     Upstream,
@@ -450,7 +450,7 @@ async def test_long_description_is_truncated():
 
 
 async def test_tools_over_the_limit_are_reported_as_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(upstream_module, "MAX_TOOLS", 2)
+    monkeypatch.setattr(tool_list, "MAX_TOOLS", 2)
     async with started(served(*(tool(name) for name in "abcde"))) as upstream:
         assert [each.tool.name for each in upstream.entries] == ["a", "b"]
         assert upstream.status.missing == ("the list is cut after 2 tools of 5",)

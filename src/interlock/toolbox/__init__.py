@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from interlock.calls import Entry
+from interlock.toolbox.server_status import ServerStatus
 from interlock.toolbox.toolbox import Toolbox
-from interlock.toolbox.upstream import ServerStatus, Upstream
+from interlock.toolbox.upstream import Upstream
 
 __all__ = ["Entry", "ServerStatus", "Toolbox", "Upstream"]

@@ -24,7 +24,8 @@ from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
-from interlock.toolbox.upstream import ServerStatus, Upstream
+from interlock.toolbox.server_status import ServerStatus
+from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
 from interlock.types import CallToolResult, GetPromptResult, ReadResourceResult

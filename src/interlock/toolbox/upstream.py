@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from msgspec import UNSET, Raw, Struct, ValidationError, convert
+from msgspec import UNSET, Raw, ValidationError, convert
 from msgspec.structs import replace
 
-from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.client import Client, ClientOptions
-from interlock.client.listing import PROMPTS, RESOURCES, TEMPLATES, TOOLS, Kind, Listing
+from interlock.client.listing import TOOLS, Listing
 from interlock.config import (
     CONFIGURED,
     HttpServer,
@@ -32,7 +30,6 @@ from interlock.config import (
     Pool,
     ServerConfig,
     StdioServer,
-    ToolFilter,
     resolve,
 )
 from interlock.config.servers import AUTO
@@ -49,7 +46,6 @@ from interlock.errors import (
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
-    SchemaError,
     ServerUnavailable,
     StreamEnded,
     Unreachable,
@@ -64,20 +60,21 @@ from interlock.revisions import (
     TASKS_EXTENSION,
     at_least,
 )
-from interlock.store.pin import PROMPT_KINDS, TOOL_KINDS, Offered
-from interlock.toolbox import names
+from interlock.store.pin import TOOL_KINDS, Offered
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
+from interlock.toolbox.item_lists import ItemKind, ItemLists
 from interlock.toolbox.launch import launch_of
 from interlock.toolbox.pins import (
     CheckedLists,
     PinKeeper,
-    offered_prompts,
     offered_server,
     offered_tool,
 )
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import Restarts
+from interlock.toolbox.server_status import ServerStatus, State
+from interlock.toolbox.tool_list import ToolList, Unusable
 from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
 from interlock.toolbox.user_lists import UserLists
 from interlock.transports import InProcessServer
@@ -96,8 +93,6 @@ if TYPE_CHECKING:
     from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
-MAX_TOOLS = 1_000
-MAX_DESCRIPTION = 8 * 1024  # characters
 DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
 LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
@@ -118,76 +113,7 @@ _CODES = {
 TEST_TIMEOUT = 10.0  # seconds
 _QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
-ItemKind = Literal["resources", "resourceTemplates", "prompts"]
-# By the word for what has changed: the lists, and the capability that a server needs to have them.
-_ITEMS_OF: dict[str, tuple[ItemKind, ...]] = {
-    "resources": ("resources", "resourceTemplates"),
-    "prompts": ("prompts",),
-}
-_ITEM_LISTS: dict[ItemKind, tuple[str, Callable[[Client], Awaitable[Listing[Any]]]]] = {
-    "resources": ("resources", Client.list_resources),
-    "resourceTemplates": ("resources", Client.list_resource_templates),
-    "prompts": ("prompts", Client.list_prompts),
-}
-
-_KINDS: dict[ItemKind, Kind[Any]] = {
-    "resources": RESOURCES,
-    "resourceTemplates": TEMPLATES,
-    "prompts": PROMPTS,
-}
-
-State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 _log = logging.getLogger("interlock.toolbox")
-
-
-class Unusable(Struct, frozen=True):
-    """A tool that a server has listed, but that cannot be called.
-
-    Attributes:
-        name: As its server names it; "" if it has no valid name.
-        detail: Why, in one line.
-        is_hidden: The operator has left it out.
-        reason: Why, as a stable word.
-    """
-
-    name: str
-    detail: str
-    is_hidden: bool = False
-    reason: str = "tool_invalid"
-
-
-class ServerStatus(Struct, frozen=True):
-    """The state of one server, and the reason for it.
-
-    Attributes:
-        name: In the toolbox.
-        state: See `State`.
-        reason: Why it is in this state; "" when all is well.
-        tools: How many tools it offers.
-        missing: One line for each tool of the server that the toolbox does not offer.
-        flagged: One line for each tool whose results break the protocol.
-        dropped: How many of its messages were useless, by reason, over all its connections.
-        revision: The protocol revision spoken with it; "" while it is not connected.
-        server_info: Its name and version, as it states them.
-        start_seconds: How long its last start took.
-        connections: How many connections to it are open.
-        starts: How many connections were opened or tried so far.
-        retry_in: Seconds until it may be started again; 0 for at once.
-    """
-
-    name: str
-    state: State
-    reason: str = ""
-    tools: int = 0
-    missing: tuple[str, ...] = ()
-    flagged: tuple[str, ...] = ()
-    dropped: Mapping[str, int] = {}
-    revision: str = ""
-    server_info: str = ""
-    start_seconds: float = 0.0
-    connections: int = 0
-    starts: int = 0
-    retry_in: float = 0.0
 
 
 class Upstream:
@@ -208,9 +134,6 @@ class Upstream:
 
     Attributes:
         name: As given.
-        entries: The tools that it offers.
-        unusable: Those that cannot be called.
-        items: Its other lists, as last received; empty unless it `forwards`.
     """
 
     def __init__(
@@ -233,15 +156,11 @@ class Upstream:
         self._lists = UserLists()
         self._checked = CheckedLists(name, pins)
         self._launch: JsonObject = {}
-        self._prompts: Listing[Prompt] = Listing()  # as listed, accepted or not
         self._list_ttl = list_ttl
-        self.entries: tuple[Entry, ...] = ()
-        self.unusable: tuple[Unusable, ...] = ()
-        self.items: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
+        self._items = ItemLists(name, self._checked, self._lists)
         self._forwards = forwards
         self._followed: set[str] = set()  # URIs
         self._log_level: LogLevel | None = None  # the lowest that a client wants
-        self._unlisted: set[ItemKind] = set()  # lists that have changed
         self._server = server
         self._environ = environ
         self._http_pool = pool
@@ -251,9 +170,8 @@ class Upstream:
         self._settings = server if isinstance(server, CONFIGURED) else None
         settings = self._settings
         # A server in this program may have a filter.
-        self._filter: ToolFilter | None = (
-            settings.tools if settings is not None else getattr(server, "tool_filter", None)
-        )
+        admitted = settings.tools if settings is not None else getattr(server, "tool_filter", None)
+        self._tools = ToolList(name, admitted, self._checked)
         self._asks = frozenset(settings.asks if settings is not None else AUTO)
         self._permitted = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
         limits = settings.pool if settings else Pool()
@@ -268,13 +186,10 @@ class Upstream:
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
         self._state: State = "starting"
         self._reason = ""
-        self._missing: tuple[str, ...] = ()
-        self._listing: Listing[Tool] = Listing()  # the last good one
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
         self._starts = 0
         self._start_seconds = 0.0
-        self._validators: dict[str, schema.Validator] = {}
         self._flagged: dict[str, tuple[int, str]] = {}  # wrong results of a tool, and the last one
         self._dropped: Counter[str] = Counter()  # by connections that have ended
         self._restarts: dict[Key, Restarts] = {}
@@ -282,6 +197,21 @@ class Upstream:
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
         self._closed = False
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The tools that it offers."""
+        return self._tools.entries
+
+    @property
+    def unusable(self) -> tuple[Unusable, ...]:
+        """The tools that cannot be called."""
+        return self._tools.unusable
+
+    @property
+    def items(self) -> Mapping[ItemKind, Listing[Any]]:
+        """Its other lists, as last received; empty unless it `forwards`."""
+        return self._items.found
 
     @property
     def obstacle(self) -> tuple[str, str]:
@@ -326,7 +256,7 @@ class Upstream:
             state=self._state,
             reason=self._reason,
             tools=len(self.entries),
-            missing=self._missing,
+            missing=self._tools.missing,
             flagged=(
                 *(
                     f"tool {tool!r}: {times} wrong results, the last one: {error}"
@@ -519,7 +449,7 @@ class Upstream:
             self._set_state("ok", "")
             if self.is_personal:
                 self._on_change()  # what this user sees
-            if self._unlisted:
+            if self._items.unlisted:
                 self._refresh_later()
         await self._restore(pooled)
         return pooled
@@ -632,13 +562,13 @@ class Upstream:
                 raise
             raise RequestTimeout(f'{error}; raise "connectTimeout" for a slow server') from None
         if not self._must_list(pooled.key):
-            client.adopt_tools(self._listing)
+            client.adopt_tools(self._tools.listing)
             return False
         try:
             listing = await _list_tools(client)
             client.check_open()  # it may have answered and gone away
             if self._forwards:
-                self._unlisted.update(_ITEM_LISTS)
+                self._items.note_all()
                 try:
                     async with asyncio.timeout(ITEMS_TIMEOUT):
                         await self._list_items(pooled)
@@ -688,7 +618,7 @@ class Upstream:
             return
         self._state, self._reason = state, reason
         stale = state != "ok"
-        self.entries = tuple(replace(each, stale=stale) for each in self.entries)
+        self._tools.mark(stale=stale)
         if state != "ok":
             _log.warning("server %r %s: %s", self.name, state, reason)
         self._on_change()
@@ -702,7 +632,7 @@ class Upstream:
             self._listed_until = 0.0
             self._changes += 1
         elif self._forwards:
-            self._unlisted.update(_ITEMS_OF.get(kind, ()))
+            self._items.note_change(kind)
         else:
             return
         self._refresh_later()
@@ -718,64 +648,17 @@ class Upstream:
             await asyncio.sleep(wait)
         self._refreshed_at = monotonic()
         shared = self._lister
-        if shared is not None and self._unlisted and await self._list_items(shared):
+        if shared is not None and self._items.unlisted and await self._list_items(shared):
             self._on_change()
         await self.refresh()
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None
-        if self._unlisted and self._lister is not None and not self._closed:
+        if self._items.unlisted and self._lister is not None and not self._closed:
             self._refresh_later()
 
     async def _list_items(self, pooled: PooledClient) -> bool:
-        """List the resources and prompts that have changed; return whether any list was replaced.
-
-        If a list fails, the last good one stays.
-        """
-        kinds, self._unlisted = self._unlisted, set()
-        try:
-            return any(await asyncio.gather(*(self._list(kind, pooled) for kind in kinds)))
-        except asyncio.CancelledError:
-            self._unlisted |= kinds
-            raise
-
-    async def _list(self, kind: ItemKind, pooled: PooledClient) -> bool:
-        needed, list_all = _ITEM_LISTS[kind]
-        try:
-            has_it = getattr(pooled.client.capabilities, needed) is not None
-            found = await list_all(pooled.client) if has_it else Listing()
-        except InterlockError as error:
-            if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
-                reason = pooled.redactor.redact(str(error))
-                _log.warning("server %r: %s not listed: %s", self.name, kind, reason)
-                return False
-            found = Listing()  # many servers have no templates
-        if self.is_personal:
-            found = self._lists.merge(_KINDS[kind], owner_of(pooled.key), found)
-        if kind == "prompts":
-            return await self._check_prompts(found)
-        if found.definitions == self.items[kind].definitions:
-            return False
-        self.items[kind] = found
-        return True
-
-    async def _check_prompts(self, found: Listing[Prompt]) -> bool:
-        """Compare the prompts with their pins; return whether the list was replaced."""
-        async with self._checked.lock:
-            await self._checked.check(offered_prompts(found.definitions), PROMPT_KINDS)
-            self._prompts = found
-            return self._install_prompts()
-
-    def _install_prompts(self) -> bool:
-        accepted: Listing[Prompt] = Listing()
-        for prompt, definition in zip(self._prompts, self._prompts.definitions, strict=True):
-            if not self._checked.obstacle("prompt", prompt.name):
-                accepted.append(prompt)
-                accepted.definitions.append(definition)
-        if accepted.definitions == self.items["prompts"].definitions:
-            return False
-        self.items["prompts"] = accepted
-        return True
+        return await self._items.list_changed(pooled, is_personal=self.is_personal)
 
     @property
     def is_due(self) -> bool:
@@ -810,7 +693,7 @@ class Upstream:
             listing = self._merged(shared, listing)
             offered = self._offered(listing, shared)
             if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
-                self._listing.skipped
+                self._tools.listing.skipped
             ):
                 self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
                 self._flagged.clear()
@@ -848,74 +731,30 @@ class Upstream:
         async with self._checked.lock:
             await self._checked.check(self._offered(listing, pooled), TOOL_KINDS)
             self._install_tools(listing)
-            self._install_prompts()
+            self._items.install_prompts()
 
     async def check_again(self) -> None:
         """Compare its lists with their pins, which may have changed."""
         async with self._checked.lock:
             if not await self._checked.check_again():
                 return
-            self._install_tools(self._listing, is_new=False)
-            self._install_prompts()
+            self._tools.install(self._tools.listing, self._notes("missing"))
+            self._items.install_prompts()
         self._on_change()
 
-    def _install_tools(self, listing: Listing[Tool], *, is_new: bool = True) -> None:
-        if is_new:
-            self._note_list(listing)
-        self._validators.clear()
-        missing = [*listing.skipped, *self._notes("missing")]
-        unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
-        if listing.truncated:
-            missing.append(listing.truncated)
-        entries: list[Entry] = []
-        for tool, definition in zip(listing, listing.definitions, strict=True):
-            if len(entries) == MAX_TOOLS:
-                missing.append(f"the list is cut after {MAX_TOOLS} tools of {len(listing)}")
-                break
-            try:
-                entries.append(self._entry(tool, definition))
-            except (SchemaError, InvalidArguments) as error:
-                missing.append(f"tool {tool.name!r}: {error}")
-                unusable.append(_unusable(tool.name, error))
-        self.entries = tuple(entries)
-        self.unusable = tuple(unusable)
-        self._missing = tuple(missing)
+    def _install_tools(self, listing: Listing[Tool]) -> None:
+        self._tools.install(listing, self._notes("missing"))
+        self._note_list(listing)
 
     def _note_list(self, listing: Listing[Tool]) -> None:
         ttl = listing.ttl or LIST_TTL
         if self._list_ttl is not None:
             ttl = min(listing.ttl or self._list_ttl, self._list_ttl)
         self._listed_until = monotonic() + ttl
-        self._listing = listing
         for pooled in self._pool.connections:
             if pooled is not self._lister:
                 pooled.client.adopt_tools(listing)
         self._flagged.clear()
-
-    def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
-        if not tool.name:
-            raise InvalidArguments("it has no name")
-        if self._filter is not None and not self._filter.admits(tool.name):
-            raise _Filtered("not allowed by the configuration")
-        if obstacle := self._checked.obstacle("tool", tool.name):
-            raise _Quarantined(obstacle)
-        encoded = encode(tool.input_schema)
-        schema.check_tool_input(encoded)
-        self._validators[tool.name] = schema.compile(encoded)
-        if len(tool.description) > MAX_DESCRIPTION:
-            tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
-            definition = {**definition, "description": tool.description}
-        wire_name = names.wire_name(self.name, tool.name)
-        return Entry(
-            server=self.name,
-            tool=replace(tool),  # what a policy remembers of a tool holds for one object
-            address=names.address(self.name, tool.name),
-            wire_name=wire_name,
-            input_schema=encoded,
-            definition=encode({**definition, "name": wire_name}),
-            pin=self._checked.hash("tool", tool.name),
-            risk=self._checked.risk(tool.name),
-        )
 
     # Resources and prompts
 
@@ -981,8 +820,8 @@ class Upstream:
         """
         if not isinstance(call.entry, Entry):
             return
-        validator = self._validators.get(call.entry.tool.name)
-        errors = validator.errors(call.arguments, echo=not self._forwards) if validator else []
+        tool = call.entry.tool.name
+        errors = self._tools.errors(tool, call.arguments, echo=not self._forwards)
         if errors:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
@@ -1147,28 +986,6 @@ class Upstream:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
         await self._pool.close()
-
-
-class _Filtered(InvalidArguments):
-    """The configuration leaves a tool out."""
-
-
-class _Quarantined(InvalidArguments):
-    """The definition of a tool waits for the operator."""
-
-
-def _unusable(name: str, error: Exception) -> Unusable:
-    reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
-    return Unusable(name, str(error), isinstance(error, _Filtered), reason)
-
-
-_SKIPPED = re.compile(r"tool '([^']{1,128})' ")
-
-
-def _name_in(line: str) -> str:
-    """Return the name of the tool that a line of `Listing.skipped` is about."""
-    found = _SKIPPED.match(line)
-    return found[1] if found is not None else ""
 
 
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')

@@ -1,0 +1,123 @@
+"""The resources and prompts of one server behind a gateway, as it last listed them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from interlock.client import Client
+from interlock.client.listing import PROMPTS, RESOURCES, TEMPLATES, Kind, Listing
+from interlock.errors import InterlockError, RemoteError
+from interlock.revisions import METHOD_NOT_FOUND
+from interlock.store.pin import PROMPT_KINDS
+from interlock.toolbox.pins import CheckedLists, offered_prompts
+from interlock.toolbox.pool import PooledClient, owner_of
+from interlock.toolbox.user_lists import UserLists
+from interlock.types import Prompt
+
+ItemKind = Literal["resources", "resourceTemplates", "prompts"]
+# By the word for what has changed: the lists, and the capability that a server needs to have them.
+_ITEMS_OF: dict[str, tuple[ItemKind, ...]] = {
+    "resources": ("resources", "resourceTemplates"),
+    "prompts": ("prompts",),
+}
+_ITEM_LISTS: dict[ItemKind, tuple[str, Callable[[Client], Awaitable[Listing[Any]]]]] = {
+    "resources": ("resources", Client.list_resources),
+    "resourceTemplates": ("resources", Client.list_resource_templates),
+    "prompts": ("prompts", Client.list_prompts),
+}
+
+_KINDS: dict[ItemKind, Kind[Any]] = {
+    "resources": RESOURCES,
+    "resourceTemplates": TEMPLATES,
+    "prompts": PROMPTS,
+}
+
+_log = logging.getLogger("interlock.toolbox")
+
+
+class ItemLists:
+    """The lists but that of the tools. One that cannot be listed stays as it was.
+
+    Args:
+        server: Its name in the toolbox.
+        checked: Which definitions are accepted.
+        users: The lists of the users, where each has a connection.
+
+    Attributes:
+        found: By kind.
+        unlisted: The kinds that have changed.
+    """
+
+    def __init__(self, server: str, checked: CheckedLists, users: UserLists) -> None:
+        self.found: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
+        self.unlisted: set[ItemKind] = set()
+        self._prompts: Listing[Prompt] = Listing()  # as listed, accepted or not
+        self._server = server
+        self._checked = checked
+        self._users = users
+
+    def note_change(self, what: str) -> None:
+        """Note that "resources" or "prompts" have changed."""
+        self.unlisted.update(_ITEMS_OF.get(what, ()))
+
+    def note_all(self) -> None:
+        """Note that nothing was listed yet."""
+        self.unlisted.update(_ITEM_LISTS)
+
+    async def list_changed(self, pooled: PooledClient, *, is_personal: bool) -> bool:
+        """List what has changed; return whether any list was replaced.
+
+        Args:
+            pooled: A connection to the server.
+            is_personal: It is that of one user.
+        """
+        kinds, self.unlisted = self.unlisted, set()
+        try:
+            return any(
+                await asyncio.gather(*(self._list(kind, pooled, is_personal) for kind in kinds))
+            )
+        except asyncio.CancelledError:
+            self.unlisted |= kinds
+            raise
+
+    async def _list(self, kind: ItemKind, pooled: PooledClient, is_personal: bool) -> bool:
+        needed, list_all = _ITEM_LISTS[kind]
+        try:
+            has_it = getattr(pooled.client.capabilities, needed) is not None
+            found = await list_all(pooled.client) if has_it else Listing()
+        except InterlockError as error:
+            if not (isinstance(error, RemoteError) and error.code == METHOD_NOT_FOUND):
+                reason = pooled.redactor.redact(str(error))
+                _log.warning("server %r: %s not listed: %s", self._server, kind, reason)
+                return False
+            found = Listing()  # many servers have no templates
+        if is_personal:
+            found = self._users.merge(_KINDS[kind], owner_of(pooled.key), found)
+        if kind == "prompts":
+            return await self._check_prompts(found)
+        if found.definitions == self.found[kind].definitions:
+            return False
+        self.found[kind] = found
+        return True
+
+    async def _check_prompts(self, found: Listing[Prompt]) -> bool:
+        """Compare the prompts with their pins; return whether the list was replaced."""
+        async with self._checked.lock:
+            await self._checked.check(offered_prompts(found.definitions), PROMPT_KINDS)
+            self._prompts = found
+            return self.install_prompts()
+
+    def install_prompts(self) -> bool:
+        """Offer the prompts that are accepted; return whether the list was replaced."""
+        accepted: Listing[Prompt] = Listing()
+        for prompt, definition in zip(self._prompts, self._prompts.definitions, strict=True):
+            if not self._checked.obstacle("prompt", prompt.name):
+                accepted.append(prompt)
+                accepted.definitions.append(definition)
+        if accepted.definitions == self.found["prompts"].definitions:
+            return False
+        self.found["prompts"] = accepted
+        return True

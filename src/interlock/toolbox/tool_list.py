@@ -1,0 +1,147 @@
+"""The tools of one server, as a toolbox offers them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock import schema
+from interlock.calls import Entry
+from interlock.client.listing import Listing
+from interlock.config import ToolFilter
+from interlock.errors import InvalidArguments, SchemaError
+from interlock.protocol.envelope import encode
+from interlock.toolbox import names
+from interlock.toolbox.pins import CheckedLists
+from interlock.types import JsonObject, Tool
+
+MAX_TOOLS = 1_000
+MAX_DESCRIPTION = 8 * 1024  # characters
+
+
+class Unusable(Struct, frozen=True):
+    """A tool that a server has listed, but that cannot be called.
+
+    Attributes:
+        name: As its server names it; "" if it has no valid name.
+        detail: Why, in one line.
+        is_hidden: The operator has left it out.
+        reason: Why, as a stable word.
+    """
+
+    name: str
+    detail: str
+    is_hidden: bool = False
+    reason: str = "tool_invalid"
+
+
+class ToolList:
+    """What can be called, what cannot, and why not.
+
+    Args:
+        server: Its name in the toolbox.
+        admitted: What the operator has left out; None for nothing.
+        checked: Which definitions are accepted.
+
+    Attributes:
+        entries: The tools that can be called.
+        unusable: Those that cannot.
+        missing: One line for each tool that is missing.
+        listing: The last list.
+    """
+
+    def __init__(self, server: str, admitted: ToolFilter | None, checked: CheckedLists) -> None:
+        self.entries: tuple[Entry, ...] = ()
+        self.unusable: tuple[Unusable, ...] = ()
+        self.missing: tuple[str, ...] = ()
+        self.listing: Listing[Tool] = Listing()
+        self._server = server
+        self._filter = admitted
+        self._checked = checked
+        self._validators: dict[str, schema.Validator] = {}
+
+    def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
+        """Return how arguments do not fit a tool's schema, with their values if `echo`."""
+        validator = self._validators.get(tool)
+        return validator.errors(arguments, echo=echo) if validator else []
+
+    def mark(self, *, stale: bool) -> None:
+        """Note whether the list is that of a server which is down."""
+        self.entries = tuple(replace(each, stale=stale) for each in self.entries)
+
+    def install(self, listing: Listing[Tool], notes: Sequence[str]) -> None:
+        """Replace the tools.
+
+        Args:
+            listing: The server's list.
+            notes: Further lines for `missing`.
+        """
+        self.listing = listing
+        self._validators.clear()
+        missing = [*listing.skipped, *notes]
+        unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
+        if listing.truncated:
+            missing.append(listing.truncated)
+        entries: list[Entry] = []
+        for tool, definition in zip(listing, listing.definitions, strict=True):
+            if len(entries) == MAX_TOOLS:
+                missing.append(f"the list is cut after {MAX_TOOLS} tools of {len(listing)}")
+                break
+            try:
+                entries.append(self._entry(tool, definition))
+            except (SchemaError, InvalidArguments) as error:
+                missing.append(f"tool {tool.name!r}: {error}")
+                unusable.append(_unusable(tool.name, error))
+        self.entries = tuple(entries)
+        self.unusable = tuple(unusable)
+        self.missing = tuple(missing)
+
+    def _entry(self, tool: Tool, definition: JsonObject) -> Entry:
+        if not tool.name:
+            raise InvalidArguments("it has no name")
+        if self._filter is not None and not self._filter.admits(tool.name):
+            raise _Filtered("not allowed by the configuration")
+        if obstacle := self._checked.obstacle("tool", tool.name):
+            raise _Quarantined(obstacle)
+        encoded = encode(tool.input_schema)
+        schema.check_tool_input(encoded)
+        self._validators[tool.name] = schema.compile(encoded)
+        if len(tool.description) > MAX_DESCRIPTION:
+            tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
+            definition = {**definition, "description": tool.description}
+        wire_name = names.wire_name(self._server, tool.name)
+        return Entry(
+            server=self._server,
+            tool=replace(tool),  # what a policy remembers of a tool holds for one object
+            address=names.address(self._server, tool.name),
+            wire_name=wire_name,
+            input_schema=encoded,
+            definition=encode({**definition, "name": wire_name}),
+            pin=self._checked.hash("tool", tool.name),
+            risk=self._checked.risk(tool.name),
+        )
+
+
+class _Filtered(InvalidArguments):
+    """The configuration leaves a tool out."""
+
+
+class _Quarantined(InvalidArguments):
+    """The definition of a tool waits for the operator."""
+
+
+def _unusable(name: str, error: Exception) -> Unusable:
+    reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
+    return Unusable(name, str(error), isinstance(error, _Filtered), reason)
+
+
+_SKIPPED = re.compile(r"tool '([^']{1,128})' ")
+
+
+def _name_in(line: str) -> str:
+    """Return the name of the tool that a line of `Listing.skipped` is about."""
+    found = _SKIPPED.match(line)
+    return found[1] if found is not None else ""
