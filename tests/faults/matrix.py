@@ -130,6 +130,7 @@ FAULTS = (
     "Clock jump ±1 h / suspend",
     "fd / memory / pid limit reached",
     "Event loop blocked > 1 s",
+    "Bad config reload",
     "Model provider down / cut / nonsense",
 )
 
@@ -139,7 +140,8 @@ NOT_BUILT = {
     "Postgres down / slow / failover: stale reads": "what is kept there is not cached: it cannot "
     "be read until the server is back",
     "kill -9 of one worker": "a server is one process",
-    "Event loop blocked > 1 s, readiness": "health endpoints are not built yet",
-    "Bad config reload": "a configuration is read once, at the start",
-    "Obedient-to-injection model": "no command applies a policy yet",
+    "Event loop blocked > 1 s, readiness": "`/readyz` is answered by the loop itself, so a blocked "
+    "one does not answer",
+    "Obedient-to-injection model": "policy and approvals hold for what a model calls, but no "
+    "scripted model of the tests obeys a tool's result yet",
 }

@@ -14,7 +14,7 @@ from unittest import mock
 from interlock import Server
 from interlock.config import loads
 from interlock.config.gateway import Address
-from interlock.errors import StoreError
+from interlock.errors import ConfigError, StoreError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.store.pins import PinStore
@@ -252,3 +252,33 @@ async def pins_cannot_be_read(ground: Ground) -> None:
                 await until_quarantined(gateway, False)
     finally:
         mock.patch.stopall()
+
+
+RUBBISH = (
+    b"{",
+    b"\xff\x00",
+    b'{"mcpServers": 1}',
+    b'{"gateway": {"policy": {"rules": [{"id": "?", "effect": "perhaps"}]}}}',
+    b'{"gateway": {"limits": {"perKey": {"rate": "often"}}}}',
+)
+
+
+@row(
+    "Bad config reload",
+    "ConfigError; the old configuration is served, and no call is lost",
+    GATEWAY,
+    within=1.0,
+)
+async def is_replaced_by_rubbish(ground: Ground) -> None:
+    async with running(ground) as gateway:
+        for rubbish in RUBBISH:
+            with ground.promise(outcome="ConfigError, then answered"):
+                under_way = asyncio.create_task(gateway.call())
+                try:
+                    await gateway.assembly.reload(loads(rubbish))
+                except ConfigError:
+                    pass
+                else:
+                    raise AssertionError(rubbish)
+                assert (await under_way).text == "done"
+                assert (await gateway.call()).text == "done"

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interlock.auth.key_ring import principal_of
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
@@ -22,6 +23,7 @@ from interlock.gateway import Gateway
 from interlock.gateway.explain import Explainer, Explanation
 from interlock.policy import Policy
 from interlock.schema import condition
+from tests.gateway.conftest import offering
 from tests.gateway.test_golden_table import answer, context_of
 from tests.support.scripted_server import MODERN, Json, ScriptedServer, text, tool
 
@@ -221,6 +223,41 @@ async def test_limits_are_explained_without_being_spent():
     assert facts(before[0])["limits"] == "100/s with this key; 50 calls a day; 1/h of crm:*"
     assert (after.effect, after.reason) == ("deny", "tool_rate_limited")
     assert after.change.startswith("wait ")
+
+
+async def test_an_explanation_follows_the_approval_of_exactly_this_call(running):
+    rule = {"id": "ask", "effect": "ask", "who": ["*"], "tools": ["s:put"]}
+    settings = {
+        "policy": {"rules": [rule | {"approvers": ["group:leads"]}]},
+        "groups": {"leads": ["user:berta"]},
+    }
+    async with running(settings, s=offering("put")) as gateway:
+        key = await gateway.key("anna")
+        (stored,) = await gateway.keys.list()
+        caller = Caller(principal_of(stored), surface="mcp")
+        approvals = gateway.assembly.approvals
+
+        async def explained(**arguments: Any) -> tuple[str, str, str]:
+            explainer = await gateway.assembly.explainer(caller)
+            found = await explainer.explain_call(caller, "s:put", arguments, key=stored)
+            return found.effect, found.reason, verdicts(found)["approval"]
+
+        seen = [await explained(a=1)]
+        await gateway.call("s__put", key, a=1)
+        seen += [await explained(a=1), await explained(a=2)]
+        (pending,) = await approvals.list(["pending"])
+        await approvals.approve(pending.id, pending.hash, None)
+        seen.append(await explained(a=1))
+        assert (await gateway.call("s__put", key, a=1)).text == "done"
+        seen.append(await explained(a=1))
+
+    assert seen == [
+        ("ask", "approval_required", "ask"),
+        ("ask", "approval_pending", "ask"),
+        ("ask", "approval_required", "ask"),
+        ("allow", "", "ok"),
+        ("ask", "approval_required", "ask"),
+    ]
 
 
 # Agreement with the call

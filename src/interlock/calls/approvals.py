@@ -322,6 +322,18 @@ class Approvals:
         claim = self._store.use(approval.id, call.id, self._now(), after=after)
         return Grant(approval.id, claim, is_current)
 
+    async def standing(self, call: Call, decision: Decision) -> Approval | None:
+        """Return the approval that a call would use or wait for; None if it would ask for one."""
+        binding = self._binding(call, decision)
+        found = await self._store.newest(binding)
+        holds = found is not None and self._holds(found, self.state(found), binding)
+        return found if holds else None
+
+    def _holds(self, found: Approval, state: State, binding: Binding) -> bool:
+        # Users who denied their own call may change their mind; they will be asked again.
+        is_denied = state == "denied" and found.decided_by != binding.user
+        return state in ("pending", "approved") or (is_denied and found.expires > self._now())
+
     def _binding(self, call: Call, decision: Decision) -> Binding:
         who, entry = record_of(call.caller, ""), call.entry
         return Binding(
@@ -356,9 +368,7 @@ class Approvals:
         found = await self._store.newest(binding)
         if found is not None:
             state = self.state(found)
-            # Users who denied their own call may change their mind; they will be asked again.
-            is_denied = state == "denied" and found.decided_by != binding.user
-            if state in ("pending", "approved") or (is_denied and found.expires > self._now()):
+            if self._holds(found, state, binding):
                 return found
         return await self._create(binding, call, decision)
 

@@ -79,7 +79,7 @@ def explain(
             if not address:
                 tools = explainer.all_tools(caller, key=key)
                 return _show_all(tools, as_json)
-            explained = explainer.explain(caller, address, given, key=key)
+            explained = await explainer.explain_call(caller, address, given, key=key)
             return _show(address, caller, explained, as_json)
 
     return run(work())
@@ -107,7 +107,7 @@ async def _explainer(
     """Start the servers that matter, and make a gateway of them that serves no client."""
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.assembly import make_parts
-    from interlock.gateway.explain import Explainer, credentials_of
+    from interlock.gateway.explain import Explainer, credentials_of, reading_approvals
     from interlock.gateway.gateway import Gateway
     from interlock.gateway.pinning import make_pinning
     from interlock.gateway.vault import Vault
@@ -136,7 +136,11 @@ async def _explainer(
             with working("listing the tools"):
                 await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
             known = await PinStore(database).list() if pins is not None else []
-            yield Explainer(gateway, parts.policy, parts.limiter, credentials, known), caller, key
+            approvals = reading_approvals(database, secret, parts.settings, parts.policy, gateway)
+            explainer = Explainer(
+                gateway, parts.policy, parts.limiter, credentials, known, approvals
+            )
+            yield explainer, caller, key
         finally:
             await gateway.toolbox.close()
     finally:

@@ -441,7 +441,7 @@ class Assembly:
         parts = self.parts
         lacking = await credentials_of(self.vault, caller, parts.config.servers)
         pins = await PinStore(self.database).list()
-        return Explainer(self.gateway, parts.policy, parts.limiter, lacking, pins)
+        return Explainer(self.gateway, parts.policy, parts.limiter, lacking, pins, self.approvals)
 
     # Health
 

@@ -10,20 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
+from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, Entry, Item
+from interlock.calls.approvals import Approvals
+from interlock.calls.audit import ARGUMENTS_KEY
 from interlock.calls.limits import Limiter
+from interlock.config import Gateway as Settings
 from interlock.config import ServerConfig
 from interlock.config.gateway import OWN
-from interlock.errors import InvalidArguments, LimitExceeded
+from interlock.errors import InvalidArguments, LimitExceeded, StoreError
+from interlock.gateway.approvals import pin_in
 from interlock.gateway.forwarded_tool import UnusableTool
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.vault import Vault
 from interlock.policy import Decision, Policy, Step
+from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.database import Database
 from interlock.store.pin import Pin
 from interlock.timestamps import now_micros, rfc3339
 from interlock.toolbox.names import address as address_of
@@ -110,6 +117,7 @@ class Question(Struct):
         policy: The policy.
         credentials: What the server needs of the user, as `Vault.states` returns it.
         accepted: When definitions were accepted, by address.
+        approval: The newest one of this call, with its state; None if there is none.
         steps: What the policy checked, by the name of each check.
     """
 
@@ -127,7 +135,13 @@ class Question(Struct):
     policy: Policy
     credentials: Sequence[JsonObject]
     accepted: Mapping[str, int]
+    approval: tuple[str, Approval] | None
     steps: Mapping[str, Check]
+
+    @property
+    def asks(self) -> bool:
+        """Whether the call needs an approval."""
+        return self.decision.effect == "ask"
 
     @property
     def is_hidden(self) -> bool:
@@ -146,6 +160,7 @@ class Explainer:
         limiter: The limits that calls spend; they are not spent here.
         credentials: Those that the caller has or needs, as `Vault.states` returns them.
         pins: What is accepted.
+        approvals: Where approvals are looked up; None for none.
     """
 
     def __init__(
@@ -155,17 +170,40 @@ class Explainer:
         limiter: Limiter,
         credentials: Sequence[JsonObject] = (),
         pins: Iterable[Pin] = (),
+        approvals: Approvals | None = None,
     ) -> None:
         self._toolbox = gateway.toolbox
         self._catalogue = gateway.catalogue
         self._policy = policy
         self._limiter = limiter
+        self._approvals = approvals
         self._credentials = credentials
         self._accepted = {
             each.address: each.decided_at or each.since
             for each in pins
             if each.kind == "tool" and each.state == "accepted"
         }
+
+    async def explain_call(
+        self,
+        caller: Caller,
+        address: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        key: StoredKey | None = None,
+    ) -> Explanation:
+        """Explain one call, with its approval if it needs one; see `explain`.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        question = self._question(caller, address, arguments, key)
+        approval = None
+        if self._approvals is not None and arguments is not None and question.asks:
+            call = Call(question.entry, dict(arguments), caller)
+            found = await self._approvals.standing(call, question.decision)
+            approval = None if found is None else (self._approvals.state(found), found)
+        return self.explain(caller, address, arguments, key=key, approval=approval)
 
     def explain(
         self,
@@ -174,6 +212,7 @@ class Explainer:
         arguments: Mapping[str, Any] | None = None,
         *,
         key: StoredKey | None = None,
+        approval: tuple[str, Approval] | None = None,
     ) -> Explanation:
         """Explain one call.
 
@@ -182,8 +221,9 @@ class Explainer:
             address: The tool, "server:name".
             arguments: Those of the call; None to explain whether the tool is listed.
             key: The caller's key; None for a user without one.
+            approval: The newest approval of this call, with its state.
         """
-        question = self._question(caller, address, arguments, key)
+        question = self._question(caller, address, arguments, key, approval)
         found = [(check, check(question)) for check in CHECKS]
         checks = [each for _, each in found if each is not None]
         decisive = _decisive(checks, question)
@@ -216,6 +256,7 @@ class Explainer:
         address: str,
         arguments: Mapping[str, Any] | None,
         key: StoredKey | None,
+        approval: tuple[str, Approval] | None = None,
     ) -> Question:
         server, _, name = address.partition(":")
         upstream = self._toolbox.upstreams.get(server)
@@ -240,6 +281,7 @@ class Explainer:
             self._policy,
             [each for each in self._credentials if each["server"] == server],
             self._accepted,
+            approval,
             {each.step: each for each in _policy_checks(decision, entry, caller, arguments)},
         )
 
@@ -367,6 +409,24 @@ def _check_limits(question: Question) -> Check | None:
     return Check("limits", "ok", "; ".join(limiter.describe(question.caller, entry)) or "no rates")
 
 
+def _check_approval(question: Question) -> Check | None:
+    if not question.asks or question.arguments is None:
+        return None
+    approvers = " or ".join(question.decision.approvers)
+    if question.approval is None:
+        detail = f"none of this call yet; {approvers} must approve"
+        return Check("approval", "ask", detail, "approval_required", f"an approval of {approvers}")
+    state, approval = question.approval
+    if state == "approved":
+        return Check("approval", "ok", f"{approval.id}, approved by {approval.decided_by}")
+    if state == "pending":
+        change = f"interlock approvals approve {approval.id}, by {approvers}"
+        return Check("approval", "ask", f"{approval.id} is pending", "approval_pending", change)
+    detail = f"{approval.id}, denied by {approval.decided_by}"
+    change = f"wait until {rfc3339(approval.expires)}, when it expires"
+    return Check("approval", "deny", detail, "approval_denied", change)
+
+
 def _check_credential(question: Question) -> Check | None:
     if not question.credentials:
         return None
@@ -404,6 +464,7 @@ CHECKS: list[Callable[[Question], Check | None]] = [
     _check_read_only,
     _check_policy,
     _check_limits,
+    _check_approval,
     _check_credential,
 ]
 
@@ -467,6 +528,25 @@ def _wider_scope(entry: Entry | Item, caller: Caller) -> str:
     return f"{key}; if the tool only reads, add {name} to tools.risk.read of {entry.server}"
 
 
+def reading_approvals(
+    database: Database, secret: GatewayKey, settings: Settings, policy: Policy, gateway: Gateway
+) -> Approvals:
+    """Return the approvals of a database, only to look at them."""
+
+    async def refuse(*_: object) -> NoReturn:
+        raise StoreError("approvals are only read here")
+
+    approvals = Approvals(
+        ApprovalStore(database, secret),
+        refuse,
+        secret.derive(ARGUMENTS_KEY),
+        settings=lambda: settings.approvals,
+        policy=lambda: policy,
+    )
+    approvals.pin_of = pin_in(gateway.toolbox)
+    return approvals
+
+
 # What the checks amount to
 
 
@@ -474,7 +554,9 @@ def _decisive(checks: list[Check], question: Question) -> Check | None:
     """Return the check that decides: the first denial, in the order in which a call meets them."""
     denied = [each for each in checks if each.verdict == "deny"]
     if not denied:
-        return next((each for each in checks if each.verdict == "ask"), None)
+        if question.approval is not None and question.approval[0] == "approved":
+            return None
+        return next((each for each in reversed(checks) if each.verdict == "ask"), None)
     is_hidden, is_listed = question.is_hidden, isinstance(question.entry, Entry)
 
     def turn(check: Check) -> int:
@@ -498,7 +580,7 @@ def _effect(decisive: Check | None) -> tuple[Effect, str]:
 
 
 def _rule(decisive: Check | None, question: Question) -> str:
-    is_of_policy = decisive is None or decisive.step == "policy"
+    is_of_policy = decisive is None or decisive.step in ("policy", "approval")
     return question.decision.rule if is_of_policy else ""
 
 
@@ -529,4 +611,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-__all__ = ["CHECKS", "Check", "Explainer", "Explanation", "Question", "credentials_of"]
+__all__ = [
+    "CHECKS",
+    "Check",
+    "Explainer",
+    "Explanation",
+    "Question",
+    "credentials_of",
+    "reading_approvals",
+]

@@ -27,7 +27,8 @@ async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
     explainer = await gate.assembly.explainer(caller)
     if asked.address:
-        return explainer.explain(caller, asked.address, asked.arguments, key=key).as_json()
+        explained = await explainer.explain_call(caller, asked.address, asked.arguments, key=key)
+        return explained.as_json()
     found = []
     for address, each in explainer.all_tools(caller, key=key):
         row = {"tool": address, "effect": each.effect, "reason": each.reason, "state": each.state}
