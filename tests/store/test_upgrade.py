@@ -135,7 +135,7 @@ async def test_a_newer_database_is_refused_and_not_changed(place: str, change, d
     await change(place, "UPDATE alembic_version SET version_num = '9999'")
     before = await dump(place)
 
-    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0013"):
+    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0014"):
         await open_and_close(place)
 
     assert await dump(place) == before

@@ -27,4 +27,6 @@ def ending_of(error: InterlockError) -> Ending:
         return "failed"
     if reason in _LIMITS:
         return "limited"
+    if reason == "cancelled":
+        return "stopped"
     return "held" if reason == "tool_quarantined" else "refused"

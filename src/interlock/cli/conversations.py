@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-import msgspec
 
 from interlock.cli import completion, config_option
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage
+from interlock.store import transcripts
 
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
@@ -100,7 +100,7 @@ def show(id: str, as_json: bool) -> None:
     """
     conversation, messages = _with_store(lambda store: _read(store, id))
     if as_json:
-        emit_json({**msgspec.to_builtins(conversation), "messages": messages})
+        emit_json(transcripts.as_json(conversation, messages))
         return
     for message in messages:
         emit(_transcript(message))
@@ -180,11 +180,9 @@ def export(id: str, form: str) -> None:
     """
     conversation, messages = _with_store(lambda store: _read(store, id))
     if form == "json":
-        emit_json({**msgspec.to_builtins(conversation), "messages": messages})
-        return
-    emit(f"# {conversation.title or conversation.id}\n")
-    for message in messages:
-        emit(_markdown(message))
+        emit_json(transcripts.as_json(conversation, messages))
+    else:
+        emit(transcripts.as_markdown(conversation, messages))
 
 
 # Reading
@@ -215,36 +213,9 @@ def _transcript(message: Message) -> str:
             return f"[TOOL] {message.name}{failed}: {message.content}"
         case AssistantMessage():
             lines = [f"[ASSISTANT] {message.content}"] if message.content else []
-            lines += [f"[CALL] {call.name} {_json(call.input)}" for call in message.tool_calls]
-            return "\n".join(lines or ["[ASSISTANT]"])
-    return f"[{_role(message).upper()}] {message.content}"
-
-
-def _markdown(message: Message) -> str:
-    match message:
-        case ToolMessage():
-            failed = ", failed" if message.is_error else ""
-            return f"## tool `{message.name}`{failed}\n\n{_fenced(message.content)}\n"
-        case AssistantMessage():
-            parts = [message.content] if message.content else []
-            parts += [
-                f"Calls `{call.name}`:\n\n{_fenced(_json(call.input), 'json')}"
+            lines += [
+                f"[CALL] {call.name} {transcripts.encoded(call.input)}"
                 for call in message.tool_calls
             ]
-            return "## assistant\n\n" + "\n\n".join(parts) + "\n"
-    return f"## {_role(message)}\n\n{message.content}\n"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def _role(message: Message) -> str:
-    return str(message.__struct_config__.tag)
+            return "\n".join(lines or ["[ASSISTANT]"])
+    return f"[{transcripts.role_of(message).upper()}] {message.content}"

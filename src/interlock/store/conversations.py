@@ -10,15 +10,33 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, and_, delete, func, insert, literal, or_, select, update
+from msgspec.json import decode as decode_json
+from msgspec.structs import replace
+from sqlalchemy import (
+    ColumnElement,
+    Insert,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import UnknownConversation
 from interlock.messages import Message, interrupted
+from interlock.protocol.envelope import encode
 from interlock.store import tables
+from interlock.store.chat_calls import ChatCallStore
+from interlock.store.chat_files import ChatFileStore
 from interlock.store.database import Database, open_database
 from interlock.store.repair import answer_every_call, unanswered_calls
 from interlock.store.rows import message_from_row, row_from_message, storable
+from interlock.types import JsonObject
 
 # No letters that look alike, and none that a shell or a URL treats specially.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -35,11 +53,24 @@ class Conversation(Struct, frozen=True):
     updated: datetime  # UTC, of the last message or change
     message_count: int = 0
     owner: str = ""  # the principal it belongs to; "" is the local user
+    settings: JsonObject = {}  # of the chat page
+    parent: str = ""  # the conversation that it was copied from; "" for none
+    forked_at: int | None = None  # how many messages were copied
+
+
+class StoredMessage(Struct, frozen=True):
+    """A message with its place in the conversation."""
+
+    position: int  # from 0
+    created: datetime  # UTC
+    message: Message
+    model: str = ""  # that wrote it; "" if unknown
 
 
 # The method `ConversationStore.list` hides the builtin from annotations below it.
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
+_Stored: TypeAlias = list[StoredMessage]
 _Rows: TypeAlias = list[dict[str, str | None]]
 
 
@@ -88,6 +119,16 @@ class ConversationStore:
     def owned_by(self, owner: str) -> ConversationStore:
         """Return a store of another owner's conversations in the same database."""
         return ConversationStore(self._database, owner)
+
+    @property
+    def calls(self) -> ChatCallStore:
+        """The calls of these conversations."""
+        return ChatCallStore(self._database, self._owner)
+
+    @property
+    def files(self) -> ChatFileStore:
+        """The owner's files."""
+        return ChatFileStore(self._database, self._owner)
 
     # Conversations
 
@@ -173,7 +214,13 @@ class ConversationStore:
             count: How many messages to copy, from the start; None for all.
         """
         original = await self.resolve(id)
-        copy = self._new(original.title, original.model)
+        copied_count = original.message_count if count is None else count
+        copy = replace(
+            self._new(original.title, original.model),
+            settings=original.settings,
+            parent=original.id,
+            forked_at=copied_count,
+        )
         columns = tables.messages.c
         others = [each for each in columns if each is not columns.conversation_id]
         copied = select(literal(copy.id), *others).where(columns.conversation_id == original.id)
@@ -184,13 +231,36 @@ class ConversationStore:
         async def work(connection: AsyncConnection) -> None:
             await _insert(connection, copy)
             await connection.execute(insert(tables.messages).from_select(names, copied))
+            await connection.execute(_copied_calls(original.id, copy.id))
 
         await self._database.write(work)
         return copy
 
-    async def update(self, id: str, *, title: str | None = None, model: str | None = None) -> None:
-        """Change the title, the model, or both; None leaves one unchanged."""
-        given = {"title": title, "model": model}
+    async def branches(self, id: str) -> _Conversations:
+        """Return the copies of a conversation and, if it is one, of its parent, oldest first."""
+        found = await self.resolve(id)
+        columns = tables.conversations.c
+        related = or_(columns.parent == found.id, columns.id == (found.parent or found.id))
+        if found.parent:
+            related = or_(related, columns.parent == found.parent)
+        page = _listed.where(columns.owner == self._owner, related)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(page.order_by(columns.created))).all()
+
+        return [_conversation(row) for row in await self._database.read(work)]
+
+    async def update(
+        self,
+        id: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        settings: JsonObject | None = None,
+    ) -> None:
+        """Change the title, the model or the settings; None leaves one unchanged."""
+        encoded = None if settings is None else encode(settings).decode()
+        given = {"title": title, "model": model, "settings": encoded}
         changes = {name: storable(value) for name, value in given.items() if value is not None}
         await self._database.write(lambda connection: self._touch(connection, id, **changes))
 
@@ -206,22 +276,60 @@ class ConversationStore:
 
     # Messages
 
-    async def append(self, id: str, *messages: Message) -> None:
+    async def append(self, id: str, *messages: Message, model: str = "") -> None:
         """Add all messages at the end, next to each other, or none; they are durable on return.
 
         A cancelled call returns only once it is known whether they were added.
+
+        Args:
+            id: The conversation.
+            messages: The messages.
+            model: The model that wrote the assistant's messages.
 
         Raises:
             UnknownConversation: The conversation was deleted or never existed.
             StoreError: A tool call's input is not JSON, or the database fails.
         """
         rows = [row_from_message(message) for message in messages]
+        for row in rows:
+            row["model"] = model or None if row["role"] == "assistant" else None
         if rows:
             await self._database.write(lambda connection: self._append(connection, id, rows))
 
     async def messages(self, id: str) -> _Messages:
         """Return the messages exactly as they were added, even if no provider accepts them."""
         return await self._database.read(lambda connection: self._messages(connection, id))
+
+    async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
+        """Return messages in their order, beginning with one of the user.
+
+        Args:
+            id: The conversation.
+            before: The position of the first message of the page after it; None for the last page.
+            limit: About how many; the whole exchange that the first of them belongs to is added.
+        """
+        columns = tables.messages.c
+        mine = select(tables.messages).join(tables.conversations).where(self._owned(id))
+        if before is not None:
+            mine = mine.where(columns.position < before)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
+            lowest = await connection.scalar(select(func.min(oldest.c.position)))
+            if lowest is None:
+                await self._check_exists(connection, id)
+                return []
+            asked = mine.where(columns.role == "user", columns.position <= lowest).subquery()
+            first = await connection.scalar(select(func.max(asked.c.position))) or 0
+            query = mine.where(columns.position >= first).order_by(columns.position)
+            return (await connection.execute(query)).all()
+
+        return [
+            StoredMessage(
+                row.position, row.created, message_from_row(row._asdict()), row.model or ""
+            )
+            for row in await self._database.read(work)
+        ]
 
     async def resume(self, id: str) -> _Messages:
         """Return the messages in a form that every provider accepts, to continue from them.
@@ -267,10 +375,13 @@ class ConversationStore:
         query = select(tables.messages).join(tables.conversations).where(self._owned(id))
         rows = (await connection.execute(query.order_by(tables.messages.c.position))).all()
         if not rows:
-            known = select(tables.conversations.c.id).where(self._owned(id))
-            if await connection.scalar(known) is None:
-                raise _unknown(id)
+            await self._check_exists(connection, id)
         return [message_from_row(row._asdict()) for row in rows]
+
+    async def _check_exists(self, connection: AsyncConnection, id: str) -> None:
+        known = select(tables.conversations.c.id).where(self._owned(id))
+        if await connection.scalar(known) is None:
+            raise _unknown(id)
 
     def _owned(self, id: str) -> ColumnElement[bool]:
         columns = tables.conversations.c
@@ -288,11 +399,25 @@ _listed = select(
 
 async def _insert(connection: AsyncConnection, conversation: Conversation) -> None:
     values = {each.name: getattr(conversation, each.name) for each in tables.conversations.columns}
+    values["settings"] = encode(conversation.settings).decode()
     await connection.execute(insert(tables.conversations).values(values))
 
 
+def _copied_calls(original: str, copy: str) -> Insert:
+    """Copy the cards of all calls; those of messages that were not copied are never shown."""
+    columns = tables.chat_calls.c
+    others = [each for each in columns if each is not columns.conversation_id]
+    copied = select(literal(copy), *others).where(columns.conversation_id == original)
+    names = [columns.conversation_id.name, *(each.name for each in others)]
+    return insert(tables.chat_calls).from_select(names, copied)
+
+
+def _message(row: Row[Any]) -> Message:
+    return message_from_row(row._asdict())
+
+
 def _conversation(row: Row[Any]) -> Conversation:
-    return Conversation(**row._mapping)
+    return Conversation(**{**row._mapping, "settings": decode_json(row.settings)})
 
 
 def _unknown(id: str) -> UnknownConversation:

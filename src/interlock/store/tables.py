@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -37,6 +38,7 @@ REVISIONS = (
     "0011",
     "0012",
     "0013",
+    "0014",
 )
 
 
@@ -66,6 +68,9 @@ conversations = Table(
     Column("created", UtcDateTime, nullable=False),
     Column("updated", UtcDateTime, nullable=False),
     Column("owner", String, nullable=False, server_default=""),  # "" is the local user
+    Column("settings", Text, nullable=False, server_default="{}"),  # JSON, of the chat page
+    Column("parent", String, nullable=False, server_default=""),  # it was copied from this one
+    Column("forked_at", Integer),  # how many messages were copied
     Index("conversations_owner_updated", "owner", "updated"),
 )
 
@@ -87,6 +92,44 @@ messages = Table(
     Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
+    Column("model", Text),  # that wrote it; NULL for messages of others and from before
+)
+
+# Calls of a chat as its page shows them.
+chat_calls = Table(
+    "chat_calls",
+    metadata,
+    Column(
+        "conversation_id",
+        String,
+        ForeignKey("conversations.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("id", String, primary_key=True),  # of the call, as in the audit trail
+    Column("tool_call_id", String, nullable=False),  # the model's id of the call
+    Column("tool", String, nullable=False),  # an address
+    Column("arguments", Text, nullable=False),  # JSON
+    Column("outcome", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
+    Column("approval", Text),  # JSON: state, by, at, rule
+    Column("result", LargeBinary),  # the server's result, compressed; NULL for none
+    Index("chat_calls_id", "id"),
+)
+
+# Files that people attach to messages.
+chat_files = Table(
+    "chat_files",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("type", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970
+    Column("content", LargeBinary, nullable=False),
+    Index("chat_files_owner_created", "owner", "created"),
 )
 
 audit = Table(

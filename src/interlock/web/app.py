@@ -48,6 +48,7 @@ class ChatApp:
         limits: See `TurnLimits`.
         hosts: Allowed values of `Host`; see `Guard`.
         origins: Allowed values of `Origin`.
+        is_local: Everybody who is authenticated is the local user.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class ChatApp:
         limits: TurnLimits | None = None,
         hosts: Sequence[str] | None = None,
         origins: Sequence[str] = (),
+        is_local: bool = False,
     ) -> None:
         self.turns = Turns(engine, limits)
         self._authenticator = authenticator
         self._guard = Guard(hosts, origins, ())
-        self._sockets = Sockets(self.turns, authenticator)
+        self._is_local = is_local
+        self._sockets = Sockets(self.turns, authenticator, is_local=is_local)
         # Clients make ids of conversations themselves; ours are unknown to them.
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
 
@@ -147,7 +150,7 @@ class ChatApp:
             challenge = error.challenge or self._authenticator.challenge
             headers = [(b"www-authenticate", challenge.encode())] if challenge else []
             raise _Refused(error.status, "denied", "authentication failed", headers) from None
-        return Caller(principal, surface="web")
+        return Caller(None if self._is_local else principal, surface="web")
 
     async def _stop(self, caller: Caller, given: _Input) -> None:
         turn = self.turns.find(caller.owner, self._conversation(caller, _thread(given)) or "")

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import secrets
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import cast
 
-import msgspec
-
-from interlock.agent import Agent, AgentEvent, ApprovalAsked
-from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.errors import CallRefused, UnknownConversation
-from interlock.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from interlock.agent import Agent, AgentEvent, ToolFinished
+from interlock.calls import Caller, Entry
+from interlock.errors import UnknownConversation
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
 from interlock.models import Model
-from interlock.store import ConversationStore
+from interlock.store import Conversation, ConversationStore
+from interlock.store.chat_calls import ChatCall
+from interlock.timestamps import now_micros
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
+from interlock.web.attachments import with_files
+from interlock.web.model_choice import ModelChoice
+from interlock.web.turn_toolbox import MayUse, OwnApproval, TurnToolbox
 from interlock.web.turns import Turn
 
 LONGEST_TITLE = 80  # characters
-APPROVAL_SECONDS = 86_400
 
 Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
@@ -32,31 +36,40 @@ class AgentEngine:
     """Answers with `Agent`; conversations are kept in a store.
 
     Args:
-        model: The model.
+        model: The model; a `ModelChoice` if users may choose.
         toolbox: An open toolbox; None for a chat without tools.
         store: Where conversations are kept.
         approve: Returns why a person must allow a call, or None if none has to.
+        may_use: Whether a caller is offered a tool; None: all are.
+        system: Instructions for the model at the start of each conversation.
+        asks_people: Questions of servers go to the people who see the turn.
     """
 
     def __init__(
         self,
-        model: Model,
+        model: Model | ModelChoice,
         toolbox: Toolbox | None,
         store: ConversationStore,
         *,
         approve: Approve | None = None,
+        may_use: MayUse | None = None,
+        system: str = "",
+        asks_people: bool = False,
     ) -> None:
-        self._model = model
-        self._toolbox = toolbox
-        self._store = store
+        self.models = model if isinstance(model, ModelChoice) else ModelChoice.of(model)
+        self.toolbox = toolbox
+        self.store = store
         self._approve = approve
+        self.may_use = may_use
+        self._system = system
+        self._asks_people = asks_people
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
         """See `Engine.open`."""
-        store = self._store.owned_by(owner)
+        store = self.store.owned_by(owner)
         if conversation is None:
             shown = " ".join(title.split())[:LONGEST_TITLE]
-            return (await store.create(shown, self._model.name)).id
+            return (await store.create(shown, self.models.default)).id
         found = await store.resolve(conversation)
         if found.id != conversation:  # the beginning of an id is not enough
             raise UnknownConversation("no such conversation")
@@ -65,27 +78,71 @@ class AgentEngine:
     async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
         """See `Engine.messages`."""
         await self.open(owner, conversation, "")
-        found = await self._store.owned_by(owner).messages(conversation)
+        found = await self.store.owned_by(owner).messages(conversation)
         return [shown for each in found if (shown := _shown(each))]
+
+    async def branch(self, owner: str, conversation: str, count: int) -> str:
+        """See `Engine.branch`."""
+        return (await self.store.owned_by(owner).fork(conversation, max(0, count))).id
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
         """See `Engine.run`."""
-        store = self._store.owned_by(turn.owner)
-        messages = await store.resume(turn.conversation)
-        question = UserMessage(content)
-        messages.append(question)
-        await store.append(turn.conversation, question)
+        store = self.store.owned_by(turn.owner)
+        conversation = await store.resolve(turn.conversation)
+        name = self.models.pick(turn.asked.model or conversation.model)
+        model = await self.models.get(name)
+        if name != conversation.model:
+            await store.update(conversation.id, model=name)
+        messages = await store.resume(conversation.id)
+        turn.first = len(messages)
+        if not turn.asked.continues:
+            new: list[Message] = (
+                [] if messages or not self._system else [SystemMessage(self._system)]
+            )
+            new.append(UserMessage(await with_files(store.files, content, turn.asked.files)))
+            await store.append(conversation.id, *new)
+            messages += new
+            turn.position = len(messages) - 1
 
-        async def record(added: Any) -> None:
-            await store.append(turn.conversation, *added)
+        async def record(added: Sequence[Message]) -> None:
+            await store.append(conversation.id, *added, model=name)
 
-        toolbox = self._toolbox
-        if toolbox is not None and self._approve is not None:
-            toolbox = cast("Toolbox", _AskingToolbox(toolbox, turn, self._approve))
-        agent = Agent(self._model, toolbox, record=record, caller=turn.caller, progress=True)
+        tools = self._tools_of(turn, conversation)
+        used = tools if self._approve is None else OwnApproval(tools, self._approve)
+        toolbox = None if self.toolbox is None else cast("Toolbox", used)
+        agent = Agent(model, toolbox, record=record, caller=turn.caller, progress=True)
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
+                if isinstance(event, ToolFinished):
+                    await self._keep(turn, tools, event)
                 yield event
+
+    def _tools_of(self, turn: Turn, conversation: Conversation) -> TurnToolbox:
+        turn.tool_states = dict(conversation.settings.get("tools", {}))
+        return TurnToolbox(
+            cast("Toolbox", self.toolbox),
+            turn,
+            may_use=self.may_use,
+            asks_people=self._asks_people,
+        )
+
+    async def _keep(self, turn: Turn, tools: TurnToolbox, event: ToolFinished) -> None:
+        """Keep a call for its card."""
+        await self.store.owned_by(turn.owner).calls.add(
+            ChatCall(
+                event.call_id,
+                turn.conversation,
+                event.id,
+                event.address,
+                event.arguments,
+                event.ending,
+                event.reason,
+                event.duration,
+                now_micros(),
+                turn.decided.get(event.id),
+                tools.results.pop(event.call_id, None),
+            )
+        )
 
     async def resume(
         self,
@@ -98,46 +155,6 @@ class AgentEngine:
 
     async def stopped(self, turn: Turn) -> None:
         """Do nothing: the agent has left the conversation valid."""
-
-
-class _AskingToolbox:
-    """A toolbox whose calls wait for a person where that is needed."""
-
-    def __init__(self, toolbox: Toolbox, turn: Turn, approve: Approve) -> None:
-        self._toolbox = toolbox
-        self._turn = turn
-        self._approve = approve
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._toolbox, name)
-
-    async def handle(self, call: Call) -> Outcome:
-        """Call a tool, after a person has allowed it."""
-        reason = self._approve(call.caller, cast("Entry", call.entry), call.arguments)
-        if reason is not None:
-            await self._ask(call, reason)
-        return await self._toolbox.handle(call)
-
-    async def _ask(self, call: Call, reason: str) -> None:
-        address = cast("Entry", call.entry).address
-        shown = msgspec.json.encode([address, call.arguments], order="sorted")
-        expires = datetime.now(UTC) + timedelta(seconds=APPROVAL_SECONDS)
-        approval = ApprovalAsked(
-            id=f"a_{secrets.token_urlsafe(12)}",
-            tool_call_id=self._turn.tool_call_of(call.id),
-            address=address,
-            arguments=call.arguments,
-            reason=reason,
-            expires=expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            hash=hashlib.sha256(shown).hexdigest(),
-        )
-        try:
-            async with asyncio.timeout(APPROVAL_SECONDS):
-                decided = await self._turn.ask(approval)
-        except TimeoutError:
-            raise CallRefused("the time to allow this call is over", "approval_expired") from None
-        if decided["decision"] != "allow":
-            raise CallRefused("a person denied this call", "approval_denied")
 
 
 def _shown(message: Message) -> JsonObject | None:

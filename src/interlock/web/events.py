@@ -9,6 +9,7 @@ import msgspec
 from interlock.agent import (
     AgentEvent,
     ApprovalAsked,
+    QuestionAsked,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -94,13 +95,35 @@ def fields_of(event: AgentEvent) -> JsonObject | None:
                 "tool_call_id": event.tool_call_id,
                 "tool_name": event.address,
                 "tool_input": _encode(event.arguments).decode(),
+                "call_id": event.call_id,
                 "reason": event.reason,
-                "risk": "write",
-                "approvers": ["caller"],
+                "rule": event.rule,
+                "risk": event.risk,
+                "approvers": list(event.approvers),
                 "expires": event.expires,
             }
+        case QuestionAsked():
+            return _question(event)
         case _:
             return None
+
+
+def _question(event: QuestionAsked) -> JsonObject:
+    params = event.params
+    fields: JsonObject = {
+        "type": "question",
+        "question_id": event.id,
+        "tool_call_id": event.tool_call_id,
+        "server": event.server,
+        "mode": "form",
+        "message": str(params.get("message", "")),
+        "expires": event.expires,
+    }
+    if event.method == "sampling/createMessage":
+        return fields | {"mode": "sampling", "messages": params.get("messages", [])}
+    if params.get("mode") == "url":
+        return fields | {"mode": "url", "url": str(params.get("url", ""))}
+    return fields | {"schema": params.get("requestedSchema", {})}
 
 
 def _finished(event: ToolFinished) -> JsonObject:

@@ -15,7 +15,7 @@ from interlock.langgraph import ChatContext, close_open_calls, stream
 from interlock.store import ConversationStore
 from interlock.types import JsonObject
 from interlock.web.engines import LONGEST_TITLE
-from interlock.web.turns import Turn
+from interlock.web.turns import Turn, TurnError
 
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool"}
 
@@ -54,6 +54,10 @@ class GraphEngine:
         config = {"configurable": {"thread_id": conversation}}
         values = (await self._graph.aget_state(config)).values
         return [_shown(each) for each in values.get("messages", ()) if each.type in _ROLES]
+
+    async def branch(self, owner: str, conversation: str, count: int) -> str:  # noqa: ARG002
+        """See `Engine.branch`. The checkpointer keeps the messages, so no copy is made."""
+        raise TurnError("bad_message", "conversations of this chat cannot be copied")
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
         """See `Engine.run`."""

@@ -10,13 +10,15 @@ from typing import Any
 
 import msgspec
 
-from interlock.auth.authenticator import Authenticator, Headers
+from interlock.auth.authenticator import Authenticator, Headers, values_of
+from interlock.auth.page_session import PAGE_KEY
 from interlock.auth.principal import Principal
 from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.types import JsonObject
 from interlock.web.events import TurnEvent, decoded
-from interlock.web.turns import Turn, TurnError, Turns
+from interlock.web.questions import checked_answer
+from interlock.web.turns import Asked, Turn, TurnError, Turns
 
 SUBPROTOCOL = "interlock.chat.1"
 MAX_FRAME = 64 * 1024  # bytes from a client
@@ -26,6 +28,7 @@ MAX_QUEUE = 256 * 1024  # bytes that wait for a slow client
 SLOW_SECONDS = 10.0  # that the queue may be full
 JOIN_SECONDS = 0.05  # that tokens wait for others
 CHECK_SECONDS = 1.0  # between two checks of a credential
+PING_SECONDS = 20.0  # without a frame; a page cannot see the pings of the protocol
 
 MALFORMED, LOGIN, ORIGIN, SLOW, TOO_LARGE, TOO_MANY, RESTART = (
     4400, 4401, 4403, 4408, 4413, 4429, 1001,
@@ -52,11 +55,15 @@ class Sockets:
     Args:
         turns: The turns.
         authenticator: Checks the token of the first frame; None if everybody is the local user.
+        is_local: Everybody who is authenticated is the local user.
     """
 
-    def __init__(self, turns: Turns, authenticator: Authenticator | None) -> None:
+    def __init__(
+        self, turns: Turns, authenticator: Authenticator | None, *, is_local: bool = False
+    ) -> None:
         self.turns = turns
         self.authenticator = authenticator
+        self.is_local = is_local
         self._sockets: set[Socket] = set()
         self._checking: asyncio.Task[None] | None = None
 
@@ -116,6 +123,7 @@ class Socket:
         self._token_sent = -JOIN_SECONDS
         self._reading: asyncio.Task[None] | None = None
         self._is_gone = False
+        self._is_page = False
 
     async def run(self) -> None:
         """Serve the connection until it ends."""
@@ -126,6 +134,7 @@ class Socket:
         finally:
             for turn in self._followed:
                 turn.unfollow(self._on_event)
+            self._turns.forget(self._caller.owner, self._on_event, self._on_change)
             tasks = {writing, self._reading}
             if not writing.done() and self._closing is not None:
                 await asyncio.wait({writing}, timeout=1.0)  # it sends the close frame
@@ -179,19 +188,29 @@ class Socket:
         if hello.get("type") != "hello":
             raise Closing(LOGIN, "the first frame must be hello")
         if self._sockets.authenticator is not None:
-            token = hello.get("token")
-            if not isinstance(token, str) or not token.isascii() or not token.isprintable():
-                raise Closing(LOGIN, "a token is needed")
-            self._headers = ((b"authorization", b"Bearer " + token.encode()),)
+            self._headers = self._credential(hello)
             principal = await self._authenticate()
-            self._caller = Caller(principal, surface="web")
-            self._user = principal.id
+            if not self._sockets.is_local:
+                self._caller = Caller(principal, surface="web")
+                self._user = principal.id
         owner = self._caller.owner
         if self._sockets.count(owner) >= self._turns.limits.sockets:
             raise Closing(TOO_MANY, "too many connections")
         self.owner = owner
         limits = {"frame": MAX_FRAME, "turns": self._turns.limits.turns}
         self.send({"type": "ready", "user": self._user, "limits": limits})
+
+    def _credential(self, hello: JsonObject) -> Headers:
+        """Return the headers that authenticate the client: of a token, or a page's session."""
+        name = "key" if "key" in hello else "token"
+        secret = hello.get(name)
+        if not isinstance(secret, str) or not secret.isascii() or not secret.isprintable():
+            raise Closing(LOGIN, "a token is needed")
+        if name == "token":
+            return ((b"authorization", b"Bearer " + secret.encode()),)
+        self._is_page = True
+        cookies = [(b"cookie", each) for each in values_of(self._scope["headers"], b"cookie")]
+        return (*cookies, (PAGE_KEY, secret.encode()))
 
     async def _authenticate(self) -> Principal:
         authenticator = self._sockets.authenticator
@@ -219,6 +238,10 @@ class Socket:
             "stop": self._stop,
             "resume": self._resume,
             "approve": self._approve,
+            "change": self._change,
+            "answer": self._answer,
+            "watch": self._watch,
+            "unwatch": self._unwatch,
         }
         handle = handlers.get(str(frame.get("type")))
         try:
@@ -230,20 +253,23 @@ class Socket:
             fields: JsonObject = {"type": "error", "code": error.code, "message": str(error)}
             if error.retry_after is not None:
                 fields["retry_after"] = error.retry_after
-            for key in ("conversation_id", "message_id", "approval_id"):
+            for key in ("conversation_id", "message_id", "approval_id", "question_id", "call_id"):
                 if isinstance(frame.get(key), str):
                     fields[key] = frame[key]
             self.send(fields)
 
     async def _message(self, frame: JsonObject) -> None:
         known = text_of(frame, "message_id")
+        content, conversation = text_of(frame, "content") or "", text_of(frame, "conversation_id")
         turn = await self._turns.start(
             self._caller,
-            text_of(frame, "content") or "",
-            text_of(frame, "conversation_id"),
+            content,
+            conversation,
             known,
+            asked=_asked(frame, content),
             follow=self._on_event,
         )
+        self._turns.follow(self._caller.owner, turn.conversation, self._on_event)
         if turn not in self._followed:
             self._follow(turn, 0)  # the message was repeated
 
@@ -251,18 +277,26 @@ class Socket:
         turn = self._turns.find(self._caller.owner, text_of(frame, "conversation_id") or "")
         if turn is None:
             raise TurnError("not_found", "no such turn")
-        await turn.stop()
+        call = text_of(frame, "call_id")
+        if call is None:
+            await turn.stop()
+        else:
+            turn.stop_call(call)
 
     async def _resume(self, frame: JsonObject) -> None:
         conversation = text_of(frame, "conversation_id") or ""
         after = frame.get("after", 0)
         if not isinstance(after, int) or after < 0:
             raise TurnError("bad_message", "after must be a whole number")
-        turn = self._turns.find(self._caller.owner, conversation, text_of(frame, "turn_id"))
+        owner = self._caller.owner
+        turn = self._turns.find(owner, conversation, text_of(frame, "turn_id"))
         if turn is not None and turn.since(after) is not None:
+            self._turns.follow(owner, conversation, self._on_event)
             self._follow(turn, after)
             return
-        messages = await self._turns.snapshot(self._caller.owner, conversation)
+        is_brief = frame.get("brief") is True  # the page reads messages over HTTP
+        messages = [] if is_brief else await self._turns.snapshot(owner, conversation)
+        self._turns.follow(owner, conversation, self._on_event)
         seq = turn.seq if turn is not None else 0
         self.send(
             {
@@ -277,12 +311,45 @@ class Socket:
             self._follow(turn, seq)
 
     async def _approve(self, frame: JsonObject) -> None:
+        decision, note = text_of(frame, "decision") or "", text_of(frame, "note") or ""
+        self._decide(frame, decision, note, None)
+
+    async def _change(self, frame: JsonObject) -> None:
+        arguments = frame.get("arguments")
+        if not isinstance(arguments, dict):
+            raise TurnError("bad_message", "arguments must be an object")
+        self._decide(frame, "deny", "", arguments)
+
+    def _decide(
+        self, frame: JsonObject, decision: str, note: str, arguments: JsonObject | None
+    ) -> None:
         id = text_of(frame, "approval_id") or ""
         turn = self._turns.find_approval(self._caller.owner, id)
         if turn is None:
             raise TurnError("approval_closed", "this approval is not open")
-        decision, note = text_of(frame, "decision") or "", text_of(frame, "note") or ""
-        turn.decide(id, text_of(frame, "hash") or "", decision, note, f"user:{self._user}")
+        hash, user = text_of(frame, "hash") or "", self._user.removeprefix("user:")
+        turn.decide(id, hash, decision, note, f"user:{user}", arguments)
+
+    async def _answer(self, frame: JsonObject) -> None:
+        id = text_of(frame, "question_id") or ""
+        turn = self._turns.find_question(self._caller.owner, id)
+        question = None if turn is None else turn.question(id)
+        if turn is None or question is None:
+            raise TurnError("approval_closed", "this question is not open")
+        action = text_of(frame, "action") or ""
+        turn.answer(id, checked_answer(question, action, frame.get("content")))
+
+    async def _watch(self, frame: JsonObject) -> None:
+        if text_of(frame, "topic") != "conversations":
+            raise TurnError("not_found", "no such topic")
+        self._turns.watch(self._caller.owner, self._on_change)
+
+    async def _unwatch(self, _frame: JsonObject) -> None:
+        self._turns.forget(self._caller.owner, self._on_change)
+
+    def _on_change(self, turn: Turn, event: TurnEvent) -> None:
+        data = {"conversation_id": turn.conversation, "state": turn.state, "event": event.kind}
+        self.send({"type": "update", "topic": "conversations", "data": data})
 
     # Events
 
@@ -336,10 +403,20 @@ class Socket:
         except OSError:  # uvicorn: the client has gone
             return
 
+    async def _wait_for_frame(self) -> None:
+        """Wait until there is something to send; a page gets a ping after a while."""
+        while self._is_page and not self._wake.is_set():
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    await self._wake.wait()
+            except TimeoutError:
+                await self._send({"type": "websocket.send", "text": '{"type":"ping"}'})
+        await self._wake.wait()
+        self._wake.clear()
+
     async def _write_all(self) -> None:
         while not self._is_gone:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._wait_for_frame()
             while self._queue:
                 if self._closing is not None and self._closing.code == SLOW:
                     break
@@ -407,6 +484,19 @@ class _Frame:
 
 class _Gone(Exception):
     """The client closed the connection."""
+
+
+def _asked(frame: JsonObject, content: str) -> Asked:
+    files, replaces = frame.get("files", []), frame.get("replaces")
+    if not isinstance(files, list) or not all(isinstance(each, str) for each in files):
+        raise TurnError("bad_message", "files must be a list of ids")
+    if replaces is not None and (not isinstance(replaces, int) or replaces < 0):
+        raise TurnError("bad_message", "replaces must be the position of a message")
+    continues = frame.get("continues", False)
+    if not isinstance(continues, bool):
+        raise TurnError("bad_message", "continues must be true or false")
+    model = text_of(frame, "model") or ""
+    return Asked(content, model, tuple(files), replaces, continues)
 
 
 def text_of(frame: JsonObject, key: str) -> str | None:

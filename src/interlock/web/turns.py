@@ -12,14 +12,14 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from time import monotonic
 from typing import Any, Protocol
 
 from msgspec import Struct
 
-from interlock.agent import AgentEvent, ApprovalAsked, Done, Stopped
+from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped
 from interlock.calls import Caller
 from interlock.errors import (
     ConversationBusy,
@@ -30,13 +30,36 @@ from interlock.errors import (
     UnknownConversation,
 )
 from interlock.types import JsonObject
-from interlock.web.events import TurnEvent, fields_of, stopped_call
+from interlock.web.events import TurnEvent, fields_of, now, stopped_call
 
 MAX_EVENTS = 2_000  # of a turn that are kept
 MAX_BYTES = 1024 * 1024
+MAX_JOINED = 1_000  # tokens that become one event at a time
 _log = logging.getLogger("interlock.web")
 
 Listener = Callable[["Turn", TurnEvent], None]
+# Events after which a list of conversations shows something else.
+_TELLING = frozenset(
+    ("started", "approval", "approval_done", "question", "question_done", "complete", "error")
+)
+
+
+class Asked(Struct, frozen=True):
+    """What starts a turn.
+
+    Attributes:
+        content: The message; "" to go on with an interrupted turn.
+        model: The model that answers; "" for the conversation's.
+        files: Ids of files that are attached.
+        replaces: Position of the message that this one replaces in a copy of the conversation.
+        continues: Without a new message, the model goes on from the last one.
+    """
+
+    content: str
+    model: str = ""
+    files: tuple[str, ...] = ()
+    replaces: int | None = None
+    continues: bool = False
 
 
 class TurnLimits(Struct, frozen=True):
@@ -80,6 +103,14 @@ class Engine(Protocol):
         """Return the messages of a conversation: {"role", "content"} each."""
         ...
 
+    async def branch(self, owner: str, conversation: str, count: int) -> str:
+        """Copy the first messages of a conversation; return the id of the copy.
+
+        Raises:
+            TurnError: This engine cannot do that.
+        """
+        ...
+
     def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
         """Answer a message. `Stopped("waiting")` ends a run that waits for decisions."""
         ...
@@ -103,17 +134,33 @@ class Turn:
         conversation: The id of its conversation.
         owner: Whose conversation it is.
         caller: On whose behalf tools are called.
+        asked: What started it.
+        first: Position of its first message in the conversation; None until it is stored.
+        position: Of the message that it answers; None until it is stored.
+        tool_states: What the settings of the conversation say of tools; see `TurnToolbox`.
         has_ended: There will be no more events.
+        decided: What was decided about a call, by the model's id of the call.
     """
 
     def __init__(
-        self, engine: Engine, limits: TurnLimits, conversation: str, owner: str, caller: Caller
+        self,
+        engine: Engine,
+        limits: TurnLimits,
+        conversation: str,
+        owner: str,
+        caller: Caller,
+        asked: Asked,
     ) -> None:
         self.id = f"t_{secrets.token_urlsafe(12)}"
         self.conversation = conversation
         self.owner = owner
         self.caller = caller
+        self.asked = asked
+        self.first: int | None = None
+        self.position: int | None = None
+        self.tool_states: dict[str, str] = {}
         self.has_ended = False
+        self.decided: dict[str, JsonObject] = {}
         self._engine = engine
         self._left = limits.turn
         self._events: deque[TurnEvent] = deque()
@@ -128,6 +175,9 @@ class Turn:
         self._approvals: dict[str, ApprovalAsked] = {}
         self._decisions: dict[str, JsonObject] = {}
         self._deciders: dict[str, asyncio.Future[JsonObject]] = {}
+        self._questions: dict[str, QuestionAsked] = {}
+        self._people = 0  # calls and questions that wait for a person
+        self._calls: dict[str, asyncio.Task[Any]] = {}  # that can be stopped, by their id
 
     # Events
 
@@ -139,10 +189,26 @@ class Turn:
         self._events.append(event)
         self._bytes += event.size
         while len(self._events) > MAX_EVENTS or self._bytes > MAX_BYTES:
-            self._bytes -= self._events.popleft().size
+            self._forget_oldest()
         for listener in [*self._listeners]:
             listener(self, event)
         return event
+
+    def _forget_oldest(self) -> None:
+        """Join the oldest tokens into one event, or drop the oldest event."""
+        first = self._events.popleft()
+        self._bytes -= first.size
+        if first.kind != "token" or self._bytes > MAX_BYTES:
+            return
+        contents, last = [first.fields["content"]], first
+        while self._events and self._events[0].kind == "token" and len(contents) < MAX_JOINED:
+            last = self._events.popleft()
+            self._bytes -= last.size
+            contents.append(last.fields["content"])
+        begin = first.fields.get("from", first.seq)
+        joined = TurnEvent(last.seq, {**last.fields, "content": "".join(contents), "from": begin})
+        self._events.appendleft(joined)
+        self._bytes += joined.size
 
     def follow(self, listener: Listener) -> None:
         """Call a function with each event from now on. It must not wait."""
@@ -157,7 +223,16 @@ class Turn:
         """Whether nothing goes on until a person decides."""
         open_approvals = self._approvals.keys() - self._decisions.keys()
         waiting = {self._approvals[id].tool_call_id for id in open_approvals}
+        waiting |= {each.tool_call_id for each in self._questions.values()}
         return bool(waiting) and self._open.keys() <= waiting
+
+    @property
+    def state(self) -> str:
+        """ "waiting" for a person, "running" or "ended"."""
+        if self.has_ended:
+            return "ended"
+        has_open = bool(self._approvals.keys() - self._decisions.keys() or self._questions)
+        return "waiting" if has_open else "running"
 
     @property
     def announced(self) -> frozenset[str]:
@@ -178,8 +253,12 @@ class Turn:
 
     def since(self, after: int) -> list[TurnEvent] | None:
         """Return the events after a number; None if some of them are gone."""
-        if after < self._seq and (not self._events or self._events[0].seq > after + 1):
-            return None
+        if after < self._seq:
+            oldest = self._events[0] if self._events else None
+            if oldest is None or oldest.fields.get("from", oldest.seq) > after + 1:
+                return None
+            if oldest.fields.get("from", oldest.seq) <= after < oldest.seq:
+                return None  # within tokens that were joined
         return [event for event in self._events if event.seq > after]
 
     @property
@@ -189,10 +268,18 @@ class Turn:
 
     # Running
 
-    def start(self, content: str, message_id: str | None) -> None:
+    def start(self, message_id: str | None) -> None:
         """Start answering a message."""
-        self.emit(type="started", **({"message_id": message_id} if message_id else {}))
-        self._task = asyncio.create_task(self._run(self._engine.run(self, content)))
+        asked = self.asked
+        fields: JsonObject = {"message_id": message_id} if message_id else {}
+        if not asked.continues:
+            fields["content"] = asked.content
+        if asked.files:
+            fields["files"] = list(asked.files)
+        if asked.model:
+            fields["model"] = asked.model
+        self.emit(type="started", **fields)
+        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content)))
 
     async def _run(self, events: AsyncGenerator[AgentEvent, None]) -> None:
         started = monotonic()
@@ -270,7 +357,10 @@ class Turn:
         for started in [*self._open.values()]:
             self.emit(**stopped_call(started))
         self._open.clear()
+        self._questions.clear()
         self.has_ended = True
+        if self.position is not None:
+            fields["position"] = self.position
         self.emit(type=kind, **fields)
 
     async def _cancelled(self) -> None:
@@ -304,8 +394,24 @@ class Turn:
 
     # Approvals
 
-    def decide(self, id: str, hash: str, decision: str, note: str, by: str) -> None:
+    def decide(
+        self,
+        id: str,
+        hash: str,
+        decision: str,
+        note: str,
+        by: str,
+        arguments: JsonObject | None = None,
+    ) -> None:
         """Allow or deny a call.
+
+        Args:
+            id: The approval.
+            hash: Of the call that was shown.
+            decision: "allow" or "deny".
+            note: A remark for the model.
+            by: Who decides.
+            arguments: Deny the call, and ask about one with these arguments instead.
 
         Raises:
             TurnError: The approval does not exist, it was decided, or the call has changed.
@@ -317,32 +423,138 @@ class Turn:
             raise TurnError("approval_changed", "the call is not the one that was shown")
         if decision not in ("allow", "deny"):
             raise TurnError("bad_message", 'decision must be "allow" or "deny"')
+        waiting = self._deciders.get(id)
+        if arguments is not None and waiting is None:
+            raise TurnError("bad_message", "the arguments of this call cannot be changed")
         chosen: JsonObject = {"decision": decision, "hash": hash, "note": note}
+        if arguments is not None:
+            chosen["arguments"] = arguments
         self._decisions[id] = chosen
-        state = "approved" if decision == "allow" else "denied"
-        self.emit(type="approval_done", approval_id=id, state=state, by=by)
-        waiting = self._deciders.pop(id, None)
+        self._note_decision(approval, "approved" if decision == "allow" else "denied", by)
         if waiting is not None:
             waiting.set_result(chosen)
         elif self._decisions.keys() >= self._approvals.keys():
             decisions, self._decisions, self._approvals = self._decisions, {}, {}
             self._task = asyncio.create_task(self._run(self._engine.resume(self, decisions)))
 
-    async def ask(self, approval: ApprovalAsked) -> JsonObject:
-        """Ask for a decision, and wait for it in the task of a call."""
-        self._approvals[approval.id] = approval
-        self._deciders[approval.id] = decided = asyncio.get_running_loop().create_future()
+    def _note_decision(self, approval: ApprovalAsked, state: str, by: str) -> None:
+        at = now()
+        self.decided[approval.tool_call_id] = {
+            "state": state,
+            "by": by,
+            "at": at,
+            "rule": approval.rule,
+        }
+        self.emit(type="approval_done", approval_id=approval.id, state=state, by=by, timestamp=at)
+
+    async def ask(self, approval: ApprovalAsked, seconds: float | None = None) -> JsonObject:
+        """Ask for a decision, and wait for it in the task of a call.
+
+        Raises:
+            TimeoutError: Nobody decided in time.
+        """
+        id = approval.id
+        self._approvals[id] = approval
+        self._deciders[id] = decided = asyncio.get_running_loop().create_future()
         self.emit(**(fields_of(approval) or {}))
-        if len(self._deciders) == 1 and self._limit is not None:
-            self._left = (self._limit.when() or 0.0) - asyncio.get_running_loop().time()
-            self._limit.reschedule(None)  # waiting for a person does not count
         try:
-            found: JsonObject = await decided
-            return found
+            async with self._waiting_for_person():
+                found: JsonObject = await asyncio.wait_for(decided, seconds)
+                return found
+        except TimeoutError:
+            self._decisions[id] = {"decision": "deny"}
+            self._note_decision(approval, "expired", "")
+            raise
+        except asyncio.CancelledError:
+            if id not in self._decisions and not self.has_ended:  # decided elsewhere, or stopped
+                self._decisions[id] = {}
+                self.emit(type="approval_done", approval_id=id, state="closed", by="")
+            raise
         finally:
-            self._deciders.pop(approval.id, None)
-            if not self._deciders and self._limit is not None and not self._is_stopping:
-                self._limit.reschedule(asyncio.get_running_loop().time() + self._left)
+            self._deciders.pop(id, None)
+
+    def approval(self, id: str) -> ApprovalAsked | None:
+        """Return an approval of this turn."""
+        return self._approvals.get(id)
+
+    # Questions
+
+    async def ask_question(self, question: QuestionAsked, seconds: float) -> JsonObject:
+        """Ask a server's question, and wait for the answer in the task of a call.
+
+        Raises:
+            TimeoutError: Nobody answered in time.
+        """
+        id = question.id
+        self._questions[id] = question
+        self._deciders[id] = answered = asyncio.get_running_loop().create_future()
+        self.emit(**(fields_of(question) or {}))
+        action = "cancel"
+        try:
+            async with self._waiting_for_person():
+                found: JsonObject = await asyncio.wait_for(answered, seconds)
+                action = found["action"]
+                return found
+        finally:
+            self._deciders.pop(id, None)
+            if self._questions.pop(id, None) is not None and not self.has_ended:
+                self.emit(type="question_done", question_id=id, action=action)
+
+    def question(self, id: str) -> QuestionAsked | None:
+        """Return a question that is open."""
+        return self._questions.get(id)
+
+    def answer(self, id: str, answer: JsonObject) -> None:
+        """Answer a question.
+
+        Raises:
+            TurnError: It is not open.
+        """
+        waiting = self._deciders.get(id)
+        if id not in self._questions or waiting is None or waiting.done():
+            raise TurnError("approval_closed", "this question is not open")
+        waiting.set_result(answer)
+
+    @asynccontextmanager
+    async def _waiting_for_person(self) -> AsyncIterator[None]:
+        """Stop the clock of the turn: waiting for a person does not count."""
+        clock = asyncio.get_running_loop().time
+        self._people += 1
+        if self._people == 1 and self._limit is not None:
+            self._left = (self._limit.when() or 0.0) - clock()
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._people -= 1
+            if not self._people and self._limit is not None and not self._is_stopping:
+                self._limit.reschedule(clock() + self._left)
+
+    # Stopping one call
+
+    @contextmanager
+    def stoppable(self, call_id: str, task: asyncio.Task[Any]) -> Iterator[None]:
+        """Let a person stop a call."""
+        self._calls[call_id] = task
+        try:
+            yield
+        finally:
+            del self._calls[call_id]
+
+    def is_calling(self, call_id: str) -> bool:
+        """Whether a call is running, or waits for a person."""
+        return call_id in self._calls
+
+    def stop_call(self, call_id: str) -> None:
+        """Stop one call; the turn goes on.
+
+        Raises:
+            TurnError: It is not running.
+        """
+        task = self._calls.get(call_id)
+        if task is None:
+            raise TurnError("not_found", "no such call is running")
+        task.cancel()
 
 
 class Turns:
@@ -360,6 +572,8 @@ class Turns:
         self._latest: dict[str, Turn] = {}  # by conversation
         self._by_message: dict[tuple[str, str], Turn] = {}
         self._asked: dict[str, deque[float]] = {}  # times of the messages of a user
+        self._followers: dict[str, dict[Listener, str]] = {}  # and owners, by conversation
+        self._watchers: dict[str, dict[Listener, None]] = {}  # by owner
 
     async def start(
         self,
@@ -368,6 +582,7 @@ class Turns:
         conversation: str | None = None,
         message_id: str | None = None,
         *,
+        asked: Asked | None = None,
         follow: Listener | None = None,
     ) -> Turn:
         """Start a turn.
@@ -377,6 +592,7 @@ class Turns:
             content: The message.
             conversation: The conversation; None for a new one.
             message_id: The client's id of the message. A repeated one returns its turn.
+            asked: Says more than `content`.
             follow: Called with each event, the first one included.
 
         Raises:
@@ -385,27 +601,34 @@ class Turns:
         owner = caller.owner
         if message_id and (known := self._by_message.get((owner, message_id))):
             return known
-        self._check(owner, content)
+        asked = asked or Asked(content)
+        self._check(owner, asked)
         try:
             id = await self._engine.open(owner, conversation, content)
+            if asked.replaces is not None:
+                id = await self._engine.branch(owner, id, asked.replaces)
         except UnknownConversation:
             raise TurnError("not_found", "no such conversation") from None
         latest = self._latest.get(id)
         if latest is not None and not latest.has_ended:
             raise TurnError("busy", "a turn of this conversation is under way")
-        turn = Turn(self._engine, self.limits, id, owner, caller)
+        turn = Turn(self._engine, self.limits, id, owner, caller, asked)
         self._turns[turn.id] = self._latest[id] = turn
         if message_id:
             self._by_message[owner, message_id] = turn
         turn.follow(lambda turn, event: self._forget_later(turn, event, message_id))
+        for listener, who in self._followers.get(id, {}).items():
+            if who == owner:
+                turn.follow(listener)
         if follow is not None:
             turn.follow(follow)
-        turn.start(content, message_id)
+        turn.follow(self._tell_watchers)
+        turn.start(message_id)
         return turn
 
-    def _check(self, owner: str, content: str) -> None:
-        limits = self.limits
-        if not content.strip():
+    def _check(self, owner: str, asked: Asked) -> None:
+        limits, content = self.limits, asked.content
+        if not content.strip() and not asked.continues and not asked.files:
             raise TurnError("bad_message", "the message is empty")
         if len(content) > limits.message:
             raise TurnError(
@@ -450,9 +673,50 @@ class Turns:
     def find_approval(self, owner: str, approval: str) -> Turn | None:
         """Return the turn that waits for an approval."""
         for turn in self._latest.values():
-            if turn.owner == owner and approval in turn._approvals:
+            if turn.owner == owner and turn.approval(approval) is not None:
                 return turn
         return None
+
+    def find_question(self, owner: str, question: str) -> Turn | None:
+        """Return the turn that waits for the answer to a question."""
+        for turn in self._latest.values():
+            if turn.owner == owner and turn.question(question) is not None:
+                return turn
+        return None
+
+    def stop_call(self, owner: str, call_id: str) -> bool:
+        """Stop one call of a user; return whether it was running."""
+        for turn in self._latest.values():
+            if turn.owner == owner and turn.is_calling(call_id):
+                turn.stop_call(call_id)
+                return True
+        return False
+
+    # Listeners beyond one turn
+
+    def follow(self, owner: str, conversation: str, listener: Listener) -> None:
+        """Call a function with each event of later turns of a conversation."""
+        self._followers.setdefault(conversation, {})[listener] = owner
+
+    def watch(self, owner: str, listener: Listener) -> None:
+        """Call a function when a turn of a user starts, waits, goes on or ends."""
+        self._watchers.setdefault(owner, {})[listener] = None
+
+    def forget(self, owner: str, *listeners: Listener) -> None:
+        """Stop calling functions of a user."""
+        for places in (self._followers, self._watchers):
+            names = [owner] if places is self._watchers else [*places]
+            for name in names:
+                found: dict[Listener, Any] = places.get(name, {})
+                for listener in listeners:
+                    found.pop(listener, None)
+                if not found:
+                    places.pop(name, None)
+
+    def _tell_watchers(self, turn: Turn, event: TurnEvent) -> None:
+        if event.kind in _TELLING:
+            for listener in [*self._watchers.get(turn.owner, ())]:
+                listener(turn, event)
 
     async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
         """Return the messages of a conversation.

@@ -29,6 +29,7 @@ DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
 MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
+MAX_SOCKET_FRAME = 256 * 1024  # bytes; the application has lower limits of its own
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 
 
@@ -85,6 +86,7 @@ class UvicornServer(uvicorn.Server):
         handles_signals: SIGTERM and SIGINT end it; otherwise the caller calls `end`.
         refuses_while_draining: While the last calls run, answer new ones with 503 instead of
             accepting no connections.
+        takes_sockets: The application serves WebSockets, too.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class UvicornServer(uvicorn.Server):
         announces: bool = False,
         handles_signals: bool = True,
         refuses_while_draining: bool = False,
+        takes_sockets: bool = False,
     ) -> None:
         self._app = app
         self._announces = announces
@@ -108,7 +111,9 @@ class UvicornServer(uvicorn.Server):
                 host=host,
                 port=port,
                 http=bounded_connection(MAX_PER_ADDRESS, app.dropped),
-                ws="none",
+                ws="websockets-sansio" if takes_sockets else "none",
+                ws_per_message_deflate=False,
+                ws_max_size=MAX_SOCKET_FRAME,
                 lifespan="on",
                 log_level="warning",
                 access_log=False,
@@ -142,7 +147,7 @@ class UvicornServer(uvicorn.Server):
         # Unlike a timer for each connection, this costs requests nothing.
         waiting: dict[Any, float] = {}
         for connection in list(self.server_state.connections):
-            if _is_in_headers(connection):
+            if isinstance(connection, HttpToolsProtocol) and _is_in_headers(connection):
                 since = waiting[connection] = self._in_headers.get(connection, now)
                 if now - since > HEADER_DEADLINE:
                     self._app.dropped["connection without headers"] += 1
@@ -270,10 +275,26 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
                 transport.abort()
 
         def connection_lost(self, exc: Exception | None) -> None:
+            self.uncount()
+            super().connection_lost(exc)
+
+        def uncount(self) -> None:
             addresses[self.address] -= 1
             if not addresses[self.address]:
                 del addresses[self.address]
-            super().connection_lost(exc)
+
+        def handle_websocket_upgrade(self) -> None:
+            super().handle_websocket_upgrade()
+            protocol: Any = self.transport.get_protocol()
+            if protocol is self:
+                return
+            lost = protocol.connection_lost
+
+            def connection_lost(exc: Exception | None) -> None:
+                self.uncount()  # this object has no connection any more
+                lost(exc)
+
+            protocol.connection_lost = connection_lost
 
     return BoundedConnection
 

@@ -5,6 +5,8 @@
  * @property {string} base The path that all pages are served under; "" for the root.
  * @property {string} version The version of interlock.
  * @property {boolean} [chat] Whether there is a chat.
+ * @property {boolean} [local] Whether the pages are for the person at this machine only.
+ * @property {boolean} [builtIn] Whether the built-in rules of that person's machine hold.
  * @property {boolean} [board] Whether there is a board.
  */
 

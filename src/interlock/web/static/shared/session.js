@@ -42,14 +42,12 @@ export function role() {
  */
 export async function begin(path) {
   const code = location.hash.slice(1);
-  if (/^[\w-]{20,64}$/.test(code) && !pageKey()) {
+  if (/^[\w-]{20,64}$/.test(code)) {
     history.replaceState(null, "", location.pathname + location.search);
     try {
       await login({ code });
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      me.value = false;
-      return;
+      if (!(error instanceof ApiError)) throw error; // an old session may still be there
     }
   }
   try {

@@ -1,0 +1,214 @@
+"""The chat for one person at their own machine: `interlock web`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NoReturn
+
+from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
+from interlock.config import Config
+from interlock.config.gateway import Address
+from interlock.errors import AskRefused, ConfigError
+from interlock.gateway.admin import login
+from interlock.gateway.admin.login import Pages
+from interlock.gateway.local_calls import local_calls
+from interlock.gateway.serving import bound
+from interlock.policy import LOCAL_USER, Policy
+from interlock.server.http.json_api import ApiRequest, JsonApi, Route
+from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.responses import Receive, Scope, Send
+from interlock.server.http.serve import UvicornServer
+from interlock.store import ConversationStore
+from interlock.store.database import open_database
+from interlock.store.page_sessions import PageSessionStore
+from interlock.toolbox import ServerStatus, Toolbox
+from interlock.types import JsonObject
+from interlock.version import __version__
+from interlock.web import chat_api
+from interlock.web.app import ChatApp
+from interlock.web.chat_api import ChatContext
+from interlock.web.engines import AgentEngine
+from interlock.web.model_choice import ModelChoice
+from interlock.web.site import Site
+from interlock.web.turn_toolbox import MayUse, TurnApproval
+
+IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the page is served
+
+
+class LocalSite:
+    """The site while it is served.
+
+    Attributes:
+        url: Of the page.
+    """
+
+    def __init__(self, app: LocalApp, sessions: PageSessions, url: str, toolbox: Toolbox) -> None:
+        self.url = url
+        self._app = app
+        self._sessions = sessions
+        self._toolbox = toolbox
+
+    @property
+    def status(self) -> Iterable[ServerStatus]:
+        """The servers, with their state."""
+        return self._toolbox.status.values()
+
+    async def link(self) -> str:
+        """Return a URL that opens the page once, within ten minutes."""
+        return f"{self.url}#{await self._sessions.issue_code(LOCAL_USER)}"
+
+    async def served(self) -> None:
+        """Wait until the server has ended."""
+        await self._app.ended.wait()
+
+
+class LocalApp:
+    """The ASGI application of a `LocalSite`."""
+
+    path = "/"
+    under_way = 0
+
+    def __init__(self, site: Site) -> None:
+        self.dropped: Counter[str] = Counter()
+        self.ended = asyncio.Event()
+        self._site = site
+        self._closing: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] != "lifespan":
+            await self._site(scope, receive, send)
+            return
+        while (await receive())["type"] != "lifespan.shutdown":
+            await send({"type": "lifespan.startup.complete"})
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def drain(self) -> None:
+        """End all turns and sockets."""
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """End all turns and sockets."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._site.close())
+
+
+async def _me(_context: None, request: ApiRequest) -> JsonObject:
+    """Return who is signed in."""
+    principal = request.principal or LOCAL_USER
+    return {"user": principal.id, "scopes": sorted(principal.scopes), "version": __version__}
+
+
+_ME = (Route("GET", "/me", "any", _me, "who is signed in"),)
+
+
+@asynccontextmanager
+async def open_local_site(
+    config: Config | None, models: Sequence[str], port: int
+) -> AsyncIterator[LocalSite]:
+    """Start the servers, and serve the chat on loopback.
+
+    Args:
+        config: The servers and their policy; None for a chat without tools.
+        models: As for `ModelChoice`.
+        port: 0 takes a free one.
+
+    Raises:
+        InterlockError: The port, the database or the configuration cannot be used.
+    """
+    loaded = config or Config()
+    location = loaded.gateway.database if loaded.gateway is not None else None
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(bound(Address("127.0.0.1", port)))
+        database = await open_database(location or None)
+        stack.push_async_callback(database.close)
+        choice = ModelChoice(models)
+        stack.push_async_callback(choice.close)
+        policy = Policy.for_local_user(loaded)
+        approval = TurnApproval(is_local=loaded.gateway is None)
+        calls = await stack.enter_async_context(local_calls(loaded, approval))
+        toolbox = Toolbox(
+            calls.servers,
+            around=calls.around,
+            results=calls.results,
+            pins=calls.pins,
+            forwards=True,
+            elicitation=_refuse,
+            keeps_trying=True,
+        )
+        stack.push_async_callback(toolbox.close)
+        await toolbox.open(idle_timeout=IDLE_TIMEOUT)
+        engine = AgentEngine(
+            choice,
+            toolbox,
+            ConversationStore(database),
+            may_use=may_use(policy),
+            asks_people=True,
+        )
+        port = listener.getsockname()[1]
+        sessions = PageSessions(PageSessionStore(database))
+        built_in = loaded.gateway is None
+        app = LocalApp(make_site(engine, sessions, port, built_in=built_in))
+        server = UvicornServer(app, "127.0.0.1", port, handles_signals=False, takes_sockets=True)
+        listener.listen()
+        serving = asyncio.create_task(server.serve([listener]))
+        serving.add_done_callback(lambda _: app.ended.set())
+        try:
+            yield LocalSite(app, sessions, f"http://127.0.0.1:{port}/", toolbox)
+        finally:
+            server.end()
+            await serving
+
+
+def make_site(
+    engine: AgentEngine, sessions: PageSessions, port: int, *, built_in: bool = True
+) -> Site:
+    """Return the site of the local user.
+
+    Args:
+        engine: What answers.
+        sessions: The sessions of the page.
+        port: Of the listener.
+        built_in: The built-in rules hold, as the file has no member `gateway`.
+    """
+    cookie = SessionCookie.of(is_local=True, port=port)
+    auth, guard = PageAuth(sessions, cookie), PageGuard()
+    chat = ChatApp(engine, auth, is_local=True)
+    context = ChatContext(engine, chat.turns, is_local=True)
+    pages = Pages(sessions, cookie)
+    tables = [(pages, login.ROUTES), (None, _ME), (context, chat_api.ROUTES)]
+    features = {"local": True, "builtIn": built_in}
+    return Site(chat, context, JsonApi(tables, guard, auth), guard, auth, features=features)
+
+
+def may_use(policy: Policy) -> MayUse:
+    """Return what tells whether a caller may use a tool, perhaps with some arguments only."""
+    return lambda caller, entry: policy.decide(caller, entry).effect != "deny"
+
+
+async def link_to(port: int) -> str:
+    """Return a one-time URL of a page that another process serves.
+
+    Raises:
+        ConfigError: Nothing is served at the port.
+    """
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        raise ConfigError(
+            f"nothing is served at 127.0.0.1:{port}; start it: interlock web --port {port}"
+        ) from None
+    writer.close()
+    database = await open_database(None)
+    try:
+        code = await PageSessions(PageSessionStore(database)).issue_code(LOCAL_USER)
+    finally:
+        await database.close()
+    return f"http://127.0.0.1:{port}/#{code}"
+
+
+async def _refuse(_: object) -> NoReturn:
+    raise AskRefused("the server asked outside of a call, so nobody can answer it", "cannot_ask")

@@ -1,0 +1,165 @@
+"""The pages of the chat beside its socket and its JSON routes, as one ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+
+import msgspec
+
+from interlock.auth import Authenticator, Principal
+from interlock.calls import Caller
+from interlock.errors import AuthError
+from interlock.server.http.options import AsgiApp
+from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
+from interlock.types import JsonObject
+from interlock.version import __version__
+from interlock.web import attachments, files
+from interlock.web.app import ChatApp
+from interlock.web.chat_api import ChatContext
+from interlock.web.files import Answer, Files, Shell
+
+MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
+CHAT = Shell(
+    title="interlock",
+    entry="chat/chat.js",
+    styles=(
+        "shared/styles/tokens.css",
+        "shared/styles/base.css",
+        "shared/styles/frame.css",
+        "shared/styles/parts.css",
+        "chat/chat.css",
+    ),
+)
+_OTHER_CLIENTS = ("/ag-ui", "/ag-ui/stop", "/api/chat", "/api/chat/stop")
+_log = logging.getLogger("interlock.web")
+
+
+class Site:
+    """Serves the chat, and passes all other paths on.
+
+    Args:
+        chat: The socket, and the protocols of other clients.
+        context: What the JSON routes of the chat need.
+        api: Serves the JSON routes.
+        guard: Checks where requests come from.
+        authenticator: Identifies callers.
+        base: The path that everything is served under; "" for the root.
+        features: What the page finds in its data beside the version.
+    """
+
+    def __init__(
+        self,
+        chat: ChatApp,
+        context: ChatContext,
+        api: AsgiApp,
+        guard: PageGuard,
+        authenticator: Authenticator,
+        *,
+        base: str = "",
+        features: Mapping[str, bool] | None = None,
+    ) -> None:
+        self._chat = chat
+        self._context = context
+        self._api = api
+        self._guard = guard
+        self._authenticator = authenticator
+        self._base = base
+        self._files = Files()
+        self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
+
+    async def close(self) -> None:
+        """End all turns and sockets; pages come back and resume."""
+        await self._chat.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "websocket":
+            await self._socket(scope, receive, send)
+            return
+        path: str = scope["path"].removeprefix(self._base)
+        if path in _OTHER_CLIENTS:
+            await self._chat(scope, receive, send)
+            return
+        request = HttpRequest(scope, receive, send)
+        try:
+            answer = await self._answer(path, request)
+        except HttpRefusal as refusal:
+            await refuse(send, refusal)
+            return
+        if answer is None:
+            await self._api(scope, receive, send)
+        else:
+            await answer.send(send, with_body=scope["method"] != "HEAD")
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._guard.check_origin(HttpRequest({**scope, "method": "GET"}, receive, send))
+        except HttpRefusal:
+            await send({"type": "websocket.close", "code": 4403})  # before accept: status 403
+            return
+        await self._chat(scope, receive, send)
+
+    async def _answer(self, path: str, request: HttpRequest) -> Answer | None:
+        """Return the answer to a request for a page or a file; None for another path."""
+        method = request.scope["method"]
+        if method in ("GET", "HEAD"):
+            if path.startswith("/static/"):
+                return self._files.answer(path.removeprefix("/static/"), request.headers)
+            if _is_page(path):
+                self._guard.check_origin(request)
+                return self._files.page(CHAT, self._data, request.headers, base=self._base)
+        elif method == "POST" and path == "/api/csp":
+            return await self._report(request)
+        elif method == "POST" and path == "/api/files":
+            return await self._upload(request)
+        return None
+
+    async def _report(self, request: HttpRequest) -> Answer:
+        """Log what a browser refused to load or run."""
+        self._guard.check_origin(request)
+        body = await request.read_body(MAX_REPORT)
+        _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
+        return Answer(204, files.SECURITY, b"")
+
+    async def _upload(self, request: HttpRequest) -> Answer:
+        """Keep a file. Its content is the body, as it is; its name is in the query."""
+        self._guard.check_origin(request)
+        try:
+            principal = await self._authenticate(request)
+        except AuthError as error:
+            return _json(error.status, {"reason": "unauthorized", "detail": str(error)})
+        name = _name_of(request)
+        content = await request.read_body(attachments.MAX_FILE)
+        caller: Caller = self._context.caller(principal)
+        store = self._context.engine.store.owned_by(caller.owner).files
+        file = await store.add(name, attachments.sniff(content), content)
+        return _json(201, attachments.described(file))
+
+    async def _authenticate(self, request: HttpRequest) -> Principal:
+        # The header of a key or of a page's session is one that no other site can send.
+        return await self._authenticator.authenticate(
+            request.scope["headers"], request.address or None
+        )
+
+
+def _is_page(path: str) -> bool:
+    parts = path.split("/")
+    return path in ("", "/") or (len(parts) == 3 and parts[1] in ("c", "calls") and bool(parts[2]))
+
+
+def _name_of(request: HttpRequest) -> str:
+
+    query = parse_qs(request.scope.get("query_string", b"").decode("latin-1"))
+    names: list[str] = query.get("name", ["file"])
+    return names[0][:200]
+
+
+def _json(status: int, body: JsonObject) -> Answer:
+    kind = (b"content-type", b"application/json")
+    return Answer(
+        status, (kind, *files.SECURITY, (b"cache-control", b"no-store")), msgspec.json.encode(body)
+    )

@@ -1,0 +1,136 @@
+// The chat: who is signed in, the frame, and the conversation that the address names.
+
+import { html, render, signal, useEffect, effect } from "../shared/view.js";
+import { Dialog } from "../shared/dialog.js";
+import { Frame, Guarded, Head, useMedia } from "../shared/frame.js";
+import { Icon } from "../shared/icons.js";
+import { Problem } from "../shared/load.js";
+import { page } from "../shared/page.js";
+import { follow, place } from "../shared/route.js";
+import { begin, ended, Login, me } from "../shared/session.js";
+import { Composer } from "./composer.js";
+import { Menu } from "./menu.js";
+import { Panel } from "./panel.js";
+import { Side } from "./side.js";
+import { begin as beginChat, connection, current, problem, show } from "./state.js";
+import { OneCall } from "./one_call.js";
+import { t } from "./text.js";
+import { Transcript } from "./transcript.js";
+
+const ME = "/me";
+const takes = (/** @type {string} */ path) => path === "/" || /^\/(c|calls)\/[^/]+$/.test(path);
+
+/** Whether the panel is open; the last choice is kept. */
+const panel = signal(localStorage.getItem("panel") !== "closed" && innerWidth >= 1360);
+
+function Chat() {
+  const started = me.value !== null && me.value !== false;
+  const { path } = place.value;
+  useEffect(() => {
+    if (started) void beginChat();
+  }, [started]);
+  useEffect(() => {
+    if (started && !path.startsWith("/calls/")) show();
+  }, [started, path]);
+  if (me.value === null) return null;
+  if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
+  const side = html`<${Side} />`;
+  if (path.startsWith("/calls/")) {
+    return html`<${Frame} side=${side}><${OneCall} id=${path.slice(7)} side=${side} /><//>`;
+  }
+  return html`<${Talk} side=${side} />`;
+}
+
+/** @param {{side: any}} props */
+function Talk({ side }) {
+  const conversation = current.value;
+  const title = conversation.title.value || t("new");
+  const isWide = useMedia("(min-width: 1100px)");
+  useEffect(() => {
+    document.title = `${title} – interlock`;
+  }, [title]);
+  useEffect(() => {
+    if (!isWide) panel.value = false;
+  }, [isWide]);
+  /** @param {boolean} open */
+  function setPanel(open) {
+    panel.value = open;
+    if (isWide) localStorage.setItem("panel", open ? "open" : "closed");
+  }
+  const shown = panel.value ? html`<${Panel} />` : null;
+  return html`<${Frame} side=${side} panel=${shown} closePanel=${() => setPanel(false)}>
+    <${LineBar} />
+    <${Head} title=${title} side=${side}>
+      <${Menu} panel=${panel.value} setPanel=${setPanel} />
+    <//>
+    <${Guarded} key=${path()}>
+      <${Transcript} conversation=${conversation} />
+      <${Composer} conversation=${conversation} />
+    <//>
+    ${problem.value &&
+    html`<${Dialog} title=${t("refused.title")} close=${() => (problem.value = "")}>
+      <p>${problem.value}</p>
+      <div class="actions">
+        <button class="button" type="button" onClick=${() => (problem.value = "")}>${t("ok")}</button>
+      </div>
+    <//>`}
+  <//>`;
+}
+
+const path = () => current.value.id.value ?? "new";
+
+const now = signal(Date.now());
+/** Counts the seconds only while the line is lost. */
+effect(() => {
+  if (connection.line.value.state !== "lost") return undefined;
+  now.value = Date.now();
+  const timer = setInterval(() => (now.value = Date.now()), 1000);
+  return () => clearInterval(timer);
+});
+
+/** What is said while there is no connection. */
+function LineBar() {
+  const line = connection.line.value;
+  if (line.state === "ended") ended.value = true;
+  if (line.state === "ended") {
+    return html`<div class="bar" role="status">
+      <${Icon} name="lock" /><span>${t("line.ended")}</span>
+      <button class="button" type="button" onClick=${() => location.reload()}>${t("reload")}</button>
+    </div>`;
+  }
+  if (line.state !== "lost") return null;
+  const since = Math.max(0, Math.round((now.value - line.since) / 1000));
+  const next = Math.max(0, Math.round((line.next - now.value) / 1000));
+  return html`<div class="bar" data-line="lost">
+    <${Icon} name="offline" />
+    <span role="status">${t("line.lost")}</span>
+    <span aria-hidden="true">${t("line.times", { since, next })}</span>
+    <button class="button" type="button" onClick=${() => connection.retry()}>${t("line.now")}</button>
+  </div>`;
+}
+
+/** A person's own machine has no keys: another link of the terminal opens the page. */
+function SignedOut() {
+  useEffect(() => {
+    document.title = `${t("out.title")} – interlock`;
+  }, []);
+  return html`<main class="login">
+    <div class="box">
+      <div class="brand"><${Icon} name="logo" />interlock</div>
+      <h1>${t("out.title")}</h1>
+      <p>${t(ended.value ? "out.ended" : "out.first")}</p>
+      <pre>interlock web --link</pre>
+      <p class="muted">${t("out.enter")}</p>
+    </div>
+  </main>`;
+}
+
+const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+follow(takes);
+begin(ME).then(
+  () => render(html`<${Chat} />`, root),
+  (error) => {
+    const again = () => location.reload();
+    render(html`<main class="login"><${Problem} error=${error} again=${again} /></main>`, root);
+  },
+);

@@ -1,0 +1,312 @@
+// Where messages are written: a draft that is kept, files, tools, the model, send and stop.
+
+import { pageKey } from "../shared/api.js";
+import { Dialog } from "../shared/dialog.js";
+import { size } from "../shared/format.js";
+import { Icon } from "../shared/icons.js";
+import { Address, marked } from "../shared/marks.js";
+import { page } from "../shared/page.js";
+import { go } from "../shared/route.js";
+import { effect, html, signal, useEffect, useId, useRef, useState } from "../shared/view.js";
+import { short } from "./menu.js";
+import {
+  chooseModel, chosenModel, chooseTool, connection, current, download, draft, keepDraft, models, say, stop, tools,
+} from "./state.js"; // prettier-ignore
+import { t } from "./text.js";
+
+const MAX_FILE = 16 * 1024 * 1024; // bytes
+
+/** @typedef {{key: string, name: string, bytes: number, done: number, id: string, givenAs: string, problem: string, request: XMLHttpRequest | null}} Attached */
+
+const text = signal("");
+const files = signal(/** @type {Attached[]} */ ([]));
+const field = { current: /** @type {HTMLTextAreaElement | null} */ (null) };
+/** Which dialog is open. */
+const asked = signal("");
+
+/** Put a text into the composer. @param {string} words */
+export function fill(words) {
+  text.value = words;
+  field.current?.focus();
+}
+
+let shownDraft = /** @type {string | null | undefined} */ (undefined);
+effect(() => {
+  const id = current.value.id.value;
+  if (id === shownDraft) return;
+  const wasNew = shownDraft === null && id !== null && current.value.items.value.length > 0;
+  shownDraft = id;
+  if (!wasNew) text.value = draft(id);
+});
+
+/** @param {{conversation: import("./view.js").Conversation}} props */
+export function Composer({ conversation }) {
+  const id = useId();
+  const picker = useRef(/** @type {HTMLInputElement | null} */ (null));
+  const [isOver, setOver] = useState(false);
+  const isRunning = conversation.turn.value !== null;
+  const isOffline = ["lost", "ended"].includes(connection.line.value.state);
+  const words = text.value;
+  const commands = words.startsWith("/") && !words.includes("\n") ? found(words) : [];
+  const [at, setAt] = useState(0);
+  const uploading = files.value.some((each) => !each.id && !each.problem);
+  const ready = files.value.filter((each) => each.id);
+  const may = (words.trim() !== "" || ready.length > 0) && !uploading && !isOffline;
+
+  useEffect(() => {
+    if (matchMedia("(pointer: fine)").matches) field.current?.focus();
+  }, [conversation]);
+
+  /** @param {string} value */
+  function write(value) {
+    text.value = value;
+    setAt(0);
+    keepDraft(conversation.id.value, value);
+  }
+  function send() {
+    if (!may) return;
+    const given = ready.map((each) => ({ id: each.id, name: each.name, bytes: each.bytes, givenAs: each.givenAs }));
+    if (!say(words.trim(), given)) return;
+    write("");
+    files.value = [];
+  }
+  /** @param {{run: () => void}} command */
+  function run(command) {
+    write("");
+    command.run();
+  }
+  /** @param {KeyboardEvent} event */
+  function key(event) {
+    if (event.isComposing) return;
+    if (commands.length) {
+      const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+      if (step) {
+        event.preventDefault();
+        setAt((at + step + commands.length) % commands.length);
+        return;
+      }
+      if (event.key === "Enter" || event.key === "Tab") {
+        event.preventDefault();
+        const chosen = commands[at];
+        if (chosen) run(chosen);
+        return;
+      }
+    }
+    if (event.key === "Enter" && !event.shiftKey && !matchMedia("(pointer: coarse)").matches) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && isRunning) {
+      event.preventDefault();
+      stop();
+    } else if (event.key === "ArrowUp" && words === "") {
+      const last = [...conversation.items.value].reverse().find((each) => each.kind === "user");
+      const edits = document.querySelectorAll('[data-role="user"] .said-tools button:first-child');
+      if (last && edits.length) {
+        event.preventDefault();
+        /** @type {HTMLElement} */ (edits[edits.length - 1]).click();
+      }
+    }
+  }
+  /** @param {DragEvent} event */
+  function drop(event) {
+    event.preventDefault();
+    setOver(false);
+    attach(event.dataTransfer?.files);
+  }
+  const on = tools.value.filter((each) => stateOf(conversation.tools.value, each.address) !== "off").length;
+  const model = conversation.model.value || chosenModel.value || models.value[0] || "";
+  return html`<div class="composer-place">
+    <form
+      class=${isOver ? "composer over" : "composer"}
+      onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), send())}
+      onDragOver=${(/** @type {Event} */ event) => (event.preventDefault(), setOver(true))}
+      onDragLeave=${() => setOver(false)}
+      onDrop=${drop}
+    >
+      ${commands.length > 0 &&
+      html`<ul class="commands" role="listbox" id=${`${id}-commands`} aria-label=${t("commands")}>
+        ${commands.map(
+          (each, place) => html`<li
+            role="option"
+            id=${`${id}-${place}`}
+            aria-selected=${String(place === at)}
+            onMouseDown=${(/** @type {Event} */ event) => (event.preventDefault(), run(each))}
+          >
+            <strong class="mono">${each.name}</strong> <span class="muted">${each.about}</span>
+          </li>`,
+        )}
+      </ul>`}
+      ${files.value.length > 0 && html`<ul class="files">${files.value.map((each) => html`<${File} key=${each.key} of=${each} />`)}</ul>`}
+      <textarea
+        ref=${(/** @type {HTMLTextAreaElement | null} */ element) => (field.current = element)}
+        rows="1"
+        aria-label=${t("message")}
+        aria-controls=${commands.length ? `${id}-commands` : null}
+        aria-activedescendant=${commands.length ? `${id}-${at}` : null}
+        placeholder=${t(isOffline ? "message.offline" : "message.hint")}
+        value=${words}
+        onInput=${(/** @type {any} */ event) => write(event.currentTarget.value)}
+        onKeyDown=${key}
+        onPaste=${(/** @type {ClipboardEvent} */ event) => {
+          if (event.clipboardData?.files.length) {
+            event.preventDefault();
+            attach(event.clipboardData.files);
+          }
+        }}
+      ></textarea>
+      <div class="composer-tools">
+        <button type="button" class="button plain only" aria-label=${t("attach")} title=${t("attach")} onClick=${() => picker.current?.click()}>
+          <${Icon} name="clip" />
+        </button>
+        <input ref=${picker} type="file" multiple hidden onChange=${(/** @type {any} */ event) => {
+          attach(event.currentTarget.files);
+          event.currentTarget.value = "";
+        }} />
+        <button type="button" class="button plain" onClick=${() => (asked.value = "tools")}>
+          <${Icon} name="tool" />${t("tools.of", { on, n: tools.value.length })}
+        </button>
+        ${models.value.length > 1
+          ? html`<select
+              class="model"
+              aria-label=${t("model")}
+              value=${model}
+              onChange=${(/** @type {any} */ event) => chooseModel(event.currentTarget.value)}
+            >
+              ${models.value.map((each) => html`<option value=${each}>${short(each)}</option>`)}
+            </select>`
+          : html`<span class="model muted">${short(model)}</span>`}
+        <span class="grow"></span>
+        ${isRunning &&
+        html`<button type="button" class="button danger" onClick=${stop}>
+          <${Icon} name="square" />${t("stop")} <kbd aria-hidden="true">Esc</kbd>
+        </button>`}
+        ${(!isRunning || words.trim() !== "") &&
+        html`<button class="button main only" aria-label=${t(isRunning ? "send.later" : "send")} title=${t(isRunning ? "send.later" : "send")} disabled=${!may}>
+          <${Icon} name="send" />
+        </button>`}
+      </div>
+    </form>
+    ${asked.value === "tools" && html`<${Tools} conversation=${conversation} close=${() => (asked.value = "")} />`}
+  </div>`;
+}
+
+// Commands
+
+/** @param {string} typed */
+function found(typed) {
+  const exists = current.value.id.value !== null;
+  const all = [
+    { name: "/new", about: t("command.new"), run: () => go("/"), may: true },
+    { name: "/tools", about: t("command.tools"), run: () => (asked.value = "tools"), may: true },
+    { name: "/model", about: t("command.model"), run: () => document.querySelector("select.model") instanceof HTMLElement && /** @type {HTMLElement} */ (document.querySelector("select.model")).focus(), may: models.value.length > 1 },
+    { name: "/export", about: t("command.export"), run: () => void download("markdown"), may: exists },
+  ];
+  return all.filter((each) => each.may && each.name.startsWith(typed));
+}
+
+// Files
+
+/** @param {FileList | undefined | null} given */
+function attach(given) {
+  for (const file of given ?? []) {
+    /** @type {Attached} */
+    const made = {
+      key: crypto.randomUUID(), name: file.name, bytes: file.size, done: 0, id: "", givenAs: "", problem: "", request: null,
+    }; // prettier-ignore
+    if (file.size > MAX_FILE) made.problem = t("file.large", { size: size(file.size), limit: size(MAX_FILE) });
+    else made.request = upload(made.key, file);
+    files.value = [...files.value, made];
+  }
+}
+
+/** @param {string} key @param {Partial<Attached>} changes */
+function change(key, changes) {
+  files.value = files.value.map((each) => (each.key === key ? { ...each, ...changes } : each));
+}
+
+/** @param {string} key @param {File} file */
+function upload(key, file) {
+  const request = new XMLHttpRequest(); // fetch does not say how far it is
+  request.open("POST", `${page.base}/api/files?name=${encodeURIComponent(file.name)}`);
+  request.setRequestHeader("X-Interlock-Key", pageKey() ?? "");
+  request.setRequestHeader("Content-Type", "application/octet-stream");
+  request.upload.onprogress = (event) => change(key, { done: event.loaded / Math.max(1, event.total) });
+  request.onerror = () => change(key, { problem: t("file.failed") });
+  request.onload = () => {
+    if (request.status !== 201) {
+      change(key, { problem: t("file.failed") });
+      return;
+    }
+    const kept = JSON.parse(request.responseText);
+    change(key, { id: kept.id, done: 1, givenAs: kept.givenAs });
+  };
+  request.send(file);
+  return request;
+}
+
+/** @param {{of: Attached}} props */
+function File({ of }) {
+  function remove() {
+    of.request?.abort();
+    files.value = files.value.filter((each) => each.key !== of.key);
+  }
+  const what = of.problem || (of.id ? `${size(of.bytes)}, ${t(of.givenAs === "text" ? "file.text" : "file.name")}` : size(of.bytes));
+  return html`<li class=${of.problem ? "file wrong" : "file"}>
+    <${Icon} name=${of.problem ? "warning" : "file"} /><span>${marked(of.name)}</span>
+    <span class="muted" role=${of.problem ? "alert" : null}>${what}</span>
+    ${!of.id && !of.problem && html`<progress aria-label=${of.name} value=${of.done} max="1"></progress>`}
+    <button type="button" class="button plain only" aria-label=${t("file.remove", { name: of.name })} onClick=${remove}>
+      <${Icon} name="cross" />
+    </button>
+  </li>`;
+}
+
+// Tools
+
+/** @param {Record<string, string>} states @param {string} address */
+function stateOf(states, address) {
+  return states[address] ?? states[address.split(":")[0] ?? ""] ?? "";
+}
+
+/** @param {{conversation: import("./view.js").Conversation, close: () => void}} props */
+function Tools({ conversation, close }) {
+  const states = conversation.tools.value;
+  /** @type {Map<string, import("./state.js").Tool[]>} */
+  const servers = new Map();
+  for (const each of tools.value) {
+    const server = each.address.split(":")[0] ?? "";
+    servers.set(server, [...(servers.get(server) ?? []), each]);
+  }
+  const cost = tools.value
+    .filter((each) => stateOf(states, each.address) !== "off")
+    .reduce((sum, each) => sum + each.tokens, 0);
+  return html`<${Dialog} title=${t("tools.title")} close=${close}>
+    <p class="muted small">${t("tools.cost", { n: cost })}</p>
+    ${servers.size === 0 && html`<p>${t("tools.none")}</p>`}
+    <div class="tools-list">
+      ${[...servers].map(
+        ([server, of]) => html`<section>
+          <div class="row"><h3 class="grow mono">${marked(server)}</h3><${Choice} name=${server} state=${states[server] ?? ""} /></div>
+          <ul>
+            ${of.map((each) => html`<li class="row"><span class="grow"><${Address} address=${each.address} /></span><${Choice} name=${each.address} state=${states[each.address] ?? ""} /></li>`)}
+          </ul>
+        </section>`,
+      )}
+    </div>
+    <div class="actions"><button type="button" class="button main" onClick=${close}>${t("done")}</button></div>
+  <//>`;
+}
+
+/** @param {{name: string, state: string}} props */
+function Choice({ name, state }) {
+  return html`<select
+    aria-label=${t("tools.state", { name })}
+    value=${state}
+    onChange=${(/** @type {any} */ event) => chooseTool(name, event.currentTarget.value)}
+  >
+    <option value="">${t("tools.default")}</option>
+    <option value="on">${t("tools.on")}</option>
+    <option value="ask">${t("tools.ask")}</option>
+    <option value="off">${t("tools.off")}</option>
+  </select>`;
+}

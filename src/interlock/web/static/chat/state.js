@@ -1,0 +1,353 @@
+// What the whole page knows: the conversations, the one that is shown, and the connection.
+
+import { ApiError, get, pageKey, post, request } from "../shared/api.js";
+import { page } from "../shared/page.js";
+import { go, place } from "../shared/route.js";
+import { Connection } from "../shared/socket.js";
+import { signal } from "../shared/view.js";
+import { Conversation } from "./view.js";
+
+/** @typedef {{id: string, title: string, model: string, updated: string, state: string, messages: number}} Listed */
+
+export const list = signal(/** @type {Listed[]} */ ([]));
+export const listed = signal(false);
+export const after = signal(/** @type {string | null} */ (null));
+export const query = signal("");
+export const found = signal(/** @type {Listed[] | null} */ (null));
+export const models = signal(/** @type {string[]} */ ([]));
+export const servers = signal(/** @type {{name: string, state: string, reason: string, tools: number}[]} */ ([]));
+/** @typedef {{address: string, title: string, description: string, tokens: number, readOnly: boolean}} Tool */
+export const tools = signal(/** @type {Tool[]} */ ([]));
+export const known = signal(false);
+export const current = signal(new Conversation(null));
+/** Settings of a conversation that does not exist yet. */
+export const chosenModel = signal("");
+
+export const connection = new Connection(receive);
+connection.ready = () => {
+  connection.send({ type: "watch", topic: "conversations" });
+  void loadList();
+  void resume();
+  sendNext(current.value);
+};
+
+/** @param {import("../shared/socket.js").Frame} frame */
+function receive(frame) {
+  const conversation = current.value;
+  if (frame.type === "update") {
+    changed(frame.data);
+    return;
+  }
+  if (frame.type === "error" && frame.seq === undefined) {
+    if (frame.message_id) conversation.refused(frame);
+    else problem.value = frame.message;
+    return;
+  }
+  if (frame.type === "snapshot") return; // messages are read over HTTP
+  if (frame.type === "started" && conversation.id.value === null && sending.has(frame.message_id)) {
+    arrived(conversation, frame.conversation_id);
+  }
+  if (frame.type === "started" && branching && sending.has(frame.message_id)) {
+    branching = false;
+    sending.delete(frame.message_id);
+    go(`/c/${frame.conversation_id}`);
+    return;
+  }
+  if (frame.conversation_id === conversation.id.value) conversation.take(frame);
+}
+
+/** A sentence about the last thing that was refused. */
+export const problem = signal("");
+/** @type {Set<string>} Ids of messages that were sent from this page. */
+const sending = new Set();
+let branching = false;
+
+/** @param {Conversation} conversation @param {string} id */
+function arrived(conversation, id) {
+  conversation.id.value = id;
+  conversation.isLoaded.value = true;
+  history.replaceState(null, "", `${location.pathname.replace(/\/$/, "")}/c/${id}`);
+  moveDraft(id);
+  void loadList();
+  void conversation.refresh();
+}
+
+// Conversations
+
+export async function loadList() {
+  try {
+    const answer = await get("/api/conversations?limit=50");
+    list.value = answer.items;
+    after.value = answer.after;
+    listed.value = true;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+  }
+}
+
+export async function loadMore() {
+  const answer = await get(`/api/conversations?limit=50&after=${after.value}`);
+  list.value = [...list.value, ...answer.items];
+  after.value = answer.after;
+}
+
+/** @param {{conversation_id: string, state: string, event: string}} data */
+function changed(data) {
+  if (data.event === "started" || data.event === "complete" || data.event === "error") {
+    void loadList();
+  }
+  list.value = list.value.map((each) =>
+    each.id === data.conversation_id ? { ...each, state: data.state } : each,
+  );
+}
+
+let searching = 0;
+/** @param {string} text */
+export async function search(text) {
+  query.value = text;
+  const mine = (searching += 1);
+  if (!text.trim()) {
+    found.value = null;
+    return;
+  }
+  await new Promise((done) => setTimeout(done, 120));
+  if (mine !== searching) return;
+  const answer = await get(`/api/search?q=${encodeURIComponent(text.trim())}`);
+  if (mine === searching) found.value = answer.items;
+}
+
+/** Show the conversation that the address names. */
+export function show() {
+  const named = /^\/c\/([\w-]+)$/.exec(place.value.path);
+  const id = named?.[1] ?? null;
+  if (current.value.id.value === id && id !== null) return;
+  const conversation = new Conversation(id);
+  conversation.onGap = () => void resume();
+  conversation.onEnd = () => ended(conversation);
+  current.value = conversation;
+  problem.value = "";
+  if (id !== null) void resume();
+}
+
+/** Load what is stored of the conversation, and follow what happens. */
+async function resume() {
+  const conversation = current.value;
+  const id = conversation.id.value;
+  if (id === null) return;
+  const isSame = conversation.isLoaded.value && conversation.turn.value && conversation.turnId;
+  if (isSame && connection.isOpen && !gapped.has(conversation)) {
+    // The server may still have what was missed; if not, everything is loaded again.
+    gapped.add(conversation);
+    const { seq, turnId } = conversation;
+    connection.send({ type: "resume", conversation_id: id, turn_id: turnId, after: seq, brief: true });
+    setTimeout(() => gapped.delete(conversation), 1000);
+    return;
+  }
+  gapped.delete(conversation);
+  const turn = await conversation.load();
+  if (conversation !== current.value) return;
+  const from = turn ? { turn_id: turn.id, after: 0 } : { after: 1e9 };
+  connection.send({ type: "resume", conversation_id: id, brief: true, ...from });
+}
+/** @type {WeakSet<Conversation>} */
+const gapped = new WeakSet();
+
+/** @param {Conversation} conversation */
+function ended(conversation) {
+  sendNext(conversation);
+  void conversation.refresh();
+}
+
+/** Send the first message that waits. @param {Conversation} conversation */
+function sendNext(conversation) {
+  const [next, ...rest] = conversation.queue.value;
+  if (!next || conversation.turn.value) return;
+  conversation.queue.value = rest;
+  say(next.content, next.files);
+}
+
+/**
+ * Send a message, or put it in the queue while a turn runs.
+ * @param {string} content
+ * @param {any[]} files
+ */
+export function say(content, files) {
+  const conversation = current.value;
+  if (conversation.turn.value || connection.line.value.state === "opening") {
+    conversation.queue.value = [...conversation.queue.value, { content, files }];
+    return true;
+  }
+  if (conversation.id.value === null && Object.keys(conversation.tools.value).length) {
+    void create(conversation, content).then(() => send(conversation, content, files));
+    return true;
+  }
+  return send(conversation, content, files);
+}
+
+/**
+ * Make the conversation before its first message, as its settings hold from then on.
+ * @param {Conversation} conversation
+ * @param {string} content
+ */
+async function create(conversation, content) {
+  const title = content.replace(/\s+/g, " ").slice(0, 80);
+  const states = conversation.tools.value;
+  const made = await post("/api/conversations", { title, model: chosenModel.value });
+  await request("PATCH", `/api/conversations/${made.id}`, { settings: { tools: states } });
+  arrived(conversation, made.id);
+}
+
+/** @param {Conversation} conversation @param {string} content @param {any[]} files */
+function send(conversation, content, files) {
+  const id = `m_${crypto.randomUUID()}`;
+  /** @type {import("../shared/socket.js").Frame} */
+  const frame = { type: "message", content, message_id: id };
+  if (conversation.id.value !== null) frame.conversation_id = conversation.id.value;
+  if (files.length) frame.files = files.map((each) => each.id);
+  const model = conversation.id.value === null ? chosenModel.value : "";
+  if (model) frame.model = model;
+  sending.add(id);
+  if (!connection.send(frame)) return false;
+  conversation.default = chosenModel.value || models.value[0] || "";
+  conversation.sent(id, content, files);
+  problem.value = "";
+  return true;
+}
+
+/**
+ * Ask again, in a copy of the conversation that ends before a message.
+ * @param {number} position
+ * @param {string} content
+ * @param {any[]} files
+ */
+export function branch(position, content, files = []) {
+  const id = `m_${crypto.randomUUID()}`;
+  sending.add(id);
+  branching = true;
+  connection.send({
+    type: "message",
+    content,
+    message_id: id,
+    conversation_id: current.value.id.value,
+    replaces: position,
+    files: files.map((each) => each.id),
+  });
+}
+
+/** Go on with a turn that was interrupted. */
+export function goOn() {
+  const id = current.value.id.value;
+  connection.send({ type: "message", content: "", conversation_id: id, continues: true });
+}
+
+export function stop() {
+  connection.send({ type: "stop", conversation_id: current.value.id.value });
+}
+
+/** @param {string} callId */
+export function stopCall(callId) {
+  connection.send({ type: "stop", conversation_id: current.value.id.value, call_id: callId });
+}
+
+/** @param {string} title */
+export async function rename(title) {
+  const conversation = current.value;
+  await request("PATCH", `/api/conversations/${conversation.id.value}`, { title });
+  conversation.title.value = title;
+  await loadList();
+}
+
+export async function remove() {
+  await request("DELETE", `/api/conversations/${current.value.id.value}`);
+  go("/");
+  await loadList();
+}
+
+/** @param {string} name */
+export async function chooseModel(name) {
+  const conversation = current.value;
+  chosenModel.value = name;
+  if (conversation.id.value === null) return;
+  await request("PATCH", `/api/conversations/${conversation.id.value}`, { model: name });
+  conversation.model.value = name;
+}
+
+/** @param {Conversation} conversation @param {Record<string, string>} states */
+export async function saveTools(conversation, states) {
+  conversation.tools.value = states;
+  const id = conversation.id.value;
+  if (id !== null) {
+    await request("PATCH", `/api/conversations/${id}`, { settings: { tools: states } });
+  }
+}
+
+/** Whether the built-in rules of a person's own machine hold, which "always" may replace. */
+export const isLocal = signal(Boolean(page.builtIn));
+
+/** @param {string} name Of a tool, or of a server. @param {string} state "" for the default. */
+export async function chooseTool(name, state) {
+  const { [name]: _, ...others } = current.value.tools.value;
+  await saveTools(current.value, state ? { ...others, [name]: state } : others);
+}
+
+/** @param {"json" | "markdown"} form */
+export async function download(form) {
+  const conversation = current.value;
+  const { value: id } = conversation.id;
+  const headers = { "X-Interlock-Key": pageKey() ?? "" };
+  const answer = await fetch(`${page.base}/api/conversations/${id}/export?as=${form}`, { headers });
+  save(await answer.blob(), `${id}.${form === "json" ? "json" : "md"}`);
+}
+
+/** @param {Blob} blob @param {string} name */
+export function save(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// Drafts
+
+/** @param {string | null} id */
+const draftKey = (id) => `draft-${id ?? "new"}`;
+
+/** @param {string | null} id */
+export function draft(id) {
+  return localStorage.getItem(draftKey(id)) ?? "";
+}
+
+/** @param {string | null} id @param {string} text */
+export function keepDraft(id, text) {
+  if (text) localStorage.setItem(draftKey(id), text);
+  else localStorage.removeItem(draftKey(id));
+}
+
+/** @param {string} id */
+function moveDraft(id) {
+  const text = draft(null);
+  keepDraft(null, "");
+  keepDraft(id, text);
+}
+
+// What the page needs once
+
+export async function begin() {
+  connection.open();
+  const [offered, up, all] = await Promise.all([
+    get("/api/models"),
+    get("/api/servers"),
+    get("/api/tools"),
+  ]);
+  models.value = offered.items.map((/** @type {{name: string}} */ each) => each.name);
+  servers.value = up.items;
+  tools.value = all.items;
+  known.value = true;
+}
+
+export async function checkServers() {
+  const [up, all] = await Promise.all([get("/api/servers"), get("/api/tools")]);
+  servers.value = up.items;
+  tools.value = all.items;
+}

@@ -1,0 +1,389 @@
+"""Flows of the chat in a real browser."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.chat import call, calls, chat
+from tests.browser.conftest import OpenPage, Watch, violations
+
+LONG = "# Heading\n\nSome **bold** text and `code`.\n\n1. one\n2. two\n\n```py\nprint(1)\n```\n"
+
+
+def card(page, state: str):
+    return page.locator(f'[data-call][data-state="{state}"]')
+
+
+async def test_first_question_is_answered_with_a_card_for_its_call(
+    open_page: OpenPage, tmp_path: Path
+):
+    script = (calls(call("find", text="milk"), text="Let me look."), LONG)
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask("Where is the milk?")
+
+        await expect(card(page, "ran")).to_contain_text("desk:find")
+        await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_role("link", name="Where is the milk?")).to_be_visible()
+        await expect(page).to_have_url(re.compile(r"/c/\w+$"))
+        await card(page, "ran").get_by_role("button").click()
+        await expect(card(page, "ran")).to_contain_text("3 notes contain milk")
+        await page.get_by_role("tab", name="Arguments").click()
+        await expect(card(page, "ran")).to_contain_text("milk")
+
+
+async def test_one_time_code_opens_the_page_once(open_page: OpenPage, watch: Watch, tmp_path: Path):
+    watch.expected.append("401")
+    async with chat(tmp_path, open_page) as served:
+        link = await served.link()
+
+        first, second = await open_page(link), await open_page(link)
+
+        await expect(first.get_by_label("Message", exact=True)).to_be_visible()
+        assert "#" not in first.url
+        await expect(second.get_by_role("heading")).to_have_text("Open this page with a link")
+        await expect(second.get_by_text("interlock web --link")).to_be_visible()
+
+
+async def test_page_reloaded_during_an_answer_shows_the_same_text(
+    open_page: OpenPage, tmp_path: Path
+):
+    script = (calls(call("wait"), text="Reading."), LONG)
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask()
+        await expect(card(page, "running")).to_contain_text("desk:wait")
+        await expect(page.get_by_text("Reading 31 of 48 lines")).to_be_visible()
+
+        await page.reload()
+        await expect(card(page, "running")).to_have_count(1)
+        await expect(page.get_by_text("Reading.", exact=True)).to_have_count(1)
+        served.desk.go_on.set()
+
+        await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        live = await page.locator(".reply").inner_text()
+        await page.reload()
+        await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        again = await page.locator(".reply").inner_text()
+        assert again.replace("scripted", "").split() == live.replace("scripted", "").split()
+
+
+async def test_stop_during_a_call_reaches_its_server(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("wait"))) as served:
+        page = await served.ask()
+        await served.desk.waiting.wait()
+
+        await page.get_by_label("Message", exact=True).press("Escape")
+
+        await expect(card(page, "stopped")).to_contain_text("stopped by you")
+        await expect(page.get_by_text("You stopped this answer.")).to_be_visible()
+        await served.desk.cancelled.wait()
+
+
+async def test_one_call_is_stopped_and_the_answer_goes_on(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("wait")), "I go on without it.") as served:
+        page = await served.ask()
+        await served.desk.waiting.wait()
+
+        await page.locator(".running-card").get_by_role("button", name="Stop").click()
+
+        await expect(card(page, "stopped")).to_be_visible()
+        await expect(page.get_by_text("I go on without it.")).to_be_visible()
+        await served.desk.cancelled.wait()
+
+
+async def test_exactly_the_call_that_was_shown_is_approved(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("delete", name="milk")), "Done.") as served:
+        page = await served.ask()
+
+        await expect(card(page, "asking")).to_contain_text("milk")
+        assert served.desk.deleted == []
+        await page.get_by_role("button", name="Approve once").click()
+
+        await expect(page.get_by_text("Done.")).to_be_visible()
+        assert served.desk.deleted == ["milk"]
+        await page.reload()
+        await card(page, "ran").get_by_role("button").click()
+        await expect(page.get_by_text("Approved by local")).to_be_visible()
+
+
+async def test_denied_call_does_not_run_and_says_who_denied_it(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("delete", name="x")), "Fine.") as served:
+        page = await served.ask()
+        await page.get_by_role("button", name="Deny").click()
+
+        await expect(card(page, "refused")).to_contain_text("a person denied this call")
+        await expect(page.get_by_text("Fine.")).to_be_visible()
+        assert served.desk.deleted == []
+
+
+async def test_keys_decide_only_with_the_focus_and_after_a_pause(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, calls(call("delete", name="x")), "Done.") as served:
+        page = await served.ask()
+        asking = card(page, "asking")
+        await expect(asking).to_be_visible()
+
+        await page.get_by_label("Message", exact=True).press("a")
+        await asking.focus()
+        shown = 'performance.now() - [...document.querySelectorAll("[data-state=asking]")].length'
+        await page.evaluate(shown)
+        await asking.dispatch_event("keydown", {"key": "a", "repeat": True})
+        assert served.desk.deleted == []
+        await page.wait_for_timeout(600)
+        await asking.press("a")
+
+        await expect(page.get_by_text("Done.")).to_be_visible()
+        assert served.desk.deleted == ["x"]
+
+
+async def test_folded_argument_is_opened_before_it_can_be_approved(
+    open_page: OpenPage, tmp_path: Path
+):
+    name = "word " * 200 + "end of it"
+    async with chat(tmp_path, open_page, calls(call("delete", name=name)), "Done.") as served:
+        page = await served.ask()
+        approve = page.get_by_role("button", name="Approve once")
+
+        await expect(approve).to_be_disabled()
+        await page.get_by_role("button", name="show all").click()
+        await expect(page.get_by_text("end of it")).to_be_visible()
+        await approve.click()
+
+        await expect(page.get_by_text("Done.")).to_be_visible()
+
+
+async def test_changed_arguments_are_shown_and_approved_like_any_other(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, calls(call("delete", name="milk")), "Done.") as served:
+        page = await served.ask()
+        await page.get_by_role("button", name="Change arguments").click()
+        field = page.get_by_label("Arguments as JSON")
+        await field.fill('{"name": 5}')
+        await page.get_by_role("button", name="Ask with these").click()
+        await expect(page.get_by_role("alert")).to_be_visible()
+        await field.fill('{"name": "bread"}')
+        await page.get_by_role("button", name="Ask with these").click()
+
+        await expect(card(page, "asking")).to_contain_text("bread")
+        assert served.desk.deleted == []
+        await page.get_by_role("button", name="Approve once").click()
+
+        await expect(page.get_by_text("Done.")).to_be_visible()
+        assert served.desk.deleted == ["bread"]
+        assert "changed the arguments" in served.model.requests[-1].messages[-1].content
+
+
+async def test_equal_calls_are_approved_together(open_page: OpenPage, tmp_path: Path):
+    made = [call("delete", f"call_{n}", name=f"note {n}") for n in range(3)]
+    async with chat(tmp_path, open_page, calls(*made), "All gone.") as served:
+        page = await served.ask()
+
+        await page.get_by_role("button", name="Approve these 3").click()
+
+        await expect(page.get_by_text("All gone.")).to_be_visible()
+        assert sorted(served.desk.deleted) == ["note 0", "note 1", "note 2"]
+
+
+async def test_two_tabs_agree_about_a_decision(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("delete", name="x")), "Done.") as served:
+        one = await served.ask()
+        await expect(card(one, "asking")).to_be_visible()
+        two = await served.open(one.url.removeprefix(served.url))
+        await expect(card(two, "asking")).to_be_visible()
+
+        await two.get_by_role("button", name="Approve once").click()
+
+        for page in (one, two):
+            await expect(page.get_by_text("Done.")).to_be_visible()
+            await expect(card(page, "asking")).to_have_count(0)
+
+
+async def test_question_of_a_server_is_answered_in_a_form(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("ask")), "Thanks.") as served:
+        page = await served.ask()
+
+        await expect(page.get_by_text("Which colour?")).to_be_visible()
+        await page.get_by_role("button", name="Send answer").click()
+        await expect(page.get_by_role("alert")).to_have_text("A value is required.")
+        await page.get_by_label("Colour").select_option("blue")
+        await page.get_by_label("How many").fill("2")
+        await page.get_by_role("button", name="Send answer").click()
+
+        await expect(page.get_by_text("Thanks.")).to_be_visible()
+        await expect(page.get_by_text("You answered desk.")).to_be_visible()
+        assert "blue" in served.model.requests[-1].messages[-1].content
+
+
+async def test_results_are_shown_as_table_picture_and_error(open_page: OpenPage, tmp_path: Path):
+    made = [call("people", "c1"), call("picture", "c2"), call("broken", "c3")]
+    async with chat(tmp_path, open_page, calls(*made), "See above.") as served:
+        page = await served.ask()
+
+        await expect(card(page, "failed")).to_contain_text("the disk is full")
+        for each in await card(page, "ran").all():
+            await each.get_by_role("button").first.click()
+        await expect(page.get_by_role("cell", name="=Bob")).to_be_visible()
+        picture = page.get_by_role("img", name="Picture that the tool returned")
+        await expect(picture).to_be_visible()
+        assert (await picture.get_attribute("src") or "").startswith("blob:")
+
+
+async def test_draft_survives_a_reload(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page) as served:
+        page = await served.open()
+        await page.get_by_label("Message", exact=True).fill("half a thought")
+
+        await page.reload()
+
+        await expect(page.get_by_label("Message", exact=True)).to_have_value("half a thought")
+
+
+async def test_message_sent_during_an_answer_waits_for_its_end(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, calls(call("wait")), "One.", "Two.") as served:
+        page = await served.ask("first")
+        await served.desk.waiting.wait()
+        await page.get_by_label("Message", exact=True).fill("second")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Waits until the answer is complete")).to_be_visible()
+
+        served.desk.go_on.set()
+
+        await expect(page.get_by_text("Two.")).to_be_visible()
+        contents = [each.content for each in served.model.requests[-1].messages]
+        assert contents[-1] == "second"
+
+
+async def test_edited_message_is_asked_in_a_copy_of_the_conversation(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "One.", "Two.") as served:
+        page = await served.ask("first")
+        await expect(page.get_by_text("One.")).to_be_visible()
+        before = page.url
+
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_label("Edit", exact=True).fill("other")
+        await page.get_by_role("button", name="Ask in a copy").click()
+
+        await expect(page.get_by_text("Two.")).to_be_visible()
+        await expect(page.get_by_role("group", name="Branches")).to_contain_text("2/2")
+        await page.get_by_role("button", name="Branch before").click()
+        await expect(page).to_have_url(before)
+        await expect(page.get_by_text("One.")).to_be_visible()
+
+
+async def test_conversation_is_searched_renamed_exported_and_deleted(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "The milk is in the fridge.") as served:
+        page = await served.ask("Where is it?")
+        await expect(page.get_by_text("The milk is in the fridge.")).to_be_visible()
+
+        await page.get_by_label("Search").fill("fridge")
+        await expect(page.get_by_text("1 conversation")).to_be_visible()
+        await page.get_by_label("Search").fill("no such words")
+        await expect(page.get_by_text("No conversation contains this text.")).to_be_visible()
+        await page.get_by_label("Search").fill("")
+
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("button", name="Rename").click()
+        await page.get_by_label("Title").fill("Milk")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("link", name="Milk")).to_be_visible()
+
+        await page.get_by_role("button", name="Export").click()
+        async with page.expect_download() as waiting:
+            await page.get_by_role("button", name="As Markdown").click()
+        saved = await (await waiting.value).path()
+        assert "The milk is in the fridge." in saved.read_text()
+
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("button", name="Delete").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        await expect(page.get_by_text("No conversations yet.")).to_be_visible()
+        assert await served.store.list() == []
+
+
+async def test_file_is_attached_as_text_or_only_by_its_name(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, "Read.") as served:
+        page = await served.open()
+        await page.locator('input[type="file"]').set_input_files(
+            [
+                {"name": "notes.txt", "mimeType": "text/html", "buffer": b"<b>milk</b>"},
+                {"name": "data.bin", "mimeType": "text/plain", "buffer": b"\0\1"},
+            ]
+        )
+        await expect(page.get_by_text("the model gets its text")).to_be_visible()
+        await expect(page.get_by_text("the model gets only its name")).to_be_visible()
+        await page.get_by_label("Message", exact=True).fill("Read these")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Read.", exact=True)).to_be_visible()
+
+        sent = served.model.requests[-1].messages[-1].content
+        assert "<b>milk</b>" in sent
+        assert "data.bin" in sent
+        await page.reload()
+        said = page.locator('[data-role="user"]')
+        await expect(said).to_contain_text("notes.txt")
+        await expect(said).not_to_contain_text("milk")
+
+
+async def test_tool_that_is_off_is_not_offered_and_one_on_ask_is_asked_about(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, calls(call("find", text="x")), "Done.") as served:
+        page = await served.open()
+        await page.get_by_role("button", name="tools", exact=False).first.click()
+        await page.get_by_label("Use of desk:delete").select_option("off")
+        await page.get_by_label("Use of desk:find").select_option("ask")
+        await page.get_by_role("button", name="Done").click()
+        await page.get_by_label("Message", exact=True).fill("go")
+        await page.keyboard.press("Enter")
+
+        await expect(card(page, "asking")).to_contain_text("desk:find")
+        await page.get_by_role("button", name="Approve once").click()
+        await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
+        offered = {each.name for each in served.model.requests[0].tools}
+        assert "desk__delete" not in offered
+        assert "desk__find" in offered
+
+
+async def test_text_that_is_markup_never_becomes_elements(open_page: OpenPage, tmp_path: Path):
+    evil = (
+        "<img src=x onerror=alert(1)><script>alert(2)</script>\n\n"
+        "[click](javascript:alert(3)) ![pic](http://127.0.0.1:9/steal?x=1) "
+        "<a href='//evil.example'>x</a> [a](data:text/html,<script>)"
+    )
+    script = (calls(call("find", text=evil), text=evil), evil)
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask(evil)
+        await expect(page.locator(".reply .markdown")).to_have_count(2)
+
+        transcript = page.locator(".transcript")
+        assert await transcript.locator("img, script, iframe, object").count() == 0
+        links = await transcript.locator("a:not([href*='/calls/'])").count()
+        assert links == 0
+        await expect(transcript.locator(".reply").first).to_contain_text("<img src=x")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 768, 1440])
+async def test_chat_has_no_barrier_that_axe_finds(
+    open_page: OpenPage, tmp_path: Path, theme: str, width: int
+):
+    script = (calls(call("people", "c1"), call("broken", "c2"), text=LONG), LONG,
+              calls(call("delete", name="x")))  # fmt: skip
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask(width=width, theme=theme)
+        assert await violations(page) == []
+        await expect(card(page, "failed")).to_be_visible()
+        await page.get_by_label("Message", exact=True).fill("more")
+        await page.keyboard.press("Enter")
+        await expect(card(page, "asking")).to_be_visible()
+
+        assert await violations(page) == []
