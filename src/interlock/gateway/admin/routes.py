@@ -12,6 +12,7 @@ from interlock.gateway.admin import (
     login,
     me,
     overview,
+    plugins,
     reload,
     status,
     tools,
@@ -29,6 +30,7 @@ ADMIN_ROUTES = (
     *lock.ROUTES,
     *audit.ROUTES,
     *credentials.ROUTES,
+    *plugins.ROUTES,
 )
 # On every listener.
 USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES)
