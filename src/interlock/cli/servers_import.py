@@ -170,7 +170,7 @@ def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> 
     except (ConfigError, KeyError) as error:
         return Found(program, file, name, None, "wrong", str(error))
     if not isinstance(server, StdioServer | HttpServer):
-        return Found(program, file, name, None, "wrong", "it is no program and no URL")
+        return Found(program, file, name, None, "wrong", "it has neither a program nor a URL")
     there = existing.servers.get(name)
     if there is None:
         return Found(program, file, name, server, "new")

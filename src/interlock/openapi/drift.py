@@ -45,7 +45,7 @@ class Drift:
             counts[place if known else "other places"] += times
 
     def keep(self, file: Path) -> None:
-        """Add the counts to those in a file, for `interlock openapi check`, and begin anew."""
+        """Add the counts to those in a file, for `interlock openapi check`, and reset them."""
         if not self._counts:
             return
         total = Drift.kept(file)
