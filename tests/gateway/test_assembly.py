@@ -165,3 +165,24 @@ async def test_instructions_of_servers_are_those_that_a_caller_may_use(running):
         "crm:\nBe kind.\n\ntime:\nBe kind.",
         "time:\nBe kind.",
     ]
+
+
+PLAIN = {"views": {"all": {"names": "plain"}}}
+
+
+async def test_plain_names_that_clash_are_refused_at_the_start(running):
+    with pytest.raises(ConfigError, match=r"'x' \(crm:x and time:x\); deny one of them"):
+        async with running(PLAIN, crm=offering("x"), time=offering("now", "x")):
+            pass
+
+
+async def test_plain_names_that_clash_are_refused_on_reload_and_the_old_ones_are_served(running):
+    crm, time = offering("x"), offering("now", "x")
+    async with running(PLAIN, crm=crm) as gateway:
+        key = await gateway.key()
+        with pytest.raises(ConfigError, match="two tools with the plain name 'x'"):
+            await gateway.reload(PLAIN, crm=crm, time=time)
+        denied = {"views": {"all": {"names": "plain", "tools": {"deny": ["time:x"]}}}}
+        assert await gateway.names(key, "/mcp/all") == ["x"]
+        await gateway.reload(denied, crm=crm, time=time)
+        assert await gateway.names(key, "/mcp/all") == ["x", "now"]

@@ -193,6 +193,7 @@ class Assembly:
             pins=self.pins,
             asks_pass=True,
             on_unknown_tool=self._unknown_tool,
+            refuses_clashes=True,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
         approvals.pin_of = pin_in(self.gateway.toolbox)

@@ -28,10 +28,11 @@ from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused, InterlockError
+from interlock.errors import AskRefused, ConfigError, InterlockError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
 from interlock.gateway.forwarding import Forwarder, caller_of
+from interlock.gateway.offers import check_names
 from interlock.policy import Policy, enforce
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
@@ -44,6 +45,7 @@ from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
 from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
@@ -89,6 +91,8 @@ class Gateway:
             denied.
         on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
             caller, the name, and the tool if it exists for others.
+        refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
+            Later, such a clash costs the second tool only.
 
     Attributes:
         toolbox: The servers behind the gateway.
@@ -115,7 +119,9 @@ class Gateway:
         pins: PinKeeper | None = None,
         asks_pass: bool = False,
         on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
+        refuses_clashes: bool = False,
     ) -> None:
+        self._refuses_clashes = refuses_clashes
         self._asks_pass = asks_pass
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
@@ -221,6 +227,11 @@ class Gateway:
     async def _open(self) -> AsyncGenerator[None, None]:
         self.toolbox.on_change = self._changes.toolbox_changed
         await self.toolbox.open(idle_timeout=self._idle_timeout)
+        try:
+            self._check_names(self._catalogue.policy, self.toolbox.upstreams)
+        except ConfigError:
+            await self.toolbox.close()
+            raise
         refreshing = asyncio.create_task(self._changes.refresh())
         try:
             yield
@@ -256,6 +267,7 @@ class Gateway:
             around=[enforce(policy, asks_pass=self._asks_pass), *around],
             outside=outside,
             idle_timeout=self._idle_timeout,
+            check=lambda upstreams: self._check_names(policy, upstreams),
             swap=swap,
         )
 
@@ -263,6 +275,10 @@ class Gateway:
         """Decide again what each caller sees, and notify those whose lists have changed."""
         self._catalogue.rights_changed()
         self._changes.toolbox_changed()
+
+    def _check_names(self, policy: Policy, upstreams: Mapping[str, Upstream]) -> None:
+        if self._refuses_clashes:
+            check_names(policy.plain_views, upstreams)
 
     def _handlers(self, server: str) -> ClientOptions:
         """Return the handlers of what a server reports by itself."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
 from interlock.calls import Item
+from interlock.errors import ConfigError
 from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.uris import LooseTemplate, Uris
@@ -147,6 +148,27 @@ class Offers:
                     continue
             item = Item("prompts", server, original)
             self.prompts.setdefault(name, _listed(item, definition | {"name": name}))
+
+
+def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstream]) -> None:
+    """Raise if two tools of a view with plain names have the same name.
+
+    Raises:
+        ConfigError: Names the view and both tools.
+    """
+    for view_name, view in views.items():
+        known: dict[str, str] = {}
+        for server, upstream in upstreams.items():
+            for entry in upstream.entries:
+                name = entry.tool.name
+                if not view.admits("tools", server, name):
+                    continue
+                first = known.setdefault(name, entry.address)
+                if first != entry.address:
+                    raise ConfigError(
+                        f"view {view_name!r} has two tools with the plain name {name!r} ({first}"
+                        f' and {entry.address}); deny one of them, or remove "names"'
+                    )
 
 
 def _listed(item: Item, definition: JsonObject) -> Listed:

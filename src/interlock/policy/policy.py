@@ -210,6 +210,11 @@ class Policy:
             for rule in rights.rules
         )
 
+    @property
+    def plain_views(self) -> dict[str, CompiledView]:
+        """The views whose tools have the names that their servers use, by name."""
+        return {name: view for name, view in self._views.items() if view.is_plain}
+
     def view_of(self, caller: Caller) -> CompiledView:
         """Return the view of a caller; one without a view sees everything."""
         return self._rights_of(caller).view

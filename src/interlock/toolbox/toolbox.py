@@ -286,6 +286,7 @@ class Toolbox:
         around: Sequence[Around] = (),
         outside: Sequence[Around] = (),
         idle_timeout: float | None = None,
+        check: Callable[[Mapping[str, Upstream]], None] = lambda _: None,
         swap: Callable[[], None] = lambda: None,
     ) -> None:
         """Replace the servers and the layers around calls in one step, without losing a call.
@@ -298,22 +299,22 @@ class Toolbox:
             servers: As for `Toolbox`.
             around, outside: As for `Toolbox`.
             idle_timeout: As for `open`, while new servers start.
+            check: Called with all servers before that; raises to replace nothing.
             swap: Called in the same step.
 
         Raises:
-            ConfigError: A name is not valid. Nothing was replaced.
+            ConfigError: A name is not valid, or as `check`. Nothing was replaced.
         """
         async with self._replacing:
             planned = self._plan(servers)
+            new = [each for name, each in planned.items() if each is not self._upstreams.get(name)]
             if self._is_open:
-                await self._start(
-                    [
-                        each
-                        for name, each in planned.items()
-                        if each is not self._upstreams.get(name)
-                    ],
-                    idle_timeout,
-                )
+                await self._start(new, idle_timeout)
+            try:
+                check(planned)
+            except ConfigError:
+                await asyncio.gather(*(each.close() for each in new))
+                raise
             replaced = {*self._upstreams.values()} - {*planned.values()}
             self._install(servers, planned, around, outside)
             swap()
