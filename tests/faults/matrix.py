@@ -132,6 +132,7 @@ FAULTS = (
     "Event loop blocked > 1 s",
     "Bad config reload",
     "Model provider down / cut / nonsense",
+    "Approval raced",
 )
 
 # Rows of the matrix, or parts of them, whose part of the program does not exist yet.

@@ -283,11 +283,18 @@ class Approvals:
                             call.grant.check()
                         return await handle(call)
                     except GrantLost:  # to another call with the same arguments, for example
-                        continue
+                        await self._check_lost(call, call.grant.id)
 
             return call_if_approved
 
         return wrap
+
+    async def _check_lost(self, call: Call, id: str) -> None:
+        """Raise an error if a grant could not be used although its approval is still valid."""
+        lost = await self._store.get(id)
+        if self.state(lost) == "approved":
+            text = f"{call.entry.address} was not run: the key that it was approved for has ended"
+            raise ApprovalMissing(text, "approval_required", lost.rule, id)
 
     async def _granted(
         self, binding: Binding, call: Call, decision: Decision, ask: AskCaller

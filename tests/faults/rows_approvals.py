@@ -1,0 +1,128 @@
+"""Approvals that are used while they become void, as clients see them over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from interlock.config import Config, loads
+from interlock.errors import DecisionRefused
+from interlock.gateway.assembly import Assembly
+from interlock.store.keys import KeyStore
+from tests.faults.ground import Ground
+from tests.faults.matrix import row
+from tests.faults.rows_gateway import GATEWAY, Gateway, effects
+
+TIMES = 40
+
+
+def configuration(ground: Ground, *, lifetime: float = 900.0, **more: Any) -> Config:
+    rule = {
+        "id": "refunds",
+        "effect": "ask",
+        "who": ["*"],
+        "tools": ["crm:refund"],
+        "approvers": ["user:berta"],
+        "expires": lifetime,
+    }
+    gateway = {"database": str(ground.folder / "gateway.db"), "policy": {"rules": [rule]}, **more}
+    server = {"type": "python", "object": "tests.faults.rows_gateway:CRM"}
+    return loads(json.dumps({"mcpServers": {"crm": server}, "gateway": gateway}).encode())
+
+
+class AskingGateway(Gateway):
+    """A gateway that asks about each call of its tool."""
+
+    def __init__(self, assembly: Assembly, keys: KeyStore, ground: Ground) -> None:
+        super().__init__(assembly)
+        self.keys = keys
+        self.ground = ground
+        self.key_id = ""
+
+    async def approve(self) -> str:
+        """Make a call with a new key, and approve it; return the id of the approval."""
+        stored, key = await self.keys.create("anna", scopes=["mcp:*"])
+        self.key_id, self._headers = stored.id, {"x-api-key": key}
+        await self.assembly.keys.refresh()
+        await self.call()
+        approvals = self.assembly.approvals
+        (asked,) = await approvals.list(["pending"])
+        await approvals.approve(asked.id, asked.hash, None)
+        return asked.id
+
+    # What makes an approval void
+
+    async def revoke(self, _: str) -> None:
+        await self.keys.revoke(self.key_id)
+
+    async def reload(self, _: str) -> None:
+        groups = {f"g{random.random()}": ["user:x"]}
+        await self.assembly.reload(configuration(self.ground, groups=groups))
+
+    async def deny(self, id: str) -> None:
+        approvals = self.assembly.approvals
+        with suppress(DecisionRefused):  # it is used already
+            await approvals.deny(id, (await approvals.get(id)).hash, None)
+
+    async def expire(self, id: str) -> None:
+        approvals = self.assembly.approvals
+        found = await approvals.get(id)
+        approvals._now = lambda: found.expires  # the clock
+        await approvals.refresh()
+
+    async def change_definition(self, _: str) -> None:
+        self.assembly.approvals.pin_of = lambda _: "another definition"
+
+
+@asynccontextmanager
+async def asking(ground: Ground) -> AsyncIterator[AskingGateway]:
+    config = configuration(ground)
+    async with (
+        KeyStore.open(ground.folder / "gateway.db") as keys,
+        Assembly.open(config, environ={}) as assembly,
+        assembly.gateway.running(),
+    ):
+        gateway = AskingGateway(assembly, keys, ground)
+        try:
+            yield gateway
+        finally:
+            await gateway.app.close()
+
+
+@row(
+    "Approval raced: with expiry, denial, policy reload, key revocation, changed definition",
+    "at most one effect; none of a call that begins after the change was acknowledged",
+    GATEWAY,
+    within=2.0,
+)
+async def is_raced(ground: Ground) -> None:
+    chance = random.Random(ground.folder.name)
+    async with asking(ground) as gateway:
+        approvals = gateway.assembly.approvals
+        now, pin_of = approvals._now, approvals.pin_of
+        changes: list[Callable[[str], Awaitable[None]]] = [
+            gateway.revoke,
+            gateway.reload,
+            gateway.deny,
+            gateway.expire,
+            gateway.change_definition,
+        ]
+        for number in range(TIMES):
+            approvals._now, approvals.pin_of = now, pin_of
+            effects.clear()
+            id = await gateway.approve()
+            change = changes[number % len(changes)]
+            calling = [asyncio.create_task(gateway.call()) for _ in range(2)]
+            await asyncio.sleep(chance.random() * 0.01)
+            with ground.promise(outcome="at most one effect, none afterwards"):
+                await change(id)
+                late = await gateway.call()
+                made = [await each for each in calling]
+            assert late.code == 401 or late.json["result"]["isError"]
+            assert len(effects) == sum(each.text == "done" for each in made) <= 1
+            for asked in await approvals.list(["pending", "approved"]):
+                await approvals.deny(asked.id, asked.hash, None)
