@@ -88,7 +88,7 @@ async def test_picture_of_the_audit_trail(open_page: OpenPage, tmp_path: Path):
             await gateway.call(keys[1], "crm__refund", amount=amount)
         await add_a_day_of_calls(gateway)
         page = await gateway.open("/gateway/audit")
-        await page.get_by_role("grid").get_by_text("Limited").first.click()
+        await page.get_by_role("grid").get_by_text("Limited").last.click()
         await expect(page.get_by_role("list", name="Steps of the decision")).to_be_visible()
 
         await take(page, "audit")
