@@ -233,6 +233,25 @@ async def test_results_are_shown_as_table_picture_and_error(open_page: OpenPage,
         assert (await picture.get_attribute("src") or "").startswith("blob:")
 
 
+async def test_page_that_lost_its_connection_comes_back_with_the_same_text(
+    open_page: OpenPage, watch: Watch, tmp_path: Path
+):
+    watch.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to load"]
+    script = (calls(call("wait"), text="Reading."), LONG)
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.ask()
+        await served.desk.waiting.wait()
+        for socket in [*served.site._chat._sockets._sockets]:
+            socket.close(1001, "cut")
+        await expect(page.locator("[data-line=lost]")).to_be_visible()
+        served.desk.go_on.set()
+        await page.get_by_role("button", name="Try now").click()
+
+        await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        await expect(page.get_by_text("Reading.", exact=True)).to_have_count(1)
+        await expect(card(page, "ran")).to_have_count(1)
+
+
 async def test_draft_survives_a_reload(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page) as served:
         page = await served.open()
