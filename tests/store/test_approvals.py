@@ -1,0 +1,71 @@
+"""Approvals in both kinds of databases, changed in one transaction with audit records."""
+
+from __future__ import annotations
+
+import asyncio
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.store import AuditReader, AuditRecord, AuditWriter
+from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.database import open_database
+
+APPROVAL = Approval(
+    id="a_1",
+    call="c_1",
+    state="pending",
+    tenant="default",
+    user="user:anna",
+    key="k1",
+    server="crm",
+    tool="crm:refund",
+    arguments={"card": "4111-1111", "amount": 80},
+    hash="h",
+    rule="refunds",
+    policy="p",
+    pin="d",
+    approvers=("group:leads",),
+    created=1_000,
+    expires=5_000,
+)
+
+
+async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_sealed(place: str):
+    key = GatewayKey.random()
+    database = await open_database(place)
+    try:
+        store = ApprovalStore(database, key)
+        async with AuditWriter.open(place) as first, AuditWriter.open(place) as second:
+            await first.append(AuditRecord("asked"), store.insertion(APPROVAL))
+            too_late = store.decision(APPROVAL, "approved", "user:berta", "", 5_000)
+            await first.append(AuditRecord("decided"), too_late)
+            decision = store.decision(APPROVAL, "approved", "user:berta", "ok", 2_000)
+            await first.append(AuditRecord("decided"), decision)
+            uses = [store.use("a_1", f"c_{number}", 3_000) for number in range(10)]
+            writers = [first, second] * 5
+            await asyncio.gather(
+                *(
+                    writer.append(AuditRecord("intent", call=f"c_{number}"), claim)
+                    for number, (writer, claim) in enumerate(zip(writers, uses, strict=True))
+                )
+            )
+        found = await store.get("a_1")
+        other = await ApprovalStore(database, GatewayKey.random()).get("a_1")
+        changed = await store.changed()
+        counts = await store.counts(3_000)
+    finally:
+        await database.close()
+
+    assert too_late.has_failed
+    assert not decision.has_failed
+    assert sum(not each.has_failed for each in uses) == 1
+    assert (found.state, found.decided_by, found.note) == ("used", "user:berta", "ok")
+    assert found.arguments == APPROVAL.arguments
+    assert other.arguments is None
+    assert changed == {"a_1"}
+    assert counts == {"used": 1}
+    async with AuditReader.open(place) as reader:
+        verified = await reader.verify(None)
+    async with AuditReader.open(place) as reader:
+        records = [each async for piece in reader.export() for each in piece]
+    assert not verified.problems
+    assert [each["call"] for each in records if each["kind"] == "intent"] == [found.used_by_call]
