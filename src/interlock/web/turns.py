@@ -34,6 +34,7 @@ from interlock.web.events import TurnEvent, fields_of, now, stopped_call
 
 MAX_EVENTS = 2_000  # of a turn that are kept
 MAX_BYTES = 1024 * 1024
+MAX_FOLLOWED = 256  # conversations that one socket follows
 MAX_JOINED = 1_000  # tokens that become one event at a time
 _log = logging.getLogger("interlock.web")
 
@@ -695,7 +696,14 @@ class Turns:
     # Listeners beyond one turn
 
     def follow(self, owner: str, conversation: str, listener: Listener) -> None:
-        """Call a function with each event of later turns of a conversation."""
+        """Call a function with each event of later turns of a conversation.
+
+        Raises:
+            TurnError: The function follows too many.
+        """
+        followed = sum(listener in each for each in self._followers.values())
+        if followed >= MAX_FOLLOWED and listener not in self._followers.get(conversation, {}):
+            raise TurnError("rate_limited", f"more than {MAX_FOLLOWED} conversations are followed")
         self._followers.setdefault(conversation, {})[listener] = owner
 
     def watch(self, owner: str, listener: Listener) -> None:

@@ -102,7 +102,7 @@ export function CallBody({ card }) {
       <${Icon} name="warning" />
       <div class="grow">
         <strong>${t(card.reason === "unfinished" ? "failed.unfinished" : "failed.title")}</strong>
-        ${card.reason !== "unfinished" && html`<span>${t("failed.told")}</span>`}
+        ${card.reason !== "unfinished" && html`${" "}<span>${t("failed.told")}</span>`}
       </div>
     </div>`}
     ${!isOver && html`<p class="small"><${Foreign} text=${card.result || reasonOf(card.state, card.reason)} /></p>`}
