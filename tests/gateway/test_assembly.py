@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from interlock.config import loads
 from interlock.errors import ConfigError
-from interlock.gateway.assembly import make_parts
 from interlock.store import AuditReader
 from interlock.store.audit_reading import CallFilter
 from tests.gateway.conftest import bearer, offering
 from tests.support.scripted_server import Json, text
 
 READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
-
-
-async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_own_tools(running):
-    async with running(crm=offering("x"), gone=object()) as gateway:
-        key = await gateway.key()
-        assert await gateway.names(key) == ["crm__x"]
-        reason = gateway.assembly.gateway.toolbox.status["gone"].reason
-        assert "has no method connect()" in reason
-
-
-async def test_object_of_a_module_has_the_filter_of_its_entry_and_may_be_disabled(running):
-    filtered = offering("x", "delete_x"), {"tools": {"deny": ["delete_*"]}}
-    async with running(crm=filtered, off=(offering("y"), {"enabled": False})) as gateway:
-        assert await gateway.names(await gateway.key()) == ["crm__x"]
 
 
 async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(running):
@@ -56,16 +39,6 @@ async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(runni
         codes = [(await gateway.call("time__now", berta)).code for _ in range(2)]
         assert codes == [200, 429]
         assert crm.connections == 1
-
-
-async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
-    limits = {"perKey": {"rate": "1/min"}}
-    crm = offering("x")
-    async with running({"limits": limits}, crm=crm) as gateway:
-        key = await gateway.key()
-        await gateway.call("crm__x", key)
-        await gateway.reload({"limits": limits}, crm=crm, time=offering("now"))
-        assert (await gateway.call("crm__x", key)).code == 429
 
 
 @pytest.mark.slow("reloads a hundred times under load")
@@ -125,15 +98,6 @@ async def test_reload_with_an_unset_variable_changes_nothing(running):
         with pytest.raises(ConfigError, match="NOT_SET"):
             await gateway.reload({"database": "${NOT_SET}"}, time=offering("now"))
         assert await gateway.names(key) == ["crm__x"]
-
-
-def test_configuration_in_the_documentation_is_valid_and_warns_of_nothing():
-    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
-    example = re.findall(r"## Policy\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
-    config = loads(example.encode())
-
-    assert config.warnings == ()
-    assert make_parts(config, {}).settings.policy is not None
 
 
 async def test_calls_of_tools_that_do_not_exist_are_recorded_once_a_second(running, tmp_path: Path):

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.calls import Caller
     from interlock.config import Config
-    from interlock.gateway.assembly import Parts, Servers
     from interlock.gateway.explain import Explainer, Explanation
+    from interlock.gateway.parts import Parts, Servers
     from interlock.store.database import Database
     from interlock.types import JsonObject
 
@@ -106,9 +106,9 @@ async def _explainer(
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
     """Start the servers that matter, and make a gateway of them that serves no client."""
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.assembly import make_parts
     from interlock.gateway.explain import Explainer, credentials_of, reading_approvals
     from interlock.gateway.gateway import Gateway
+    from interlock.gateway.parts import make_parts
     from interlock.gateway.pinning import make_pinning
     from interlock.gateway.vault import Vault
     from interlock.store.credentials import CredentialStore

@@ -235,7 +235,8 @@ async def _odd(config: Config) -> list[str]:
 
     Its servers are started only if its policy, views or limits name tools.
     """
-    from interlock.gateway.assembly import IDLE_TIMEOUT, make_parts
+    from interlock.gateway.assembly import IDLE_TIMEOUT
+    from interlock.gateway.parts import make_parts
     from interlock.policy import find_warnings
     from interlock.toolbox import Toolbox
 

@@ -9,33 +9,22 @@ queue of its server, the audit trail.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
-from msgspec import Struct
-from msgspec.structs import replace
-
-from interlock.auth.bearer import check_url
 from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
-from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.calls import Around, Caller, Entry
 from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
-from interlock.calls.fair_queue import FairQueue, queued
-from interlock.calls.limits import Limiter
 from interlock.calls.quotas import Quotas
-from interlock.calls.results import Limits, ResultBudget
-from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
-from interlock.config import Gateway as Settings
-from interlock.config.gateway import Audit, Rate
-from interlock.config.gateway_reading import resolve
-from interlock.errors import ConfigError, LimitExceeded
+from interlock.calls.results import ResultBudget
+from interlock.config import Config, ServerConfig
+from interlock.config.gateway import Audit
+from interlock.errors import LimitExceeded
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
 from interlock.gateway.explain import UNKNOWN, Explainer, credentials_of
@@ -43,10 +32,10 @@ from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.metrics import Metrics, Samples, by_label
+from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
 from interlock.gateway.pinning import make_pinning
-from interlock.gateway.plugins import Plugins, following, with_plugins
+from interlock.gateway.plugins import following
 from interlock.gateway.vault import Vault
-from interlock.policy import Policy
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import note_change
@@ -59,7 +48,6 @@ from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.timestamps import now_micros
-from interlock.transports import InProcessServer, Transport
 from interlock.types import JsonObject
 from interlock.version import __version__
 
@@ -76,34 +64,6 @@ FIXED = {
     "instructions": "instructions",
 }
 LOCAL = "local"  # the user of a key that is valid for one run only
-
-_QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
-
-Servers = Mapping[str, ServerConfig | InProcessServer]
-
-
-class Parts(Struct, frozen=True):
-    """What a configuration says about calls; replaced as a whole.
-
-    Attributes:
-        config: The configuration.
-        settings: Its member `gateway`, with variables replaced.
-        servers: As for `Toolbox`.
-        policy: Who may call what.
-        limiter: How often.
-        queues: The slots of each server, by their size.
-        issuers: Whose tokens are accepted beside keys.
-        plugins: Tools for users who have installed them.
-    """
-
-    config: Config
-    settings: Settings
-    servers: Servers
-    policy: Policy
-    limiter: Limiter
-    queues: Mapping[_QueueSize, FairQueue]
-    issuers: Issuers | None
-    plugins: Plugins
 
 
 class Assembly:
@@ -158,17 +118,6 @@ class Assembly:
         self.trail: AuditTrail | None = None
         if writer is not None:
             self.trail = make_trail(writer, secret, parts.settings.audit)
-            self.metrics.gauges |= {
-                "interlock_audit_lag_seconds": (
-                    "How long the oldest record that is not durable has waited.",
-                    lambda: {(): writer.lag},
-                ),
-                "interlock_audit_rows_total": ("Audit records.", lambda: {(): writer.rows}),
-                "interlock_audit_lost_total": (
-                    "Audit records that were lost.",
-                    lambda: {(): writer.dropped},
-                ),
-            }
         self.vault = Vault(CredentialStore(database, secret), secret, self._note_credential)
         self.logins = Logins(self.vault, self._configured, environ)
         self._questions = LoginQuestions(self.vault)
@@ -227,6 +176,10 @@ class Assembly:
             gauges["interlock_audit_rows_total"] = (
                 "Audit records written.",
                 lambda: {(): float(writer.rows)},
+            )
+            gauges["interlock_audit_lost_total"] = (
+                "Audit records that were lost.",
+                lambda: {(): float(writer.dropped)},
             )
 
     def _queue_depth(self) -> Samples:
@@ -334,7 +287,7 @@ class Assembly:
             return await self._reload(config)
 
     async def _reload(self, config: Config) -> list[str]:
-        described = _described(self.parts)
+        described = described_parts(self.parts)
         parts = make_parts(config, self.environ, self.parts)
         parts.limiter.own = self.keys.limits
         if parts.plugins.found:
@@ -359,7 +312,7 @@ class Assembly:
 
     def _record_configuration(self, before: JsonObject | None) -> None:
         if self.trail is not None:
-            self.trail.note("config", {"before": before, "after": _described(self.parts)})
+            self.trail.note("config", {"before": before, "after": described_parts(self.parts)})
 
     def _around(self, parts: Parts) -> list[Around]:
         approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
@@ -464,161 +417,6 @@ class Assembly:
         return frozenset(each.namespace or name for name, each in every.items() if each.required)
 
 
-# Parts
-
-
-def settings_of(config: Config, environ: Mapping[str, str]) -> Settings:
-    """Return the member `gateway` with variables replaced; its defaults if there is none.
-
-    Raises:
-        ConfigError: A variable is not set.
-    """
-    return resolve(config.gateway or Settings(), environ)
-
-
-def servers_of(config: Config) -> Servers:
-    """Return the servers of a configuration, as for `Toolbox`."""
-    python = {name: each for name, each in config.python.items() if each.enabled}
-    return {name: _served(each) for name, each in {**config.servers, **python}.items()}
-
-
-def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
-    """Make the parts of a configuration; what counts calls is kept while its limits stay.
-
-    Raises:
-        ConfigError: The configuration cannot be used.
-    """
-    settings = settings_of(config, environ)
-    config, plugins = with_plugins(config)
-    if before is not None:
-        plugins.adopt(before.plugins)
-    policy = Policy.from_config(config)
-    policy.plugins = plugins
-    if settings.public_url:
-        check_url(settings.public_url, "gateway.publicUrl")
-    every = {**config.servers, **config.python}
-    sizes = [_queue_size(name, each, settings) for name, each in every.items()]
-    known = before.queues if before is not None else {}
-    return Parts(
-        config,
-        settings,
-        servers_of(config),
-        policy,
-        _limiter(config, settings, before),
-        {size: known.get(size) or FairQueue(*size) for size in sizes},
-        _issuers(settings, before),
-        plugins,
-    )
-
-
-def _described(parts: Parts) -> JsonObject:
-    """Return what the audit trail states of a configuration, without secrets."""
-    return {
-        "file": str(parts.config.path or ""),
-        "servers": sorted(parts.servers),
-        "views": sorted(parts.settings.views),
-        "policy": parts.policy.hash,
-    }
-
-
 def make_trail(writer: AuditWriter, secret: GatewayKey, settings: Audit) -> AuditTrail:
     """Make the audit trail."""
     return AuditTrail(writer, secret.derive(ARGUMENTS_KEY), settings)
-
-
-def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[Around]:
-    """Return the layers inside of the policy, first one outermost.
-
-    Args:
-        parts: The configuration.
-        trail: The audit trail; None for none.
-        asking: Layers that may wait for people, so they come before the queue of the server.
-    """
-    queues = {server: queue for (server, *_), queue in parts.queues.items()}
-    inner = [trail.calls] if trail is not None else []
-    return [parts.limiter.around, *asking, queued(queues), *inner]
-
-
-def limits_of(parts: Parts) -> Limits:
-    """Return how large results may be."""
-    return Limits.from_config(parts.config, parts.settings.results)
-
-
-def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:
-    rates = _rates(config)
-    if before is None:
-        return Limiter(settings.limits, rates)
-    if before.settings.limits == settings.limits and _rates(before.config) == rates:
-        return before.limiter
-    limiter = Limiter(settings.limits, rates)
-    limiter.days.spent = before.limiter.days.spent
-    return limiter
-
-
-def _rates(config: Config) -> dict[str, Rate]:
-    return {
-        each.namespace or name: each.limits.rate
-        for name, each in {**config.servers, **config.python}.items()
-        if each.limits.rate is not None
-    }
-
-
-def _queue_size(name: str, server: ServerConfig | PythonServer, settings: Settings) -> _QueueSize:
-    limits = server.limits
-    size = settings.limits.queue if limits.queue is None else limits.queue
-    return server.namespace or name, limits.concurrent or server.concurrency, size
-
-
-def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
-    """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
-    if isinstance(server, PythonServer):
-        return PythonObject(server.object, server.tools)
-    return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
-
-
-class PythonObject(Struct, frozen=True):
-    """A server that is an object of a module, imported when it is first connected to.
-
-    Attributes:
-        name: "package.module:name".
-        tool_filter: Which of its tools are offered.
-    """
-
-    name: str
-    tool_filter: ToolFilter = ToolFilter()
-
-    def connect(self) -> Transport:
-        """Connect to the object.
-
-        Raises:
-            ConfigError: It cannot be imported, or is not a server.
-        """
-        module, _, attribute = self.name.partition(":")
-        try:
-            found: Any = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever the module raises
-            raise ConfigError(f"{self.name} cannot be imported: {error}") from error
-        if not callable(getattr(found, "connect", None)):
-            raise ConfigError(f"{self.name} is not a server; it has no method connect()")
-        transport: Transport = found.connect()
-        return transport
-
-
-def _issuers(settings: Settings, before: Parts | None) -> Issuers | None:
-    if before is not None and before.settings.issuers == settings.issuers:
-        return before.issuers
-    if not settings.issuers:
-        return None
-    from interlock.auth.jwt import JwtVerifier
-
-    return Issuers(
-        [
-            TrustedIssuer(
-                each.issuer,
-                JwtVerifier(issuer=each.issuer, audience=each.audience, jwks_url=each.jwks_url),
-                each.groups,
-                each.scopes,
-            )
-            for each in settings.issuers
-        ]
-    )

@@ -70,7 +70,8 @@ async def local_calls(
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.approvals import open_approvals
-    from interlock.gateway.assembly import layers_of, limits_of, make_parts, make_trail
+    from interlock.gateway.assembly import make_trail
+    from interlock.gateway.parts import layers_of, limits_of, make_parts
     from interlock.gateway.pinning import make_pinning
     from interlock.store.audit_upkeep import open_trail
     from interlock.store.database import open_database

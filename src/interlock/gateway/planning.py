@@ -13,7 +13,8 @@ from typing import Any
 from interlock.auth.key_ring import KnownKey
 from interlock.calls import Caller, Entry
 from interlock.config import Config, ToolFilter
-from interlock.gateway.assembly import FIXED, Assembly, Parts, make_parts, servers_of
+from interlock.gateway.assembly import FIXED, Assembly
+from interlock.gateway.parts import Parts, make_parts, servers_of
 from interlock.policy import Policy
 from interlock.types import JsonObject
 

@@ -1,0 +1,198 @@
+"""The parts of a gateway that a configuration decides; a reload replaces them as a whole."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.auth.bearer import check_url
+from interlock.auth.issuers import Issuers, TrustedIssuer
+from interlock.calls import Around
+from interlock.calls.audit import AuditTrail
+from interlock.calls.fair_queue import FairQueue, queued
+from interlock.calls.limits import Limiter
+from interlock.calls.results import Limits
+from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
+from interlock.config import Gateway as Settings
+from interlock.config.gateway import Rate
+from interlock.config.gateway_reading import resolve
+from interlock.errors import ConfigError
+from interlock.gateway.plugins import Plugins, with_plugins
+from interlock.policy import Policy
+from interlock.transports import InProcessServer, Transport
+from interlock.types import JsonObject
+
+_QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
+
+Servers = Mapping[str, ServerConfig | InProcessServer]
+
+
+class Parts(Struct, frozen=True):
+    """What a configuration says about calls; replaced as a whole.
+
+    Attributes:
+        config: The configuration.
+        settings: Its member `gateway`, with variables replaced.
+        servers: As for `Toolbox`.
+        policy: Who may call what.
+        limiter: How often.
+        queues: The slots of each server, by their size.
+        issuers: Whose tokens are accepted beside keys.
+        plugins: Tools for users who have installed them.
+    """
+
+    config: Config
+    settings: Settings
+    servers: Servers
+    policy: Policy
+    limiter: Limiter
+    queues: Mapping[_QueueSize, FairQueue]
+    issuers: Issuers | None
+    plugins: Plugins
+
+
+def servers_of(config: Config) -> Servers:
+    """Return the servers of a configuration, as for `Toolbox`."""
+    python = {name: each for name, each in config.python.items() if each.enabled}
+    return {name: _served(each) for name, each in {**config.servers, **python}.items()}
+
+
+def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
+    """Make the parts of a configuration; what counts calls is kept while its limits stay.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+    """
+    settings = resolve(config.gateway or Settings(), environ)
+    config, plugins = with_plugins(config)
+    if before is not None:
+        plugins.adopt(before.plugins)
+    policy = Policy.from_config(config)
+    policy.plugins = plugins
+    if settings.public_url:
+        check_url(settings.public_url, "gateway.publicUrl")
+    every = {**config.servers, **config.python}
+    sizes = [_queue_size(name, each, settings) for name, each in every.items()]
+    known = before.queues if before is not None else {}
+    return Parts(
+        config,
+        settings,
+        servers_of(config),
+        policy,
+        _limiter(config, settings, before),
+        {size: known.get(size) or FairQueue(*size) for size in sizes},
+        _issuers(settings, before),
+        plugins,
+    )
+
+
+def described_parts(parts: Parts) -> JsonObject:
+    """Return what the audit trail states of a configuration, without secrets."""
+    return {
+        "file": str(parts.config.path or ""),
+        "servers": sorted(parts.servers),
+        "views": sorted(parts.settings.views),
+        "policy": parts.policy.hash,
+    }
+
+
+def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[Around]:
+    """Return the layers inside of the policy, first one outermost.
+
+    Args:
+        parts: The configuration.
+        trail: The audit trail; None for none.
+        asking: Layers that may wait for people, so they come before the queue of the server.
+    """
+    queues = {server: queue for (server, *_), queue in parts.queues.items()}
+    inner = [trail.calls] if trail is not None else []
+    return [parts.limiter.around, *asking, queued(queues), *inner]
+
+
+def limits_of(parts: Parts) -> Limits:
+    """Return how large results may be."""
+    return Limits.from_config(parts.config, parts.settings.results)
+
+
+def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:
+    rates = _rates(config)
+    if before is None:
+        return Limiter(settings.limits, rates)
+    if before.settings.limits == settings.limits and _rates(before.config) == rates:
+        return before.limiter
+    limiter = Limiter(settings.limits, rates)
+    limiter.days.spent = before.limiter.days.spent
+    return limiter
+
+
+def _rates(config: Config) -> dict[str, Rate]:
+    return {
+        each.namespace or name: each.limits.rate
+        for name, each in {**config.servers, **config.python}.items()
+        if each.limits.rate is not None
+    }
+
+
+def _queue_size(name: str, server: ServerConfig | PythonServer, settings: Settings) -> _QueueSize:
+    limits = server.limits
+    size = settings.limits.queue if limits.queue is None else limits.queue
+    return server.namespace or name, limits.concurrent or server.concurrency, size
+
+
+def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
+    """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
+    if isinstance(server, PythonServer):
+        return PythonObject(server.object, server.tools)
+    return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
+
+
+class PythonObject(Struct, frozen=True):
+    """A server that is an object of a module, imported when it is first connected to.
+
+    Attributes:
+        name: "package.module:name".
+        tool_filter: Which of its tools are offered.
+    """
+
+    name: str
+    tool_filter: ToolFilter = ToolFilter()
+
+    def connect(self) -> Transport:
+        """Connect to the object.
+
+        Raises:
+            ConfigError: It cannot be imported, or is not a server.
+        """
+        module, _, attribute = self.name.partition(":")
+        try:
+            found: Any = getattr(importlib.import_module(module), attribute)
+        except Exception as error:  # whatever the module raises
+            raise ConfigError(f"{self.name} cannot be imported: {error}") from error
+        if not callable(getattr(found, "connect", None)):
+            raise ConfigError(f"{self.name} is not a server; it has no method connect()")
+        transport: Transport = found.connect()
+        return transport
+
+
+def _issuers(settings: Settings, before: Parts | None) -> Issuers | None:
+    if before is not None and before.settings.issuers == settings.issuers:
+        return before.issuers
+    if not settings.issuers:
+        return None
+    from interlock.auth.jwt import JwtVerifier
+
+    return Issuers(
+        [
+            TrustedIssuer(
+                each.issuer,
+                JwtVerifier(issuer=each.issuer, audience=each.audience, jwks_url=each.jwks_url),
+                each.groups,
+                each.scopes,
+            )
+            for each in settings.issuers
+        ]
+    )

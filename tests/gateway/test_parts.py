@@ -1,0 +1,43 @@
+"""The parts that a configuration decides: servers, limits, policy."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from interlock.config import loads
+from interlock.gateway.parts import make_parts
+from tests.gateway.conftest import offering
+
+
+async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_own_tools(running):
+    async with running(crm=offering("x"), gone=object()) as gateway:
+        key = await gateway.key()
+        assert await gateway.names(key) == ["crm__x"]
+        reason = gateway.assembly.gateway.toolbox.status["gone"].reason
+        assert "has no method connect()" in reason
+
+
+async def test_object_of_a_module_has_the_filter_of_its_entry_and_may_be_disabled(running):
+    filtered = offering("x", "delete_x"), {"tools": {"deny": ["delete_*"]}}
+    async with running(crm=filtered, off=(offering("y"), {"enabled": False})) as gateway:
+        assert await gateway.names(await gateway.key()) == ["crm__x"]
+
+
+async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
+    limits = {"perKey": {"rate": "1/min"}}
+    crm = offering("x")
+    async with running({"limits": limits}, crm=crm) as gateway:
+        key = await gateway.key()
+        await gateway.call("crm__x", key)
+        await gateway.reload({"limits": limits}, crm=crm, time=offering("now"))
+        assert (await gateway.call("crm__x", key)).code == 429
+
+
+def test_configuration_in_the_documentation_is_valid_and_warns_of_nothing():
+    page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
+    example = re.findall(r"## Policy\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
+    config = loads(example.encode())
+
+    assert config.warnings == ()
+    assert make_parts(config, {}).settings.policy is not None
