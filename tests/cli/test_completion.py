@@ -29,6 +29,7 @@ def test_tools_and_arguments_that_a_command_has_listed_are_completed(interlock, 
     assert completed("call", "e:echo", "text=a", "te") == []
 
 
+@pytest.mark.slow("loads the embedded model")
 def test_servers_conversations_and_models_are_completed(interlock, servers):
     servers()
     interlock("chat", "--model", "local", "hello")

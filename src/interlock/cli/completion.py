@@ -75,15 +75,18 @@ def arguments(ctx: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 def models(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete a model that could be used now."""
-    from interlock.cli.signals import run
+    import asyncio
+
     from interlock.models.choose import available
 
-    return _items([each.name for each in run(available()) if not each.problem], incomplete)
+    found = asyncio.run(available())
+    return _items([each.name for each in found if not each.problem], incomplete)
 
 
 def conversations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the id of a conversation."""
-    from interlock.cli.signals import run
+    import asyncio
+
     from interlock.store import ConversationStore
 
     async def latest() -> list[CompletionItem]:
@@ -96,7 +99,7 @@ def conversations(_: click.Context, __: click.Parameter, incomplete: str) -> lis
         ]
 
     with suppress(InterlockError):  # a shell has no place for it
-        return run(latest())
+        return asyncio.run(latest())
     return []
 
 

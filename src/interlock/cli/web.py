@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,8 @@ from interlock.cli.terminal import emit, is_terminal, say, warn
 from interlock.errors import InterlockError, ModelUnavailable
 
 if TYPE_CHECKING:
+    import asyncio
+
     from interlock.config import Config
     from interlock.web.local_site import LocalSite
 
@@ -102,6 +103,8 @@ async def _more_links(site: LocalSite) -> AsyncIterator[None]:
         yield
         return
     say("press Enter for another one-time URL, Ctrl-C to end")
+    import asyncio
+
     loop = asyncio.get_running_loop()
     printing: set[asyncio.Task[None]] = set()
 
