@@ -119,4 +119,4 @@ async def test_a_dropped_connection_does_not_stop_the_turn(serve: Serve) -> None
         chat.desk.go_on.set()
         await ended.wait()
 
-        assert turn.since(0)[-1].fields["content"] == "done"
+        assert turn.log.since(0)[-1].fields["content"] == "done"

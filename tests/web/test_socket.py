@@ -12,8 +12,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from interlock.errors import ModelUnavailable
 from interlock.web import socket as socket_module
-from interlock.web import turns as turns_module
-from interlock.web.turns import TurnLimits
+from interlock.web import turn_log
+from interlock.web.turn import TurnLimits
 from tests.web.conftest import Client, Event, Serve, risky
 
 
@@ -239,7 +239,7 @@ async def test_a_client_that_was_away_gets_what_it_missed(serve: Serve) -> None:
 async def test_a_client_gets_a_snapshot_if_the_events_are_gone(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns_module, "MAX_EVENTS", 3)
+    monkeypatch.setattr(turn_log, "MAX_EVENTS", 3)
     async with serve("a b c d e f") as chat, chat.socket() as client:
         events = await client.ask()
         await client.send(type="resume", conversation_id=events[0]["conversation_id"], after=0)

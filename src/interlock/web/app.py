@@ -18,8 +18,10 @@ from interlock.server.http.responses import HttpRefusal
 from interlock.web import aisdk
 from interlock.web.agui import AguiEncoder, AguiInput
 from interlock.web.aisdk import AiSdkEncoder, AiSdkInput
+from interlock.web.errors import TurnError
 from interlock.web.socket import Sockets
-from interlock.web.turns import Engine, Turn, TurnError, TurnLimits, Turns
+from interlock.web.turn import Engine, Turn, TurnLimits
+from interlock.web.turns import Turns
 
 MAX_BODY = 4 * 1024 * 1024  # bytes: clients send the whole history, which is not read
 MAX_THREADS = 10_000  # ids of clients that are remembered
@@ -187,7 +189,7 @@ class ChatApp:
         turn = next((each for each in found.values() if each is not None), None)
         if turn is None:
             raise TurnError("approval_closed", "this approval is not open")
-        announced, after = turn.announced, turn.seq
+        announced, after = turn.announced, turn.log.seq
         for id, (decision, note) in given.decisions.items():
             # The arguments are ours; the client has no hash of them.
             if found[id] is turn:
@@ -198,7 +200,7 @@ class ChatApp:
         self, turn: Turn, after: int, encoder: _Encoder, receive: Any, send: Any
     ) -> None:
         arrived = asyncio.Event()
-        waiting = [event.fields for event in turn.since(after) or ()]
+        waiting = [event.fields for event in turn.log.since(after) or ()]
 
         def take(_: Turn, event: Any) -> None:
             waiting.append(event.fields)

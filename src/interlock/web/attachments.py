@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from interlock.errors import UnknownConversation
 from interlock.store.chat_files import ChatFile, ChatFileStore
 from interlock.types import JsonObject
-from interlock.web.turns import TurnError
+from interlock.web.errors import TurnError
 
 MAX_FILE = 16 * 1024 * 1024  # bytes
 MAX_FILES = 10  # of a message

@@ -24,8 +24,9 @@ from interlock.store import Conversation, ConversationStore, transcripts
 from interlock.types import JsonObject
 from interlock.web import attachments
 from interlock.web.engines import AgentEngine
+from interlock.web.errors import TurnError
 from interlock.web.history import Cards, shown_page
-from interlock.web.turns import TurnError, Turns
+from interlock.web.turns import Turns
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 TOKEN = 4  # characters, about
@@ -228,7 +229,7 @@ async def list_messages(context: ChatContext, request: ApiRequest) -> JsonObject
     first = stored[0].position if stored else 0
     answer: JsonObject = {"items": items, "before": first or None, "turn": None}
     if is_live and turn is not None:
-        answer["turn"] = {"id": turn.id, "seq": turn.seq, "state": turn.state}
+        answer["turn"] = {"id": turn.id, "seq": turn.log.seq, "state": turn.state}
     elif query.before is None and items and not _is_answered(items[-1]):
         answer["interrupted"] = True
     return answer if items or is_live else answer | {"reason": "no_messages"}

@@ -24,8 +24,8 @@ from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 from interlock.web.attachments import with_files
 from interlock.web.model_choice import ModelChoice
+from interlock.web.turn import Turn
 from interlock.web.turn_toolbox import MayUse, OwnApproval, TurnToolbox
-from interlock.web.turns import Turn
 
 LONGEST_TITLE = 80  # characters
 

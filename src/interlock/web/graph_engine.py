@@ -15,7 +15,8 @@ from interlock.langgraph import ChatContext, close_open_calls, stream
 from interlock.store import ConversationStore
 from interlock.types import JsonObject
 from interlock.web.engines import LONGEST_TITLE
-from interlock.web.turns import Turn, TurnError
+from interlock.web.errors import TurnError
+from interlock.web.turn import Turn
 
 _ROLES = {"human": "user", "ai": "assistant", "tool": "tool"}
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from interlock.models import Model, choose
-from interlock.web.turns import TurnError
+from interlock.web.errors import TurnError
 
 
 class ModelChoice:

@@ -15,7 +15,8 @@ from interlock.calls import Call
 from interlock.errors import AskRefused
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult, JsonObject
-from interlock.web.turns import Turn, TurnError
+from interlock.web.errors import TurnError
+from interlock.web.turn import Turn
 
 ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}})
 

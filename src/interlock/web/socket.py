@@ -16,9 +16,11 @@ from interlock.auth.principal import Principal
 from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.types import JsonObject
+from interlock.web.errors import TurnError
 from interlock.web.events import TurnEvent, decoded
 from interlock.web.questions import checked_answer
-from interlock.web.turns import Asked, Turn, TurnError, Turns
+from interlock.web.turn import Asked, Turn
+from interlock.web.turns import Turns
 
 SUBPROTOCOL = "interlock.chat.1"
 MAX_FRAME = 64 * 1024  # bytes from a client
@@ -290,14 +292,14 @@ class Socket:
             raise TurnError("bad_message", "after must be a whole number")
         owner = self._caller.owner
         turn = self._turns.find(owner, conversation, text_of(frame, "turn_id"))
-        if turn is not None and turn.since(after) is not None:
+        if turn is not None and turn.log.since(after) is not None:
             self._turns.follow(owner, conversation, self._on_event)
             self._follow(turn, after)
             return
         is_brief = frame.get("brief") is True  # the page reads messages over HTTP
         messages = [] if is_brief else await self._turns.snapshot(owner, conversation)
         self._turns.follow(owner, conversation, self._on_event)
-        seq = turn.seq if turn is not None else 0
+        seq = turn.log.seq if turn is not None else 0
         self.send(
             {
                 "type": "snapshot",
@@ -355,7 +357,7 @@ class Socket:
 
     def _follow(self, turn: Turn, after: int) -> None:
         turn.unfollow(self._on_event)
-        for event in turn.since(after) or ():
+        for event in turn.log.since(after) or ():
             self._on_event(turn, event)
         self._followed.add(turn)
         if not turn.has_ended:

@@ -22,7 +22,7 @@ from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnServer
 from interlock.types import JsonObject
 from interlock.web.questions import ASKABLE, TurnQuestions
-from interlock.web.turns import Turn
+from interlock.web.turn import Turn
 
 APPROVAL_SECONDS = 86_400
 

@@ -1,0 +1,45 @@
+"""Errors of turns and what clients see of errors: a stable code, and a text without values."""
+
+from __future__ import annotations
+
+from interlock.errors import (
+    ConversationBusy,
+    InterlockError,
+    InvalidArguments,
+    ModelError,
+    StepLimit,
+    UnknownConversation,
+)
+
+
+class TurnError(InterlockError):
+    """A request about a turn is refused.
+
+    Attributes:
+        code: A stable code for programs.
+        retry_after: Seconds until it may succeed; None if time alone does not help.
+    """
+
+    def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after = retry_after
+
+
+def explained(error: Exception) -> tuple[str, str]:
+    """Return the code and the text of an error for clients, without values."""
+    match error:
+        case TurnError():
+            return error.code, str(error)
+        case StepLimit():
+            return "step_limit", str(error)
+        case ModelError():
+            return "model_failed", "the model failed; try again"
+        case ConversationBusy():
+            return "busy", "a turn of this conversation is under way"
+        case UnknownConversation():
+            return "not_found", "no such conversation"
+        case InvalidArguments():
+            return "bad_message", str(error)
+        case _:
+            return "internal", ""
