@@ -33,9 +33,11 @@ from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
+from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
 from interlock.gateway.pinning import make_pinning
 from interlock.gateway.plugins import following
 from interlock.gateway.vault import Vault
+from interlock.policy import enforce
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import note_change
@@ -126,6 +128,7 @@ class Assembly:
             "Bytes of large results that are kept for their users.",
             lambda: {(): float(kept.bytes)},
         )
+        self._prompts = PermissionPrompts(self._deciding)
         self.pins = make_pinning(parts.config, parts.settings, database, secret, self.trail)
         self.gateway = Gateway(
             parts.servers,
@@ -139,6 +142,7 @@ class Assembly:
             idle_timeout=IDLE_TIMEOUT,
             credentials=self.vault,
             results=self.results,
+            own_tools=[self._prompts.tool],
             pins=self.pins,
             asks_pass=True,
             on_unknown_tool=self._unknown_tool,
@@ -317,7 +321,17 @@ class Assembly:
     def _around(self, parts: Parts) -> list[Around]:
         approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
         layers = layers_of(parts, self.trail, *approve, self._questions.around)
-        return [*layers, self.metrics.sent]
+        return [self._prompts.around, *layers, self.metrics.sent]
+
+    def _deciding(self) -> list[Around]:
+        """Return the layers that decide about a tool of Claude Code."""
+        parts, refusals = self.parts, [self.trail.refusals] if self.trail is not None else []
+        asking = self.approvals.around(ask_nobody)
+        return [
+            *refusals,
+            enforce(parts.policy, asks_pass=True),
+            *layers_of(parts, self.trail, asking),
+        ]
 
     def _configured(self) -> Mapping[str, ServerConfig]:
         """Return the servers of the file by their names in addresses."""
