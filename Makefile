@@ -60,7 +60,7 @@ test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.sta
 
 quick: .venv/.stamp-dev
 	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)' \
-	    --ignore=tests/faults --ignore=tests/interop -k 'not postgres'
+	    --ignore=tests/faults --ignore=tests/interop --ignore=tests/browser -k 'not postgres'
 
 lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check

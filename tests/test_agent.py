@@ -469,6 +469,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(again: bool):
     finished = False

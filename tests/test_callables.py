@@ -259,6 +259,7 @@ JSON = st.recursive(
 NODE = {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}}
 
 
+@pytest.mark.slow("tries many examples")
 @given(st.dictionaries(NAMES, schemas(), max_size=4), st.booleans(), st.data())
 def test_a_signature_binds_what_the_schema_accepts(
     members: Json, is_required: bool, data: st.DataObject

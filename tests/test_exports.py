@@ -144,6 +144,7 @@ def test_importing_the_package_loads_no_heavy_module():
     assert not loaded & (HEAVY | {"asyncio", "msgspec", "ssl", "logging"})
 
 
+@pytest.mark.slow("works through much data")
 def test_importing_the_public_names_loads_no_heavy_module():
     assert not loaded_by(f"from interlock import {', '.join(interlock.__all__)}") & HEAVY
 
@@ -168,6 +169,7 @@ def test_imports_go_up_and_never_down():
     assert down == []
 
 
+@pytest.mark.slow("works through much data")
 def test_modules_never_import_each_other_even_lazily():
     graph = {module: {*imports(module)} - {""} for module in MODULES if module}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def test_parts_of_a_text_fit_and_make_up_the_whole(text: str, size: int):
             assert text.split("\n")[part.line - 1] == line_that_follows
 
 
+@pytest.mark.slow("tries many examples")
 @given(items=st.lists(values, max_size=30), size=sizes)
 def test_parts_of_an_array_fit_and_make_up_the_whole(items: list[object], size: int):
     text = msgspec.json.encode(items).decode()

@@ -103,6 +103,7 @@ async def test_limit_admits_its_burst_and_then_one_call_a_refill(
             break
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("demand", [15, 25, 400])
 async def test_rate_over_a_long_time_is_exact_within_a_percent(demand: int):
     limited = Limited(per_key(rate=PER_SECOND, burst=10))

@@ -239,6 +239,7 @@ async def read_back(budget: ResultBudget, caller: Caller, id: str, **first: Any)
         following = msgspec.json.decode(note_of(result).partition("interlock__read_result ")[2])
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize(
     "text",
     [

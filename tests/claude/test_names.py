@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ NAMES = st.text(min_size=1, max_size=200)
 ODD = st.lists(NAMES | st.from_regex(r"[a-b_.\- ]{1,6}", fullmatch=True), min_size=2, unique=True)
 
 
+@pytest.mark.slow("tries many examples")
 @given(ODD)
 def test_different_names_stay_different_clean_and_short(given: list[str]):
     servers = [server_name(each) for each in given]

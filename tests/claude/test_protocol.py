@@ -48,6 +48,7 @@ def response(id: str, **fields: object) -> bytes:
 # Recorded traces
 
 
+@pytest.mark.slow("works through much data")
 @per_version
 def test_every_line_of_a_trace_survives_a_split_at_every_byte(trace: Path):
     for line in lines(trace):

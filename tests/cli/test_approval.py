@@ -30,6 +30,7 @@ def test_without_a_terminal_a_call_that_may_change_something_runs_only_with_yes(
         assert "--yes" in ran.err
 
 
+@pytest.mark.slow("fills a database")
 def test_tool_of_a_gateway_with_policy_is_denied_to_the_chat_as_well(
     interlock, servers, script, home: Path
 ):

@@ -241,6 +241,7 @@ def test_typed_keeps_a_key_that_the_schema_does_not_name():
     assert typed({"other": "x"}, {"properties": "rubbish"}) == {"other": "x"}
 
 
+@pytest.mark.slow("fills a database")
 def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, servers):
     path = servers()
     rules = [{"id": "asks", "effect": "ask", "who": ["*"], "tools": ["e:say"]}]
@@ -256,6 +257,7 @@ def test_policy_of_a_gateway_holds_for_a_call_from_the_command_line(interlock, s
     assert (approved.code, approved.out) == (0, "hi\n")
 
 
+@pytest.mark.slow("fills a database")
 def test_calls_of_a_file_with_a_gateway_are_in_its_audit_trail(
     interlock, servers, script, home: Path
 ):

@@ -117,6 +117,7 @@ def test_system_message_starts_each_new_conversation(interlock, script):
     assert stored_conversations()[0][1][:2] == [SystemMessage("Be brief."), UserMessage("Hi")]
 
 
+@pytest.mark.slow("fills a database")
 def test_continue_continues_the_latest_conversation(interlock, script):
     none = interlock("chat", "a", "--continue", "--model", script("No."))
     assert (none.code, none.err.count("no conversation exists")) == (1, 1)
@@ -209,6 +210,7 @@ def test_an_unavailable_model_is_an_error(interlock, servers, model: str, messag
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow("fills a database")
 def test_a_conversation_can_continue_after_the_model_failed(interlock, servers, script):
     servers()
     assert interlock("chat", "x", "--model", script({"say": {"text": "x"}})).code == 1
@@ -333,6 +335,7 @@ def test_a_read_only_database_is_a_single_warning(interlock, script, home: Path,
     assert stored_conversations() == [(conversation, messages)]
 
 
+@pytest.mark.slow("starts a program")
 def test_a_missing_store_package_is_a_warning(program, without, script):
     ran = program("chat", "x", "--model", script("Yes."), env=without("sqlalchemy"))
 

@@ -135,6 +135,7 @@ def test_a_damaged_database_is_a_one_line_error(interlock, home: Path, monkeypat
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow("starts a program")
 def test_a_missing_package_is_an_error_with_the_extra_to_install(program, without):
     ran = program("conversations", "list", env=without("sqlalchemy"))
 

@@ -49,6 +49,7 @@ def key(gateway: Path, interlock: Any, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(key_format.id_of(made.strip()))
 
 
+@pytest.mark.slow("works through much data")
 def test_an_allowed_call_is_explained_on_stdout_with_exit_code_0(interlock, key):
     arguments = json.dumps({"text": "hi"})
     ran = interlock("explain", "--key", key, "w:say", "--arguments", arguments)
@@ -67,6 +68,7 @@ def test_an_allowed_call_is_explained_on_stdout_with_exit_code_0(interlock, key)
     assert lines[-1] == "  ok    limits      100 calls a day"
 
 
+@pytest.mark.slow("works through much data")
 def test_a_denied_call_ends_with_the_first_denial_and_exit_code_1(interlock, key):
     ran = interlock("explain", "--key", key, "w:say", "--arguments", '{"text": "too long"}')
 
@@ -80,6 +82,7 @@ def test_a_denied_call_ends_with_the_first_denial_and_exit_code_1(interlock, key
     assert ran.err == "to change that: add a rule that allows w:say for user:anna\n"
 
 
+@pytest.mark.slow("fills a database")
 def test_without_an_address_all_tools_are_listed_with_their_first_obstacle(interlock, gateway):
     ran = interlock("explain", "--user", "berta", "--json")
 
@@ -96,6 +99,7 @@ def test_a_view_narrows_what_a_user_may_call(interlock, gateway):
     assert (ran.code, ran.json["reason"]) == (1, "not_in_view")
 
 
+@pytest.mark.slow("works through much data")
 def test_a_revoked_key_is_the_whole_explanation(interlock, key):
     interlock("keys", "revoke", key)
 
@@ -129,6 +133,7 @@ def test_an_unknown_key_is_an_error(interlock, gateway):
     assert "no key '000000000000'" in ran.err
 
 
+@pytest.mark.slow("starts a program")
 def test_a_credential_that_the_user_lacks_is_named_with_the_way_to_store_it(interlock, servers):
     options = {"sharing": "per_user", "env": {"TOKEN": "${user:TOKEN}"}}
     servers(p={"command": sys.executable, "args": ECHO, **options})

@@ -134,6 +134,7 @@ def test_show_prints_each_member(interlock):
     assert interlock("keys", "show", id, "--json").json["state"] == "active"
 
 
+@pytest.mark.slow("works through much data")
 def test_rotate_prints_a_new_key_and_keeps_the_old_one_for_the_overlap(interlock):
     old = create(interlock, "anna")
 
@@ -163,6 +164,7 @@ def test_unknown_key_is_an_error(interlock, command: str):
     assert ran.err == "error: no key 'nosuchkey': see `interlock keys list`\n"
 
 
+@pytest.mark.slow("works through much data")
 def test_every_change_is_in_the_audit_trail_with_what_was_before(interlock):
     id = create(interlock, "anna")
     new = key_format.id_of(interlock("keys", "rotate", id).out.strip())

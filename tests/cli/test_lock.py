@@ -87,6 +87,7 @@ def test_diff_shows_both_sides_with_invisible_characters_and_the_hash_to_accept(
     assert shown["seen"]["description"] == "Refund.\u202e"
 
 
+@pytest.mark.slow("works through much data")
 def test_accept_takes_the_hash_that_was_shown_and_no_other(interlock, offer: Offer):
     offer(refund="One.")
     offer(refund="Two.")
@@ -106,6 +107,7 @@ def test_accept_takes_the_hash_that_was_shown_and_no_other(interlock, offer: Off
     assert states(interlock)["crm:refund"] == "accepted"
 
 
+@pytest.mark.slow("works through much data")
 def test_accept_without_terminal_hash_or_yes_shows_and_accepts_nothing(interlock, offer: Offer):
     offer(refund="One.")
     offer("Be rude.", refund="Two.")
@@ -121,6 +123,7 @@ def test_accept_without_terminal_hash_or_yes_shows_and_accepts_nothing(interlock
     assert interlock("lock", "accept", "crm").err == "nothing of crm waits\n"
 
 
+@pytest.mark.slow("works through much data")
 def test_risk_from_hints_becomes_the_operators_word(interlock, offer: Offer):
     offer(refund="Refund.", find="Find.")
     for name in ("refund", "find"):
@@ -147,6 +150,7 @@ def test_decisions_are_recorded_with_the_pin_before_and_after(interlock, offer: 
     assert (record["before"]["state"], record["after"]["state"]) == ("accepted", "new")
 
 
+@pytest.mark.slow("fills a database")
 def test_export_and_import_carry_what_was_accepted_to_another_database(
     interlock, offer: Offer, home: Path
 ):

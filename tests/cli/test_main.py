@@ -43,6 +43,7 @@ def test_version_option_prints_the_version(interlock):
     assert interlock("--version") == (0, f"interlock {__version__}\n", "")
 
 
+@pytest.mark.slow("starts a program")
 def test_version_and_help_import_no_heavy_packages():
     code = (
         "import sys, interlock.cli\n"
@@ -105,6 +106,7 @@ def test_a_bug_raises_with_its_traceback(interlock, monkeypatch: pytest.MonkeyPa
         cli.main()
 
 
+@pytest.mark.slow("starts a program")
 def test_a_closed_stdout_ends_the_command_quietly(program, servers):
     servers()
     read, write = os.pipe()
@@ -116,6 +118,7 @@ def test_a_closed_stdout_ends_the_command_quietly(program, servers):
     assert ran.stderr.read() == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_a_full_disk_is_an_error(program, servers):
     servers()
     with Path("/dev/full").open("w") as full:
@@ -125,6 +128,7 @@ def test_a_full_disk_is_an_error(program, servers):
     assert ran.stderr.read() == "error: cannot write the output: No space left on device\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_a_command_with_closed_streams_exits_with_0(program, servers):
     servers()
     shell = f'exec "{Path(sys.executable).with_name("interlock")}" tools <&- >&- 2>&-'
@@ -133,6 +137,7 @@ def test_a_command_with_closed_streams_exits_with_0(program, servers):
     assert ran.returncode == 0
 
 
+@pytest.mark.slow("starts a program")
 def test_shell_completion_lists_commands(program):
     environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
     environment |= {"COMP_WORDS": "interlock server", "COMP_CWORD": "1"}
@@ -141,6 +146,7 @@ def test_shell_completion_lists_commands(program):
     assert ran.communicate(timeout=20)[0] == "plain,servers\n"
 
 
+@pytest.mark.slow("works through much data")
 def test_every_command_with_a_table_has_a_json_option(interlock, servers):
     servers()
     for words in ("tools", "servers list", "servers check", "conversations list", "doctor"):

@@ -28,6 +28,7 @@ def configured(home: Path) -> None:
     (folder / "mcp.json").write_text(json.dumps(config))
 
 
+@pytest.mark.slow("works through much data")
 def test_installed_plugin_is_listed_with_its_user_until_it_is_removed(interlock):
     ran = interlock("plugins", "install", "refunds", "--user", "anna")
     again = interlock("plugins", "install", "refunds", "--user", "user:anna")

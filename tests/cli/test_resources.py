@@ -72,6 +72,7 @@ def test_resource_of_a_template_is_read_by_its_address(interlock, library):
     assert interlock("read", "library:page://7").out == "page 7\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_bytes_of_a_resource_are_written_to_a_pipe_unchanged(program, library):
     read = program("read", "cover://moby", text=False)
 

@@ -83,6 +83,7 @@ async def test_postponed_type_hints_are_resolved(file):
         assert (await client.call_tool("hello", {"name": {"text": "a"}})).text == "hello a"
 
 
+@pytest.mark.slow("starts a program")
 def test_run_ends_silently_when_stdin_closes(program, file):
     ran = program("run", file(ONE))
 
@@ -90,6 +91,7 @@ def test_run_ends_silently_when_stdin_closes(program, file):
     assert ran.stdout.read() == ran.stderr.read() == ""
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_serves_http_until_sigterm_or_sigint(program, file, number):
     ran = program("run", file(ONE), "--http", "127.0.0.1:0")
@@ -113,6 +115,7 @@ def test_run_serves_http_until_sigterm_or_sigint(program, file, number):
     assert "Traceback" not in ran.stderr.read()
 
 
+@pytest.mark.slow("starts a program")
 def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
     text = "import asyncio, time\nfrom contextlib import asynccontextmanager\n" + (
         "@asynccontextmanager\nasync def blocks(server):\n    await asyncio.sleep(0.1)\n"
@@ -129,6 +132,7 @@ def test_code_that_blocks_the_loop_is_reported_on_stderr(program, file):
 # Errors
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -158,6 +162,7 @@ def test_a_file_that_cannot_be_served_is_a_one_line_error(program, file, text, s
     assert ran.stdout.read() == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_a_syntax_error_in_an_imported_file_is_reported_with_its_line(program, file):
     neighbour = file("a = (1\n", "words.py")
     ran = program("run", file("import words\n" + ONE))
@@ -166,6 +171,7 @@ def test_a_syntax_error_in_an_imported_file_is_reported_with_its_line(program, f
     assert f"{neighbour.name}, line 1: '(' was never closed" in ran.stderr.read()
 
 
+@pytest.mark.slow("starts a program")
 def test_an_unknown_server_name_is_an_error_with_the_known_names(program, file):
     ran = program("run", f"{file(TWO)}:nobody")
 
@@ -181,6 +187,7 @@ def test_a_missing_file_is_wrong_usage(interlock, source):
     assert "does not exist" in ran.err
 
 
+@pytest.mark.slow("starts a program")
 def test_a_file_without_the_py_suffix_is_refused(program, file):
     ran = program("run", file("{}", "notes.json"))
 
@@ -198,6 +205,7 @@ def test_an_invalid_http_address_is_wrong_usage(interlock, file, address):
     assert f"--http {address!r} is not HOST:PORT" in ran.err
 
 
+@pytest.mark.slow("starts a program")
 def test_an_http_address_beyond_loopback_is_refused(program, file):
     ran = program("run", file(ONE), "--http", "0.0.0.0:0")
 

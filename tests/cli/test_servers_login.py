@@ -294,6 +294,7 @@ def test_login_fails_if_the_server_refuses_the_new_tokens(
     assert lines[-1] == "error: server 'notes' refuses the tokens of its own authorization server"
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("settings", [{}, {"auth": "oauth"}], ids=["auto", "oauth"])
 def test_a_server_without_authentication_requires_no_login(
     interlock: Callable[..., Any],

@@ -40,6 +40,7 @@ def test_safe_escapes_what_a_terminal_would_act_on(attack: str, shown: str | Non
     assert not set(safe(attack)) & set(map(chr, [*range(32), *range(127, 160)]))
 
 
+@pytest.mark.slow("works through much data")
 def test_safe_escapes_every_invisible_character():
     hidden = {"Cc", "Cf", "Cs", "Zl", "Zp"}
     # These have a shape: signs of Arabic, Syriac, Kaithi and Egyptian numbers and quadrats.

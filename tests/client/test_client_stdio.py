@@ -99,11 +99,13 @@ async def test_program_gets_allowed_and_declared_variables_only(
     }
 
 
+@pytest.mark.slow("starts a program")
 async def test_program_runs_in_the_current_or_the_given_folder(evil: Evil, tmp_path: Path):
     assert (await surroundings(evil()))["folder"] == str(Path.cwd())
     assert (await surroundings(evil(cwd=str(tmp_path))))["folder"] == str(tmp_path)
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
 def test_messages_are_utf_8_in_any_locale(locale: str):
     """R-11."""

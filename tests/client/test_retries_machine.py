@@ -160,6 +160,7 @@ def in_trouble(revision: str, trouble: str) -> World:
     return world
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize(
     ("trouble", "fault", "revision", "kind"), variants(TROUBLES, [LEGACY, MODERN], KINDS)
 )

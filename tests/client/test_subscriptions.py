@@ -104,6 +104,7 @@ async def test_concurrent_opens_of_one_stream_both_wait(server: Listener, stream
     assert len(server.sent(LISTEN)) == 1
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("how", ["cancelled", "closed"])
 async def test_waiting_for_a_stream_that_is_closed_raises(
     server: Listener, streams: Subscriptions, how: str

@@ -72,6 +72,7 @@ def test_invalid_json_is_refused_with_its_line(text: bytes, line: int, problem: 
     assert (str(caught.value), caught.value.line) == (problem, line)
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
 def test_invalid_text_is_refused_in_linear_time(text: bytes) -> None:
     with pytest.raises(JsoncError):

@@ -101,6 +101,7 @@ def test_edit_refuses_a_folder_that_cannot_be_created(path: Path) -> None:
         shared_file.edit(path / "folder" / "n.json", lambda: b"new")
 
 
+@pytest.mark.slow("starts a program")
 def test_concurrent_edits_of_two_processes_are_all_kept(path: Path) -> None:
     path.write_bytes(b"")
     code = (

@@ -34,6 +34,7 @@ def test_each_kept_input_belongs_to_a_target():
     assert folders == set(names())
 
 
+@pytest.mark.slow("works through much data")
 def test_an_input_is_too_slow_only_if_it_is_slow_each_time(monkeypatch: pytest.MonkeyPatch):
     seconds = iter([0, 1, 1, 1, *(0, 1, 1, 2, 2, 3)])
     monkeypatch.setattr(watch, "thread_time", lambda: next(seconds))

@@ -39,6 +39,7 @@ async def store(gateway: RunningGateway, user: str, **values: str) -> None:
         await gateway.assembly.vault.set(f"/user:{user}", "shop", name, value, by="user:root")
 
 
+@pytest.mark.slow("fills a database")
 async def test_each_request_has_the_values_of_its_user(running, api, tmp_path: Path):
     auth = {
         "header": "${user:KEY}",
@@ -66,6 +67,7 @@ async def test_each_request_has_the_values_of_its_user(running, api, tmp_path: P
     assert api.received[-1].headers["x-key"] == "key-that-is-new"
 
 
+@pytest.mark.slow("fills a database")
 async def test_operation_without_security_needs_no_credential(running, api, tmp_path: Path):
     async with running(shop=entry(tmp_path, api, api.url, {"header": "${user:KEY}"})) as gateway:
         key = await gateway.key("anna")
@@ -76,6 +78,7 @@ async def test_operation_without_security_needs_no_credential(running, api, tmp_
     assert not answer.json["result"].get("isError")
 
 
+@pytest.mark.slow("fills a database")
 async def test_value_that_no_header_can_have_is_not_sent(running, api, tmp_path: Path):
     async with running(shop=entry(tmp_path, api, api.url, {"header": "${user:KEY}"})) as gateway:
         await store(gateway, "anna", KEY="a\r\nX-Evil: 1")
@@ -85,6 +88,7 @@ async def test_value_that_no_header_can_have_is_not_sent(running, api, tmp_path:
     assert api.received == []
 
 
+@pytest.mark.slow("fills a database")
 async def test_users_log_in_at_the_server_of_the_security_scheme(running, api, tmp_path: Path):
     authorization = AuthorizationServer()
     await authorization.open()
@@ -107,6 +111,7 @@ async def test_users_log_in_at_the_server_of_the_security_scheme(running, api, t
         await authorization.close()
 
 
+@pytest.mark.slow("fills a database")
 async def test_refused_value_names_the_page_where_it_is_replaced(running, api, tmp_path: Path):
     api.answers = [http(401)]
     async with running(shop=entry(tmp_path, api, api.url, {"header": "${user:KEY}"})) as gateway:

@@ -41,6 +41,7 @@ def member(api: ScriptedApi, folder: Path, tools: Any) -> dict[str, Any]:
 TOOLS = {"get_order": "getOrder", "delete_order": "deleteOrder"}
 
 
+@pytest.mark.slow("fills a database")
 async def test_a_key_that_may_read_sees_and_calls_only_operations_that_read(
     running: Any, api: ScriptedApi, tmp_path: Path
 ):
@@ -57,6 +58,7 @@ async def test_a_key_that_may_read_sees_and_calls_only_operations_that_read(
     assert [each.method for each in api.received] == ["GET"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_a_call_of_an_operation_is_recorded_without_its_arguments(
     running: Any, api: ScriptedApi, tmp_path: Path
 ):
@@ -74,6 +76,7 @@ async def test_a_call_of_an_operation_is_recorded_without_its_arguments(
     assert CANARY not in json.dumps(records)
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("tools", [{}, []], ids=["an empty object", "an empty list"])
 async def test_a_member_without_tools_offers_nothing(
     running: Any, api: ScriptedApi, tmp_path: Path, tools: Any

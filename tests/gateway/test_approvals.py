@@ -89,6 +89,7 @@ def code(result: CallToolResult) -> str:
 # Others approve
 
 
+@pytest.mark.slow("fills a database")
 async def test_call_is_made_once_after_others_approved_it(running: Callable[..., Any]):
     server = offering("put")
     async with running(settings(), s=server) as gateway:
@@ -110,6 +111,7 @@ async def test_call_is_made_once_after_others_approved_it(running: Callable[...,
     assert calls(server) == 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_approval_of_another_call_user_or_key_is_not_used(running: Callable[..., Any]):
     server = offering("put", "other")
     rule = {**LEADS, "tools": ["s:*"]}
@@ -130,6 +132,7 @@ async def test_approval_of_another_call_user_or_key_is_not_used(running: Callabl
         assert calls(server) == 0
 
 
+@pytest.mark.slow("fills a database")
 async def test_denied_call_stays_denied_and_its_note_is_read(running: Callable[..., Any]):
     server = offering("put")
     async with running(settings(), s=server) as gateway:
@@ -144,6 +147,7 @@ async def test_denied_call_stays_denied_and_its_note_is_read(running: Callable[.
     assert calls(server) == 0
 
 
+@pytest.mark.slow("fills a database")
 async def test_expired_approval_has_no_effect_and_is_recorded(
     running: Callable[..., Any], tmp_path: Any
 ):
@@ -168,6 +172,7 @@ async def test_expired_approval_has_no_effect_and_is_recorded(
     assert decided[0]["user"] == "user:berta"
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("change", ["policy", "definition", "key", "restart"])
 async def test_approval_is_void_after_a_change_and_survives_a_restart(
     change: str, running: Callable[..., Any]
@@ -201,6 +206,7 @@ async def test_approval_is_void_after_a_change_and_survives_a_restart(
             assert calls(server) == 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_of_100_concurrent_pairs_each_approved_call_has_one_effect(
     running: Callable[..., Any],
 ):
@@ -222,6 +228,7 @@ async def test_of_100_concurrent_pairs_each_approved_call_has_one_effect(
     assert sorted(effects) == list(range(100))
 
 
+@pytest.mark.slow("fills a database")
 async def test_call_that_is_not_approved_spends_nothing_of_its_limits(running: Callable[..., Any]):
     server = offering("put")
     async with running(settings(limits={"tools": {"s:put": "1/day"}}), s=server) as gateway:
@@ -234,6 +241,7 @@ async def test_call_that_is_not_approved_spends_nothing_of_its_limits(running: C
     assert reason(made) == ""
 
 
+@pytest.mark.slow("fills a database")
 async def test_call_waits_for_an_approval_as_long_as_is_configured(
     running: Callable[..., Any], tmp_path: Any
 ):
@@ -256,6 +264,7 @@ async def test_call_waits_for_an_approval_as_long_as_is_configured(
 # Rights
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize(
     ("who", "refusal"),
     [
@@ -290,6 +299,7 @@ async def test_only_approvers_with_the_scope_decide_and_never_about_their_own_ca
 ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY], ids=["modern", "legacy"])
 
 
+@pytest.mark.slow("fills a database")
 @ERAS
 @pytest.mark.parametrize(
     ("action", "value", "expected"),
@@ -313,6 +323,7 @@ async def test_client_answers_a_form_about_its_own_call(
     assert calls(server) == (2 if expected == "" else 0)
 
 
+@pytest.mark.slow("fills a database")
 @ERAS
 async def test_form_shows_the_whole_call_with_hidden_characters_visible(
     revision: str, running: Callable[..., Any]
@@ -331,6 +342,7 @@ async def test_form_shows_the_whole_call_with_hidden_characters_visible(
         assert text.count(escape) == 2
 
 
+@pytest.mark.slow("fills a database")
 @ERAS
 @pytest.mark.parametrize(("size", "shown"), [(8_000, True), (8_193, False)])
 async def test_arguments_over_8_kib_get_no_form(
@@ -344,6 +356,7 @@ async def test_arguments_over_8_kib_get_no_form(
     assert code(result) == ("" if shown else "approval_pending")
 
 
+@pytest.mark.slow("fills a database")
 @ERAS
 async def test_client_without_forms_or_of_a_rule_for_others_is_not_asked(
     revision: str, running: Callable[..., Any]
@@ -359,6 +372,7 @@ async def test_client_without_forms_or_of_a_rule_for_others_is_not_asked(
     assert forms == []
 
 
+@pytest.mark.slow("fills a database")
 async def test_state_of_a_form_serves_one_call_of_its_own_user_and_arguments(
     running: Callable[..., Any],
 ):
@@ -400,6 +414,7 @@ async def test_state_of_a_form_serves_one_call_of_its_own_user_and_arguments(
     assert calls(server) == 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_questions_of_the_server_continue_an_approved_call_once(
     running: Callable[..., Any],
 ):

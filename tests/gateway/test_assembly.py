@@ -17,6 +17,7 @@ from tests.support.scripted_server import Json, text
 READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
 
 
+@pytest.mark.slow("fills a database")
 async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(running):
     crm, time = offering("x"), offering("now")
     async with running(crm=crm) as gateway:
@@ -79,6 +80,7 @@ async def test_hundred_reloads_under_load_lose_no_call(running):
     assert sum(sent) == answered
 
 
+@pytest.mark.slow("fills a database")
 async def test_clients_are_notified_of_a_reload_that_changes_their_list(running):
     crm = offering("x")
     async with running(crm=crm) as gateway:
@@ -91,6 +93,7 @@ async def test_clients_are_notified_of_a_reload_that_changes_their_list(running)
         await stream.leave()
 
 
+@pytest.mark.slow("fills a database")
 async def test_reload_with_an_unset_variable_changes_nothing(running):
     crm = offering("x")
     async with running(crm=crm) as gateway:
@@ -100,6 +103,7 @@ async def test_reload_with_an_unset_variable_changes_nothing(running):
         assert await gateway.names(key) == ["crm__x"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_calls_of_tools_that_do_not_exist_are_recorded_once_a_second(running, tmp_path: Path):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key("anna", "mcp:read")
@@ -116,6 +120,7 @@ async def test_calls_of_tools_that_do_not_exist_are_recorded_once_a_second(runni
     }
 
 
+@pytest.mark.slow("fills a database")
 async def test_instructions_of_servers_are_those_that_a_caller_may_use(running):
     async with running(
         {"instructions": "servers"}, crm=offering("x"), time=offering("now")
@@ -140,6 +145,7 @@ async def test_plain_names_that_clash_are_refused_at_the_start(running):
             pass
 
 
+@pytest.mark.slow("fills a database")
 async def test_plain_names_that_clash_are_refused_on_reload_and_the_old_ones_are_served(running):
     crm, time = offering("x"), offering("now", "x")
     async with running(PLAIN, crm=crm) as gateway:

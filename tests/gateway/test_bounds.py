@@ -7,6 +7,8 @@ import json
 from collections.abc import Awaitable, Callable
 from time import monotonic
 
+import pytest
+
 from interlock.auth import Principal
 from interlock.calls import Caller, Entry
 from interlock.policy import Policy
@@ -17,7 +19,7 @@ from tests.gateway.conftest import RunningGateway, bearer, offering
 
 WARM_UP = 400  # until caches are full
 MANY = 10_000
-PRINCIPALS = 100_000
+PRINCIPALS = 10_000
 
 
 def count_of_objects() -> int:
@@ -44,6 +46,7 @@ async def refusals(operator: Operator) -> list[dict[str, object]]:
     return await operator.records("refused")
 
 
+@pytest.mark.slow("fills a database")
 async def test_bad_keys_are_counted_and_recorded_once_a_second(running):
     async with running({}, crm=offering("x")) as gateway:
         operator, began = await Operator.of(gateway), monotonic()
@@ -63,6 +66,7 @@ async def test_bad_keys_are_counted_and_recorded_once_a_second(running):
         assert "canary" not in json.dumps(found)
 
 
+@pytest.mark.slow("fills a database")
 async def test_names_that_callers_make_up_get_no_metric_and_one_record_a_second(running):
     async with running({}, crm=offering("x")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key()
@@ -82,6 +86,7 @@ async def test_names_that_callers_make_up_get_no_metric_and_one_record_a_second(
         assert len(await refusals(operator)) <= seconds + 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_many_callers_get_no_metrics_of_their_own(running):
     async with running({}, crm=offering("x")) as gateway:
         lines = []
@@ -94,6 +99,7 @@ async def test_many_callers_get_no_metrics_of_their_own(running):
         assert "canary" not in "\n".join(lines[1])
 
 
+@pytest.mark.slow("works through much data")
 def test_policy_remembers_a_bounded_number_of_principals():
     policy, tool = (
         Policy.compile(None),

@@ -52,6 +52,7 @@ def problem(reply: Reply) -> str:
     return str(json.loads(reply.body)["reason"])
 
 
+@pytest.mark.slow("fills a database")
 async def test_link_of_a_user_is_refused_to_others(users: tuple[User, User], notes: Notes):
     anna, bert = users
     url = await anna.url()
@@ -62,6 +63,7 @@ async def test_link_of_a_user_is_refused_to_others(users: tuple[User, User], not
     assert notes.authorization.sent("/register") == []
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("id", ["", "x", "A" * 120])
 async def test_link_that_was_not_made_here_is_refused(users: tuple[User, User], id: str):
     anna, _ = users
@@ -72,6 +74,7 @@ async def test_link_that_was_not_made_here_is_refused(users: tuple[User, User], 
     assert (shown.code, b"not valid any more" in shown.body) == (404, True)
 
 
+@pytest.mark.slow("works through much data")
 async def test_login_ends_only_in_the_browser_that_began_it_and_only_once(
     users: tuple[User, User],
 ):
@@ -89,6 +92,7 @@ async def test_login_ends_only_in_the_browser_that_began_it_and_only_once(
     assert (await anna.call()).text.startswith("access-1")
 
 
+@pytest.mark.slow("works through much data")
 async def test_cookie_of_a_login_is_sent_to_the_callback_only(users: tuple[User, User]):
     anna, _ = users
     opened = await anna.open(await anna.url())
@@ -97,6 +101,7 @@ async def test_cookie_of_a_login_is_sent_to_the_callback_only(users: tuple[User,
     assert attributes == ["Path=/oauth/callback", "HttpOnly", "SameSite=Lax", "Max-Age=600"]
 
 
+@pytest.mark.slow("works through much data")
 async def test_refusal_of_the_authorization_server_is_shown_as_text(users: tuple[User, User]):
     anna, _ = users
     opened = await anna.open(await anna.url())
@@ -112,6 +117,7 @@ async def test_refusal_of_the_authorization_server_is_shown_as_text(users: tuple
     assert b"<b>no" not in ended.body
 
 
+@pytest.mark.slow("fills a database")
 async def test_page_asks_for_the_key_and_no_other_site_may_frame_it(users: tuple[User, User]):
     anna, _ = users
     page = await anna.gateway.http.request("GET", urlsplit(await anna.url()).path)
@@ -122,6 +128,7 @@ async def test_page_asks_for_the_key_and_no_other_site_may_frame_it(users: tuple
     assert page.header("referrer-policy") == "no-referrer"
 
 
+@pytest.mark.slow("fills a database")
 async def test_values_are_stored_by_the_page(running, notes: Notes):
     entry = {"url": notes.url, "sharing": "per_user", "auth": "bearer"}
     notes.authorization.access_tokens["token-of-anna"] = ""
@@ -144,6 +151,7 @@ async def test_values_are_stored_by_the_page(running, notes: Notes):
     assert reason(refused)["code"] == "needs_login"
 
 
+@pytest.mark.slow("works through much data")
 async def test_login_at_a_server_that_cannot_be_reached_says_so(users: tuple[User, User], notes):
     anna, _ = users
     url = await anna.url()
@@ -153,6 +161,7 @@ async def test_login_at_a_server_that_cannot_be_reached_says_so(users: tuple[Use
     assert (opened.code, problem(opened)) == (502, "login_unavailable")
 
 
+@pytest.mark.slow("fills a database")
 async def test_session_of_the_pages_opens_a_link_like_a_key(users: tuple[User, User]):
     anna, bert = users
     url = urlsplit(await anna.url()).path

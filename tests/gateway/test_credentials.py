@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from interlock.auth import key_format
 from interlock.store import AuditReader
 from interlock.store.audit_reading import CallFilter
@@ -22,6 +24,7 @@ REQUESTS = [
 ]
 
 
+@pytest.mark.slow("fills a database")
 async def test_all_keys_that_are_not_valid_get_the_same_answer_on_every_path(running):
     settings = {"views": {"support": {"servers": ["crm"]}}}
     async with running(settings, crm=offering("list")) as gateway:
@@ -46,6 +49,7 @@ async def test_all_keys_that_are_not_valid_get_the_same_answer_on_every_path(run
             assert (await gateway.http.request(method, path=path)).code == 401
 
 
+@pytest.mark.slow("fills a database")
 async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tmp_path):
     async with running({}, crm=offering("list")) as gateway:
         revoked = await gateway.key("anna")
@@ -67,6 +71,7 @@ async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tm
     assert sorted(counts) == [1, 1, 19, 19]
 
 
+@pytest.mark.slow("fills a database")
 async def test_revocation_by_another_process_ends_calls_sessions_and_streams_in_two_seconds(
     running, tmp_path
 ):
@@ -97,6 +102,7 @@ async def test_revocation_by_another_process_ends_calls_sessions_and_streams_in_
         assert (await session.ask("tools/list")).code == 401
 
 
+@pytest.mark.slow("fills a database")
 async def test_parked_call_ends_with_its_key(running):
     crm = asking("who")
     async with running({}, crm=crm) as gateway:
@@ -117,6 +123,7 @@ async def test_parked_call_ends_with_its_key(running):
             await crm.heard("notifications/cancelled")
 
 
+@pytest.mark.slow("fills a database")
 async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
     settings = {"limits": {"perKey": {"perDay": 3, "rate": "100/s"}}}
     crm = offering("list")
@@ -132,6 +139,7 @@ async def test_daily_quota_and_own_rate_of_a_key_hold_over_a_restart(running):
     assert replies[1].json["error"]["data"]["reason"] == "rate_limited"
 
 
+@pytest.mark.slow("fills a database")
 async def test_intent_and_refusal_state_rule_client_address_and_trace(running, tmp_path):
     rules = [
         {"id": "some", "effect": "allow", "who": ["*"], "tools": ["crm:*"],
@@ -169,6 +177,7 @@ async def test_intent_and_refusal_state_rule_client_address_and_trace(running, t
     ]
 
 
+@pytest.mark.slow("fills a database")
 async def test_trail_states_each_configuration_and_the_one_before(running, tmp_path):
     async with running({}, crm=offering("list")) as gateway:
         await gateway.reload({"policy": {"rules": []}}, crm=offering("list"), hr=offering("find"))
@@ -184,6 +193,7 @@ async def test_trail_states_each_configuration_and_the_one_before(running, tmp_p
     assert second["user"] == "user:local"
 
 
+@pytest.mark.slow("fills a database")
 async def test_metrics_state_how_many_records_were_written(running):
     async with running({}, crm=offering("list")) as gateway:
         key = await gateway.key("anna")

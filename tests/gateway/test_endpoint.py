@@ -24,6 +24,7 @@ VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]
 # Credentials
 
 
+@pytest.mark.slow("fills a database")
 async def test_every_bad_credential_gets_the_same_401_on_every_route(running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
         expired = await gateway.key(lifetime=-1.0)
@@ -53,6 +54,7 @@ async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(r
             assert metadata["resource"] == f"http://127.0.0.1:8000{path}"
 
 
+@pytest.mark.slow("fills a database")
 async def test_two_credentials_are_refused_with_400(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key()
@@ -60,6 +62,7 @@ async def test_two_credentials_are_refused_with_400(running):
         assert (await gateway.http.request("POST", headers=both)).code == 400
 
 
+@pytest.mark.slow("fills a database")
 async def test_credential_without_any_mcp_scope_is_refused_with_403(running):
     async with running(crm=offering("x")) as gateway:
         reply = await gateway.call("crm__x", await gateway.key("op", "admin:write"))
@@ -68,6 +71,7 @@ async def test_credential_without_any_mcp_scope_is_refused_with_403(running):
     assert reply.json["error"]["data"]["reason"] == "insufficient_scope"
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("path", ["/", "/mcp/a/b", "/mcp/sse", "/admin", "/metricsx"])
 async def test_other_paths_are_404_with_and_without_a_credential(path: str, running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
@@ -77,6 +81,7 @@ async def test_other_paths_are_404_with_and_without_a_credential(path: str, runn
         assert replies[0].body == replies[1].body
 
 
+@pytest.mark.slow("fills a database")
 async def test_revoked_key_ends_its_calls_and_sessions(running):
     crm = offering("x")
     began = asyncio.Event()
@@ -109,6 +114,7 @@ async def test_revoked_key_ends_its_calls_and_sessions(running):
 # Views
 
 
+@pytest.mark.slow("fills a database")
 async def test_view_has_its_own_tools_and_a_bound_key_has_them_at_the_endpoint(running):
     async with running({"views": VIEWS}, crm=offering("x"), time=offering("now")) as gateway:
         free, bound = await gateway.key(), await gateway.key(view="support")
@@ -120,6 +126,7 @@ async def test_view_has_its_own_tools_and_a_bound_key_has_them_at_the_endpoint(r
         assert (await gateway.call("time__now", bound)).error == -32602
 
 
+@pytest.mark.slow("fills a database")
 async def test_foreign_view_and_absent_view_look_alike(running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
         bound = await gateway.key(view="support")
@@ -129,6 +136,7 @@ async def test_foreign_view_and_absent_view_look_alike(running):
     assert (foreign.code, foreign.body) == (404, absent.body)
 
 
+@pytest.mark.slow("fills a database")
 async def test_session_belongs_to_one_view(running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
         key = await gateway.key()
@@ -138,6 +146,7 @@ async def test_session_belongs_to_one_view(running):
         assert reply.code == 404
 
 
+@pytest.mark.slow("fills a database")
 async def test_sse_of_a_view_posts_below_the_view(running):
     async with running({"views": VIEWS}, crm=offering("x")) as gateway:
         headers = bearer(await gateway.key())
@@ -155,6 +164,7 @@ def refused(reply: Reply) -> tuple[int, int, str]:
     return reply.code, error["code"], error["data"]["reason"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_exceeded_rate_of_a_key_is_a_429_with_retry_after_in_both_eras(running):
     crm = offering("x")
     limits = {"perKey": {"rate": "1/min"}}
@@ -176,6 +186,7 @@ async def test_exceeded_rate_of_a_key_is_a_429_with_retry_after_in_both_eras(run
     assert len(crm.sent("tools/call")) == 2
 
 
+@pytest.mark.slow("fills a database")
 async def test_refused_call_spends_nothing(running):
     crm = offering("x")
     limits = {"perKey": {"rate": "2/min"}}
@@ -191,6 +202,7 @@ async def test_refused_call_spends_nothing(running):
         assert [(await gateway.call("crm__x", key, n=1)).code for _ in range(3)] == [200, 200, 429]
 
 
+@pytest.mark.slow("fills a database")
 async def test_too_many_calls_at_once_are_a_503(running):
     crm = offering("x")
     began, go_on = asyncio.Event(), asyncio.Event()
@@ -212,6 +224,7 @@ async def test_too_many_calls_at_once_are_a_503(running):
         assert (await first.finished()).text == "done"
 
 
+@pytest.mark.slow("fills a database")
 async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tmp_path: Path):
     crm = offering("x")
     async with running(crm=crm) as gateway:
@@ -228,6 +241,7 @@ async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tm
             pass
 
 
+@pytest.mark.slow("fills a database")
 async def test_draining_gateway_refuses_calls_with_503_and_is_not_ready(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key()
@@ -240,6 +254,7 @@ async def test_draining_gateway_refuses_calls_with_503_and_is_not_ready(running)
 # Health and metrics
 
 
+@pytest.mark.slow("fills a database")
 async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_public(running):
     broken = offering("x")
     broken.answers["initialize"] = broken.answers["server/discover"] = lambda _: 1 / 0
@@ -254,6 +269,7 @@ async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_p
         assert (await gateway.http.request("GET", "/readyz")).code == 503
 
 
+@pytest.mark.slow("fills a database")
 async def test_metrics_count_calls_and_refusals_by_reason(running):
     async with running({"limits": {"perKey": {"rate": "2/min"}}}, crm=offering("x")) as gateway:
         key = await gateway.key()
@@ -275,6 +291,7 @@ async def test_metrics_count_calls_and_refusals_by_reason(running):
     assert float(rows.split()[1]) >= 3  # started, and two intents
 
 
+@pytest.mark.slow("fills a database")
 async def test_metrics_need_a_listener_of_operators(running):
     settings = {"publicUrl": "https://tools.example.com/mcp"}
     async with running(settings, crm=offering("x")) as gateway:

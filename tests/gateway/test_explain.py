@@ -225,6 +225,7 @@ async def test_limits_are_explained_without_being_spent():
     assert after.change.startswith("wait ")
 
 
+@pytest.mark.slow("fills a database")
 async def test_an_explanation_follows_the_approval_of_exactly_this_call(running):
     rule = {"id": "ask", "effect": "ask", "who": ["*"], "tools": ["s:put"]}
     settings = {
@@ -291,6 +292,7 @@ def opened() -> Iterator[Gateway]:
         runner.run(gateway.toolbox.close())
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=100)
 @given(
     generated=st.lists(rules, max_size=4),

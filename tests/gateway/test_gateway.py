@@ -122,6 +122,7 @@ async def test_server_that_is_down_is_a_result_with_its_reason():
     assert (result.meta or {})["interlock/reason"]["code"] in ("server_down", "upstream_closed")
 
 
+@pytest.mark.slow("fills a database")
 async def test_changed_tools_are_notified():
     server = upstream("get_x")
     server.capabilities = {"tools": {"listChanged": True}}

@@ -160,6 +160,7 @@ def agrees(explained: Explanation, result: Json) -> bool:
     return (explained.reason, explained.rule) == (stated["code"], stated.get("rule", ""))
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
@@ -296,6 +297,7 @@ def test_every_listed_tool_can_be_called_and_no_other_one(
         assert (name in listed) is found is bool(listed)
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=75)
 @given(generated=st.lists(rules, max_size=5), more=rules, principal=principals)
 def test_rules_for_others_widen_nothing(generated: list[Rule], more: Rule, principal: Principal):

@@ -37,6 +37,7 @@ async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_ha
         assert crm.connections == 2
 
 
+@pytest.mark.slow("fills a database")
 async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(running, monkeypatch):
     monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.3)
 
@@ -61,6 +62,7 @@ async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(runn
     assert {"broken__good", *(f"s{number}__x" for number in range(7))} == set(names)
 
 
+@pytest.mark.slow("fills a database")
 async def test_polite_caller_is_served_next_while_a_greedy_one_waits(running):
     order: list[str] = []
     crm, go_on = offering("x"), asyncio.Event()
@@ -89,6 +91,7 @@ async def test_polite_caller_is_served_next_while_a_greedy_one_waits(running):
     assert codes[-1] == 200
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize(
     ("limits", "server", "reason"),
     [

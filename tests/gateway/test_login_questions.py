@@ -32,6 +32,7 @@ async def connected(gateway, notes: Notes, name: str) -> User:
     return user
 
 
+@pytest.mark.slow("fills a database")
 async def test_modern_client_is_asked_to_open_the_page_and_its_call_waits_for_the_login(
     running, notes: Notes
 ):
@@ -59,6 +60,7 @@ async def test_modern_client_is_asked_to_open_the_page_and_its_call_waits_for_th
     assert answer.text.startswith("access-2")
 
 
+@pytest.mark.slow("fills a database")
 async def test_legacy_client_is_asked_by_a_request_and_notified_of_the_end(running, notes: Notes):
     async with running(notes=notes.entry()) as gateway:
         await connected(gateway, notes, "anna")
@@ -76,6 +78,7 @@ async def test_legacy_client_is_asked_by_a_request_and_notified_of_the_end(runni
     assert answer["result"]["content"][0]["text"].startswith("access-2")
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("answer", [DECLINE, ACCEPT], ids=["declined", "never finished"])
 async def test_user_who_does_not_log_in_gets_the_link_in_the_result(
     running, notes: Notes, answer: Json, monkeypatch: pytest.MonkeyPatch
@@ -93,6 +96,7 @@ async def test_user_who_does_not_log_in_gets_the_link_in_the_result(
     assert "/connect/" in result["_meta"]["interlock/reason"]["url"]
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
 async def test_fifty_calls_with_a_refused_token_refresh_it_once(
     running, notes: Notes, sharing: str
@@ -110,6 +114,7 @@ async def test_fifty_calls_with_a_refused_token_refresh_it_once(
     assert Counter(each[:8] for each in answers) == {"access-2": 48}
 
 
+@pytest.mark.slow("fills a database")
 async def test_two_gateways_on_one_database_refresh_once(running, notes: Notes):
     async with running(notes=notes.entry()) as first, running(notes=notes.entry()) as second:
         anna = await connected(first, notes, "anna")
@@ -126,6 +131,7 @@ async def test_two_gateways_on_one_database_refresh_once(running, notes: Notes):
     assert notes.count("refresh_token") == 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_login_that_cannot_be_refreshed_needs_a_login_and_its_tools_stay_listed(
     running, notes: Notes
 ):
@@ -150,6 +156,7 @@ async def _refuse(error: str):
     return refused(error)
 
 
+@pytest.mark.slow("fills a database")
 async def test_authorization_server_that_is_down_does_not_demand_a_new_login(running, notes: Notes):
     async with running(notes=notes.entry()) as gateway:
         anna = await connected(gateway, notes, "anna")
@@ -163,6 +170,7 @@ async def test_authorization_server_that_is_down_does_not_demand_a_new_login(run
     assert again.text.startswith("access-2")
 
 
+@pytest.mark.slow("fills a database")
 async def test_server_that_turns_out_to_require_a_login_gets_one_of_each_user(
     running, notes: Notes
 ):
@@ -173,6 +181,7 @@ async def test_server_that_turns_out_to_require_a_login_gets_one_of_each_user(
     assert answers == ["access-1", "access-2"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_subscription_at_a_server_of_users_is_refused_and_harms_no_call(
     running, notes: Notes
 ):
@@ -186,6 +195,7 @@ async def test_subscription_at_a_server_of_users_is_refused_and_harms_no_call(
     assert answer.text.startswith("access-1")
 
 
+@pytest.mark.slow("fills a database")
 async def test_resources_and_prompts_use_the_login_of_the_tools(running, notes: Notes):
     async with running(notes=notes.entry()) as gateway:
         anna = await connected(gateway, notes, "anna")
@@ -197,6 +207,7 @@ async def test_resources_and_prompts_use_the_login_of_the_tools(running, notes: 
     assert got.json["result"]["messages"][0]["content"]["text"].startswith("access-1")
 
 
+@pytest.mark.slow("fills a database")
 async def test_nothing_of_the_callers_key_reaches_the_server_and_no_token_leaves_the_gateway(
     running, notes: Notes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

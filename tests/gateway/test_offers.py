@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,6 +53,7 @@ def entry(server: str, name: str) -> Entry:
     )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=100)
 @given(servers=configurations, more=configurations)
 def test_adding_servers_changes_no_wire_name_and_none_is_there_twice(
@@ -68,6 +70,7 @@ def test_adding_servers_changes_no_wire_name_and_none_is_there_twice(
     }.items()
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=200)
 @given(servers=configurations)
 def test_plain_name_belongs_to_the_first_tool_and_every_other_one_is_a_clash(

@@ -70,6 +70,7 @@ async def passed(
     return [frame.f_code.co_qualname for frame in frames], turns
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_a_call_passes_through_few_functions_and_turns(era: str, running, monkeypatch):
     async with running(EVERYTHING, crm=(offering("x"), SERVER)) as gateway:

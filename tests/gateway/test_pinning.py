@@ -69,6 +69,7 @@ async def names(gateway: RunningGateway, key: str) -> list[str]:
     return sorted(await gateway.names(key))
 
 
+@pytest.mark.slow("fills a database")
 async def test_changed_tool_waits_until_it_is_accepted_while_others_go_on(running):
     server = crm()
     altered = {**DEFINITION, "description": CHANGED["description"]}
@@ -99,6 +100,7 @@ async def test_changed_tool_waits_until_it_is_accepted_while_others_go_on(runnin
         assert (await gateway.call("crm__refund", key, amount=1)).text == "done"
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("member", DEFINITION)
 async def test_change_of_one_member_quarantines_that_tool_alone(running, member: str):
     server = crm()
@@ -126,6 +128,7 @@ async def is_there(gateway: RunningGateway, key: str, name: str) -> bool:
     return name in await gateway.names(key)
 
 
+@pytest.mark.slow("fills a database")
 async def test_other_order_of_members_and_tools_changes_nothing(running):
     server = crm()
     async with running(crm=server) as gateway:
@@ -138,6 +141,7 @@ async def test_other_order_of_members_and_tools_changes_nothing(running):
         assert set((await states(gateway)).values()) == {"accepted"}
 
 
+@pytest.mark.slow("fills a database")
 async def test_other_instructions_quarantine_all_tools_of_the_server(running):
     server, desk = crm(), crm(FIND)
     async with running(crm=server, desk=desk) as gateway:
@@ -156,6 +160,7 @@ def other_instructions(server: ScriptedServer, method: str, params: Json) -> Jso
     return {**ScriptedServer._handshake(server, method, params), "instructions": "Be rude."}
 
 
+@pytest.mark.slow("fills a database")
 async def test_other_launch_quarantines_all_tools_of_the_server(running):
     async with running(crm=crm()) as gateway:
         key = await gateway.key()
@@ -167,6 +172,7 @@ async def test_other_launch_quarantines_all_tools_of_the_server(running):
         await until(lambda: is_there(gateway, key, "crm__refund"))
 
 
+@pytest.mark.slow("fills a database")
 async def test_hash_that_was_shown_is_refused_once_the_definition_has_moved_on(running):
     server = crm()
     async with running(crm=server) as gateway:
@@ -193,6 +199,7 @@ async def differs(gateway: RunningGateway, hash: str) -> bool:
     return shown.hash != hash
 
 
+@pytest.mark.slow("fills a database")
 async def test_additional_tool_and_prompt_wait_also_after_a_restart(running):
     server = crm(DEFINITION, prompts=({"name": "greet"},))
     async with running(crm=server) as gateway:
@@ -208,6 +215,7 @@ async def test_additional_tool_and_prompt_wait_also_after_a_restart(running):
         assert (found["crm:find"], found["crm:part"]) == ("new", "new")
 
 
+@pytest.mark.slow("fills a database")
 async def test_mode_off_accepts_every_definition(running):
     server = crm(DEFINITION)
     async with running({"lock": {"mode": "off"}}, crm=server) as gateway:
@@ -218,6 +226,7 @@ async def test_mode_off_accepts_every_definition(running):
         assert await states(gateway) == {}
 
 
+@pytest.mark.slow("fills a database")
 async def test_strict_mode_offers_only_what_the_lock_file_accepts(running, tmp_path: Path):
     server, path = crm(), tmp_path / "lock.json"
     strict = {"lock": {"mode": "strict", "file": str(path)}}
@@ -242,6 +251,7 @@ async def is_new(gateway: RunningGateway) -> bool:
     return (await states(gateway)).get("crm:find") == "new"
 
 
+@pytest.mark.slow("fills a database")
 async def test_unreadable_pins_make_every_tool_wait_until_they_can_be_read(
     running, monkeypatch: pytest.MonkeyPatch
 ):
@@ -264,6 +274,7 @@ async def test_unreadable_pins_make_every_tool_wait_until_they_can_be_read(
         await until(lambda: is_there(gateway, key, "crm__refund"))
 
 
+@pytest.mark.slow("fills a database")
 async def test_hints_become_the_operators_word_about_the_risk_when_accepted_with_them(running):
     reads = {**FIND, "annotations": {"readOnlyHint": True}}
     async with running(crm=crm(DEFINITION, reads)) as gateway:
@@ -285,6 +296,7 @@ async def test_rejected_tool_is_not_offered_any_more(running):
         assert (await states(gateway))["crm:refund"] == "new"
 
 
+@pytest.mark.slow("fills a database")
 async def test_states_are_a_metric_and_what_waits_is_recorded(running, tmp_path: Path):
     server = crm()
     async with running(crm=server) as gateway:

@@ -108,6 +108,7 @@ async def running(folder: Path) -> AsyncIterator[Running]:
             await found.app.close()
 
 
+@pytest.mark.slow("fills a database")
 async def test_installed_plugin_appears_within_a_second_for_its_user_alone(tmp_path, manifest):
     manifest("refunds", LIST)
     async with running(tmp_path) as gateway:
@@ -135,6 +136,7 @@ async def test_installed_plugin_appears_within_a_second_for_its_user_alone(tmp_p
         assert gone.error == -32602
 
 
+@pytest.mark.slow("fills a database")
 async def test_explain_names_the_plugin_that_is_not_installed(tmp_path, manifest):
     manifest("refunds", LIST)
     async with running(tmp_path) as gateway:
@@ -148,6 +150,7 @@ async def test_explain_names_the_plugin_that_is_not_installed(tmp_path, manifest
     assert any(each.detail == "plugin refunds is not installed" for each in explained.checks)
 
 
+@pytest.mark.slow("fills a database")
 async def test_bad_manifests_cost_only_themselves(tmp_path, manifest):
     manifest("refunds", LIST, {**LIST, "name": "gone", "operation_id": "noSuchOperation"})
     manifest("thief", {**LIST, "name": "list_orders"}, {**LIST, "name": "own", "url": "http://x"})

@@ -26,6 +26,7 @@ def library() -> ScriptedServer:
     return ScriptedServer(LEGACY, {"tools/list": tools, "tools/call": text(LINES)})
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("revision", ALL)
 async def test_large_result_is_read_on_by_its_user_in_every_revision(running, revision: str):
     async with running(s=library()) as running_gateway:
@@ -59,6 +60,7 @@ async def test_large_result_is_read_on_by_its_user_in_every_revision(running, re
     assert "interlock_kept_bytes 2" in page
 
 
+@pytest.mark.slow("fills a database")
 async def test_record_of_a_call_names_the_result_that_was_kept_or_read(running, tmp_path: Path):
     async with running(s=library()) as gateway:
         key = await gateway.key()
@@ -78,6 +80,7 @@ async def test_record_of_a_call_names_the_result_that_was_kept_or_read(running, 
     assert user == "user:anna"
 
 
+@pytest.mark.slow("fills a database")
 async def test_kept_result_can_be_subscribed_to_and_names_no_server(running):
     async with running(s=library()) as gateway:
         memory = as_principal(gateway.assembly.gateway, ANNA)
@@ -87,6 +90,7 @@ async def test_kept_result_can_be_subscribed_to_and_names_no_server(running):
             assert bytes(await client.request("resources/subscribe", params)) == b"{}"
 
 
+@pytest.mark.slow("fills a database")
 async def test_reload_changes_the_budget_and_turns_it_off(running):
     server = library()
     async with running({"results": {"max": 2_000}}, s=server) as gateway:
@@ -98,6 +102,7 @@ async def test_reload_changes_the_budget_and_turns_it_off(running):
         assert [each["name"] for each in reply.json["result"]["tools"]] == ["s__x"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_user_whose_rules_and_scopes_name_one_server_can_read_on(running):
     rules = [
         {"id": "r", "effect": "allow", "who": ["user:anna"], "tools": ["s:*"]},

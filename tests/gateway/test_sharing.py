@@ -78,6 +78,7 @@ callers = st.lists(
 )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=100)
 @given(order=callers, sharing=st.sampled_from(["shared", "per_user", "per_session", "per_call"]))
 def test_key_of_a_connection_separates_exactly_those_who_must_not_share(

@@ -74,6 +74,7 @@ def settings(issuer: Issuer) -> dict[str, Any]:
     return {"auth": {"issuers": [known]}, "policy": {"rules": rules}}
 
 
+@pytest.mark.slow("fills a database")
 async def test_groups_scopes_and_claims_of_a_token_decide_what_it_may_do(issuer, running):
     servers = {"crm": offering("x"), "time": offering("now")}
     async with running(settings(issuer), **servers) as gateway:
@@ -85,6 +86,7 @@ async def test_groups_scopes_and_claims_of_a_token_decide_what_it_may_do(issuer,
         assert (await gateway.call("crm__x", issuer.token(groups=["other"]))).code == 403
 
 
+@pytest.mark.slow("fills a database")
 async def test_token_that_is_not_valid_for_the_gateway_is_refused_like_a_wrong_key(issuer, running):
     now = int(time.time())
     other = Issuer()
@@ -108,6 +110,7 @@ async def test_token_that_is_not_valid_for_the_gateway_is_refused_like_a_wrong_k
     assert code == 401
 
 
+@pytest.mark.slow("fills a database")
 async def test_token_cannot_be_verified_while_the_issuer_is_down(issuer, running):
     issuer.is_down = True
     async with running(settings(issuer), crm=offering("x")) as gateway:

@@ -73,6 +73,7 @@ def reason(reply: Any) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow("fills a database")
 async def test_each_user_has_an_instance_with_their_own_value(running, crm):
     async with running(crm=crm) as gateway:
         keys = [await gateway.key(name) for name in ("anna", "bert")]
@@ -83,6 +84,7 @@ async def test_each_user_has_an_instance_with_their_own_value(running, crm):
     assert answers == ["anna-1 1", "bert-1 1", "anna-1 2", "bert-1 2"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_deleted(
     running, crm
 ):
@@ -105,6 +107,7 @@ async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_d
     assert "needs TOKEN of the user who calls it" in refused.text
 
 
+@pytest.mark.slow("fills a database")
 async def test_tools_stay_listed_for_users_who_lack_the_value(running, crm):
     async with running(crm=crm) as gateway:
         anna, bert = await gateway.key("anna"), await gateway.key("bert")
@@ -129,6 +132,7 @@ async def listed(gateway: RunningGateway, key: str, kind: str) -> Any:
     return reply.json["result"][kind]
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("mode", ["first", "off"])
 async def test_restarted_gateway_lists_the_tools_it_knew(running, crm, mode: str):
     """From the pins, without a connection; without pins by the value that was stored last."""
@@ -152,6 +156,7 @@ def change(script: Path, old: str, new: str) -> None:
     script.write_text(script.read_text().replace(old, new))
 
 
+@pytest.mark.slow("fills a database")
 async def test_tools_that_wait_for_a_decision_wait_after_a_restart(running, crm):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "anna-1")
@@ -165,6 +170,7 @@ async def test_tools_that_wait_for_a_decision_wait_after_a_restart(running, crm)
     assert reason(refused)["code"] == "tool_quarantined"
 
 
+@pytest.mark.slow("fills a database")
 async def test_resources_and_prompts_use_the_credential_of_the_tools(running, crm):
     async with running(crm=crm) as gateway:
         key = await gateway.key("anna")
@@ -181,6 +187,7 @@ async def test_resources_and_prompts_use_the_credential_of_the_tools(running, cr
     assert "/connect/" in refused.json["error"]["data"]["url"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_change_by_another_process_is_used_within_two_seconds(
     running, crm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -198,6 +205,7 @@ async def test_change_by_another_process_is_used_within_two_seconds(
         assert (await gateway.call("crm__token", key)).text == "anna-1 1"
 
 
+@pytest.mark.slow("fills a database")
 async def test_nothing_of_the_callers_key_reaches_the_server_and_no_value_leaves_it(
     running, crm, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -226,6 +234,7 @@ def contents(folder: Path) -> list[bytes]:
     return [file.read_bytes() for file in folder.iterdir() if file.is_file()]
 
 
+@pytest.mark.slow("fills a database")
 async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     async with running(crm=crm) as gateway:
         vault = gateway.assembly.vault
@@ -258,6 +267,7 @@ def test_owner_of_a_user_names_the_same_user(place: Place):
     assert user_of(owner_of(place)) == (place.tenant, place.user)
 
 
+@pytest.mark.slow("fills a database")
 async def test_changes_are_in_the_audit_trail_without_values(running, crm, tmp_path: Path):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "canary-of-anna")

@@ -604,6 +604,7 @@ async def test_an_html_page_is_interrupted(server: WireServer, model: AnthropicM
     assert isinstance(await fails(model), ModelInterrupted)
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("cut", [True, False])
 async def test_a_stream_that_ends_early_is_interrupted(
     server: WireServer, model: AnthropicModel, cut: bool

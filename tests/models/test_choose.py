@@ -319,6 +319,7 @@ async def test_a_server_that_does_not_answer_in_time_is_skipped(
     server.close()
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_probed_local_server_is_sent_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -347,6 +348,7 @@ async def test_no_available_model_is_an_error_with_the_options() -> None:
         assert way in str(caught.value)
 
 
+@pytest.mark.slow("starts a program")
 async def test_choosing_does_not_import_a_vendor_package() -> None:
     code = (
         "import asyncio, sys; from interlock.models.choose import choose;"

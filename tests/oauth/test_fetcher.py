@@ -831,6 +831,7 @@ def bombs() -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("kind", ["plain", "announced", "gzip", "deflate", "chunked"])
 async def test_a_body_over_the_limit_is_an_error(server: Server, kind: str):
     server.answers = [bombs()[kind]]

@@ -158,6 +158,7 @@ async def test_login_replaces_the_earlier_login(world: World):
     assert len(world.browser.shown) == 2
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_server_of_2025_03_26_is_its_own_authorization_server(world: World):
     world.server.documents.clear()
     world.server.challenge = "Bearer"

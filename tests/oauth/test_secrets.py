@@ -225,6 +225,7 @@ def test_no_repr_has_a_secret(struct: object):
         assert SECRET not in text
 
 
+@pytest.mark.slow("fills a database")
 async def test_the_log_of_a_failed_refresh_has_no_secret(
     world: World, caplog: pytest.LogCaptureFixture
 ):

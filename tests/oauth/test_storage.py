@@ -377,6 +377,7 @@ async def holder(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     await ended(process)
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_lock_of_another_process_times_out(
     holder: asyncio.subprocess.Process, store: TokenStore, monkeypatch: pytest.MonkeyPatch
 ):
@@ -393,6 +394,7 @@ async def test_a_lock_of_another_process_times_out(
         pass
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_lock_is_released_when_its_process_is_killed(
     holder: asyncio.subprocess.Process, store: TokenStore
 ):

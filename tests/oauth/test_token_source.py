@@ -625,6 +625,7 @@ async def test_a_renewal_that_fails_after_every_task_was_cancelled_logs_nothing(
         await auth.login()
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_renewal_that_fails_while_it_is_cancelled_logs_nothing(
     world: World, nothing_is_left: list[Any]
 ):
@@ -925,6 +926,7 @@ async def test_run_to_completion_ends_before_its_cancelled_caller():
     assert ended == ["work", "whoever asked"]
 
 
+@pytest.mark.slow("works through much data")
 async def test_run_to_completion_ignores_a_failure_after_its_caller_was_cancelled(
     nothing_is_left: list[Any],
 ):

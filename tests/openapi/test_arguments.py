@@ -87,6 +87,7 @@ def test_name_in_several_places_keeps_the_path_and_names_the_place_of_others():
 _targets = st.tuples(st.sampled_from(["path", "query", "body"]), st.text(max_size=70))
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_targets, max_size=12, unique=True))
 def test_every_name_is_unique_and_accepted_by_models(targets: list[tuple[str, str]]):

@@ -7,6 +7,7 @@ from typing import Any
 import hypothesis.strategies as st
 import jsonschema_rs
 import msgspec
+import pytest
 from hypothesis import given, settings
 
 from interlock.openapi import budget
@@ -156,6 +157,7 @@ _values = st.recursive(
 )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=75, deadline=None)
 @given(_schemas, st.lists(_schemas, min_size=3, max_size=3), _values, st.integers(40, 600))
 def test_every_step_only_widens(schema: Any, definitions: list[Any], value: Any, limit: int):

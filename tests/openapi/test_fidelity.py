@@ -249,6 +249,7 @@ def made_up(draw: st.DrawFn) -> tuple[dict[str, Any], dict[tuple[str, str], Any]
     return root, meaning
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=50, deadline=None)
 @given(made_up())
 def test_what_was_meant_arrives_for_any_styles_and_values(

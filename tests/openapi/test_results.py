@@ -232,6 +232,7 @@ async def test_a_body_over_the_limit_is_cut_off_and_says_so(api: ScriptedApi) ->
     assert len(result.text) < 1_100
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
     bomb = gzip.compress(b"a" * 50_000_000)
     answer = http(200, bomb, Content_Type="text/plain", Content_Encoding="gzip")

@@ -120,12 +120,14 @@ def test_known_tricks_reach_neither_another_route_nor_another_prefix():
         assert_own_prefix(value)
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=200, deadline=None)
 @given(st.text(min_size=1, max_size=12) | st.text("./\\%25efF#?;me", min_size=1, max_size=12))
 def test_path_value_reaches_only_its_own_route_with_its_own_value(value: str):
     assert_own_route(value)
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=200, deadline=None)
 @given(st.text("ab./\\%25efF#?;", min_size=1, max_size=12))
 def test_path_value_with_slashes_stays_below_its_own_prefix(value: str):

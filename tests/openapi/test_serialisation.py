@@ -156,6 +156,7 @@ _VALUES = (
 )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=200, deadline=None)
 @given(_VALUES, st.booleans())
 def test_no_value_ends_a_header_or_a_cookie_and_begins_another(value: Any, explode: bool):

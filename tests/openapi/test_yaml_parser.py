@@ -130,6 +130,7 @@ _JSON = st.recursive(
 )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=50, deadline=None)
 @given(_JSON, st.booleans())
 def test_written_values_are_read_back(value: Any, flow: bool):

@@ -225,6 +225,7 @@ def outcome(decision: Decision) -> tuple[str, str, str]:
     return decision.effect, decision.reason, decision.rule
 
 
+@pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, ARGUMENTS)
 def test_decisions_agree_with_a_naive_implementation(
     rules: list[Rule], principal: Principal, arguments: dict[str, Any]
@@ -237,6 +238,7 @@ def test_decisions_agree_with_a_naive_implementation(
         check_steps(strict.decide(caller, entry(address)))
 
 
+@pytest.mark.slow("tries many examples")
 @given(st.data(), RULES, PRINCIPALS, ARGUMENTS)
 def test_the_order_of_rules_changes_nothing(
     data: st.DataObject, rules: list[Rule], principal: Principal, arguments: dict[str, Any]
@@ -249,6 +251,7 @@ def test_the_order_of_rules_changes_nothing(
             )
 
 
+@pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.lists(ARGUMENTS, min_size=1, max_size=5))
 def test_listed_effect_is_never_stricter_than_that_of_a_call(
     rules: list[Rule], principal: Principal, calls: list[dict[str, Any]]
@@ -273,6 +276,7 @@ def never_widens(before: list[int], after: list[int]) -> bool:
     return all(new <= old for old, new in zip(before, after, strict=True))
 
 
+@pytest.mark.slow("tries many examples")
 @given(RULES, RULE_PARTS, PRINCIPALS, st.none() | ARGUMENTS)
 def test_a_denial_is_never_overruled_and_rules_of_others_change_nothing(
     rules: list[Rule], parts: dict[str, Any], principal: Principal, arguments: Any
@@ -285,6 +289,7 @@ def test_a_denial_is_never_overruled_and_rules_of_others_change_nothing(
     assert before == ranks(everything([*rules, foreign]), principal, arguments)
 
 
+@pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.none() | ARGUMENTS, st.sampled_from(["v", "w", "gone"]))
 def test_a_view_fewer_scopes_and_unnamed_claims_never_widen(
     rules: list[Rule], principal: Principal, arguments: Any, view: str
@@ -304,6 +309,7 @@ def test_a_view_fewer_scopes_and_unnamed_claims_never_widen(
     assert before == ranks(strict, claimed, arguments)
 
 
+@pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.none() | ARGUMENTS)
 def test_a_read_only_policy_never_widens(rules: list[Rule], principal: Principal, arguments: Any):
     read_only = compiled(*rules, read_only=True, groups=GROUPS, views=VIEWS, risks=RISKS)

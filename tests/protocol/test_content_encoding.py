@@ -253,6 +253,7 @@ def test_bomb_of_400_mb_is_refused_in_little_memory(limit: int | None, outcome: 
     assert int(kibibytes) < growth * 1024
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize(
     "body",
     [gzip.compress(b"", mtime=0) * 100_000, gzip.compress(bytes(2**26)) * 2],

@@ -201,6 +201,7 @@ def test_unknown_members_are_ignored():
 # Bounds
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_depth_is_counted_with_the_envelope(opening: str):
     closing = "]" if opening == "[" else "}"
@@ -215,6 +216,7 @@ def test_depth_is_counted_with_the_envelope(opening: str):
         assert refusal(nested(depth)).code == INVALID_REQUEST
 
 
+@pytest.mark.slow("works through much data")
 def test_brackets_that_never_close_are_refused():
     for depth in (MAX_DEPTH + 1, 1_000, 2_000_000):
         assert refusal(b"[" * depth).code == INVALID_REQUEST
@@ -249,6 +251,7 @@ def test_message_with_too_many_values_is_refused():
     assert "over 1,048,576 values" in str(refusal(params(f"{{{members}}}")))
 
 
+@pytest.mark.slow("works through much data")
 def test_message_longer_than_the_usual_limit_may_have_more_values():
     values = MAX_NODES * 5 // 4
     envelope.decode(params(f'[{"0," * values}"{"x" * 20 * values}"]'))

@@ -87,6 +87,7 @@ STREAMS = st.lists(LINES | ENDS | ENDS | VALUES | st.just(BOM) | st.binary(max_s
 )
 
 
+@pytest.mark.slow("tries many examples")
 @settings(max_examples=100)
 @given(STREAMS, st.lists(st.integers(0, 60), max_size=12))
 @example(b"data: a\r\r\n\ndata: b\n\r\n", [8, 9])
@@ -355,6 +356,7 @@ def test_the_limit_is_in_the_message():
         SseParser(2**20).feed(b"data: " + b"x" * 2**21)
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("line", [b"data: xyz\n", b"data: x"], ids=["lines", "one line"])
 def test_an_event_in_tiny_pieces_takes_no_more_memory_than_four_times_its_limit(line: bytes):
     limit = 2**16

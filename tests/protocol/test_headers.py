@@ -333,6 +333,7 @@ def test_value_without_header_spelling_has_no_header(arguments: dict[str, Any]):
     assert ROUTE.of("route", arguments) == {}
 
 
+@pytest.mark.slow("tries many examples")
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,

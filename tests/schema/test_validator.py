@@ -301,6 +301,7 @@ def test_a_schema_whose_cost_doubles_with_each_level_is_bounded() -> None:
     assert line.startswith("too much to check: 61 values, nested 60 deep")
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("depth", [65, 1_000, 100_000])
 def test_a_value_nested_too_deeply_is_refused(depth: int) -> None:
     validator = schema.compile(b"true")

@@ -412,6 +412,7 @@ async def test_a_list_is_encoded_once_until_it_changes(server: Server, connect, 
     assert answer["error"]["code"] == -32601  # without tools the method is unknown
 
 
+@pytest.mark.slow("works through much data")
 async def test_long_lists_come_in_pages_in_the_order_of_definition(server: Server, connect):
     for number in range(2_345):
         server.tool(name=f"tool_{number}")(lambda: "")

@@ -255,6 +255,7 @@ METHODS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("era", ["modern", "legacy", "none"])
 @pytest.mark.parametrize("seed", range(3))
 async def test_any_message_gets_only_its_own_answer(server, connect, meta, caplog, era, seed):

@@ -107,6 +107,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
         each.process._transport.close()  # type: ignore[attr-defined]  # asyncio has no other way
 
 
+@pytest.mark.slow("works through much data")
 async def test_stdout_carries_only_protocol_whatever_writes_to_it(start, tmp_path: Path):
     server = await start()
     server.send("tools/call", {"name": "shout"})
@@ -129,6 +130,7 @@ async def test_stdout_carries_only_protocol_whatever_writes_to_it(start, tmp_pat
         assert words in log
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("tool", ["wait", "block"])
 async def test_the_end_of_stdin_ends_the_server_at_once(start, tool):
     server = await start()
@@ -143,6 +145,7 @@ async def test_the_end_of_stdin_ends_the_server_at_once(start, tool):
     assert ("cancelled" in server.notes()) == (tool == "wait")
 
 
+@pytest.mark.slow("works through much data")
 async def test_sigterm_lets_running_requests_end_and_refuses_new_ones(start, tmp_path):
     server = await start()
     gate = tmp_path / "gate"
@@ -171,6 +174,7 @@ async def test_sigterm_lets_running_requests_end_and_refuses_new_ones(start, tmp
     assert await server.rest() == b""
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("signs", [[signal.SIGTERM] * 2, [signal.SIGINT]], ids=["TERM", "INT"])
 async def test_a_second_sigterm_ends_the_server_at_once(start, signs):
     server = await start()
@@ -241,6 +245,7 @@ async def test_text_is_utf8_whatever_the_locale_says():
         assert (await client.call_tool("shout")).text == "''b''"
 
 
+@pytest.mark.slow("starts a program")
 async def test_input_that_ends_right_after_the_requests_is_still_answered():
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -518,6 +518,7 @@ async def test_an_async_function_behind_a_plain_decorator_is_awaited(server: Ser
     assert (await call(server, "add", a=1)).text == "3"
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_result_over_the_frame_limit_closes_a_memory_connection(
     server: Server,
 ):

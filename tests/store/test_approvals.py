@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter
 from interlock.store.approvals import Approval, ApprovalStore
@@ -29,6 +31,7 @@ APPROVAL = Approval(
 )
 
 
+@pytest.mark.slow("fills a database")
 async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_sealed(place: str):
     key = GatewayKey.random()
     database = await open_database(place)

@@ -79,6 +79,7 @@ FILTERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow("works through much data")
 async def test_filters_select_calls_newest_first(trail: str):
     found = [" ".join(await listed(trail, **wanted)) for wanted, _ in FILTERS]
 

@@ -193,6 +193,7 @@ async def test_copy_that_cannot_be_written_stops_no_call(tmp_path: Path, caplog)
 # Retention
 
 
+@pytest.mark.slow("fills a database")
 async def test_whole_days_are_deleted_and_the_rest_verifies(
     place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ):
@@ -225,6 +226,7 @@ async def test_whole_days_are_deleted_and_the_rest_verifies(
     assert (verification.problems, verification.records) == ([], 311)
 
 
+@pytest.mark.slow("fills a database")
 async def test_purge_delays_no_record_by_more_than_50_ms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -233,6 +233,7 @@ DAMAGE: list[Callable[[list[Row], int], object]] = [
 ]
 
 
+@pytest.mark.slow("works through much data")
 def test_random_damage_is_always_found_where_it_begins():
     chance = random.Random(7)
     for _ in range(500):

@@ -26,6 +26,7 @@ async def test_key_is_read_as_changed_once(place: str):
         assert await gateway.changed() == []
 
 
+@pytest.mark.slow("fills a database")
 async def test_more_changes_than_the_overlap_are_all_read(place: str):
     database = await open_database(place)
     reader = ChangeReader("keys")

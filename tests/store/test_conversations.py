@@ -37,6 +37,7 @@ async def test_create_returns_an_empty_conversation_with_the_current_time(empty:
     assert (await empty.list())[0].created.tzinfo is UTC
 
 
+@pytest.mark.slow("fills a database")
 async def test_ids_are_short_and_unique(store: ConversationStore):
     ids = {(await store.create()).id for _ in range(50)}
 
@@ -95,6 +96,7 @@ async def test_title_and_model_replace_characters_that_no_database_can_hold(
     assert (await store.resolve(made.id)).title == "c�d"
 
 
+@pytest.mark.slow("fills a database")
 async def test_delete_removes_a_conversation_and_its_messages_only(
     empty: ConversationStore, place: str, dump
 ):
@@ -242,6 +244,7 @@ async def test_one_invalid_message_prevents_the_whole_append(store: Conversation
     assert await store.messages(made.id) == []
 
 
+@pytest.mark.slow("fills a database")
 async def test_concurrent_appends_keep_their_messages_together(store: ConversationStore):
     made = await store.create()
     await asyncio.gather(
@@ -318,6 +321,7 @@ async def test_resume_leaves_out_a_result_that_came_after_the_interruption(
 # Cancellation and closing
 
 
+@pytest.mark.slow("fills a database")
 async def test_a_cancelled_append_adds_all_messages_or_none(store: ConversationStore):
     made = await store.create()
     tried = 40
@@ -345,6 +349,7 @@ async def test_the_store_works_after_cancelled_reads(store: ConversationStore):
     assert await store.messages(made.id) == list(PAIR)
 
 
+@pytest.mark.slow("fills a database")
 async def test_the_database_works_after_cancelled_opens(place: str):
     async def open_and_close() -> None:
         async with ConversationStore.open(place):
@@ -400,6 +405,7 @@ async def test_a_closed_store_refuses_reads_and_writes(place: str):
         await store.list()
 
 
+@pytest.mark.slow("fills a database")
 async def test_more_concurrent_reads_than_connections_all_succeed(store: ConversationStore):
     made = await store.create()
     await store.append(made.id, *PAIR)

@@ -171,6 +171,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path):
 # Full
 
 
+@pytest.mark.slow("fills a database")
 async def test_a_full_disk_fails_writes_until_there_is_room(sqlite: str):
     async with ConversationStore.open(sqlite) as store:
         made = await store.create()
@@ -293,6 +294,7 @@ async def test_a_long_log_is_copied_into_the_file(sqlite: str, monkeypatch: pyte
     assert await read(sqlite, id) == 61
 
 
+@pytest.mark.slow("fills a database")
 async def test_sqlite_does_not_copy_the_log_by_itself(sqlite: str, monkeypatch: pytest.MonkeyPatch):
     """SQLite would not report a sync that fails then."""
     monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 10**9)
@@ -556,6 +558,7 @@ async def test_no_transaction_stays_open_between_calls(postgres: str):
 # Contents of SQL, errors and logs
 
 
+@pytest.mark.slow("fills a database")
 def test_sql_is_never_built_from_strings():
     calls = [
         node
@@ -595,6 +598,7 @@ async def test_logs_do_not_contain_messages(place: str, caplog: pytest.LogCaptur
     assert "s3cret" not in caplog.text
 
 
+@pytest.mark.slow("fills a database")
 async def test_writers_of_one_process_do_not_wait_for_the_lock_of_sqlite(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.0)
     async with ConversationStore.open(tmp_path / "x.db") as store:

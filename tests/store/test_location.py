@@ -29,6 +29,7 @@ def test_folder_and_files_are_created_for_their_owner_only(tmp_path: Path):
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow("fills a database")
 def test_the_location_is_the_argument_else_the_variable_else_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from hashlib import sha256
 
+import pytest
 from msgspec.structs import replace
 
 from interlock.auth.page_session import IDLE, StoredCode, StoredSession
@@ -46,6 +47,7 @@ async def test_session_is_read_as_it_was_written(place: str):
     await database.close()
 
 
+@pytest.mark.slow("fills a database")
 async def test_ended_sessions_and_the_oldest_over_the_limit_are_deleted(place: str):
     database = await open_database(place)
     store = PageSessionStore(database)

@@ -158,6 +158,7 @@ async def fill(writer: AuditWriter, minutes: range, **columns: Any) -> None:
     await writer.tables.write(upsert(changed))
 
 
+@pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("is_added_up", [False, True])
 @pytest.mark.parametrize("hours", [5, 300])
 async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
@@ -228,6 +229,7 @@ def test_a_percentile_is_within_one_step_of_the_exact_one(durations: list[float]
         assert exact <= found * 1.61
 
 
+@pytest.mark.slow("fills a database")
 async def test_old_rows_are_deleted_with_the_records(place: str, rows: Rows):
     now = now_micros()
     begin = now // MINUTE - 3 * 1_440

@@ -38,6 +38,7 @@ def read_back(original: Message) -> Message:
     return message_from_row({**row_from_message(original), "conversation_id": "abc", "position": 0})
 
 
+@pytest.mark.slow("tries many examples")
 @given(MESSAGE)
 def test_a_message_is_read_back_from_its_row_unchanged(original: Message):
     # Two adjacent halves of a surrogate pair become their character.
@@ -87,6 +88,7 @@ def nested(depth: int) -> dict[str, object]:
     return {"list": value}
 
 
+@pytest.mark.slow("works through much data")
 def test_input_nested_over_the_limit_is_refused():
     deep = AssistantMessage("", (ToolCall("1", "dig", nested(190)),))
 

@@ -41,6 +41,7 @@ def test_revisions_lists_all_migrations():
     assert [script.revision for script in scripts] == list(reversed(REVISIONS))
 
 
+@pytest.mark.slow("fills a database")
 def test_the_migrations_create_the_tables_of_a_new_database(tmp_path: Path):
     new, migrated = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("new", "old"))
     with new.begin() as connection:
@@ -83,6 +84,7 @@ OLD_MESSAGES = [
 ]
 
 
+@pytest.mark.slow("fills a database")
 async def test_an_upgraded_database_keeps_its_messages_and_accepts_new_ones(old_place: str):
     called = AssistantMessage("", (ToolCall("1", "clock__now", {"zone": "UTC"}),))
 
@@ -98,6 +100,7 @@ async def test_an_upgraded_database_keeps_its_messages_and_accepts_new_ones(old_
         assert await store.messages("old") == [*OLD_MESSAGES, called]
 
 
+@pytest.mark.slow("fills a database")
 async def test_database_without_version_keeps_the_newer_columns_it_has(old_place: str, change):
     await change(old_place, "ALTER TABLE messages ADD COLUMN tool_calls TEXT")
     await change(
@@ -110,6 +113,7 @@ async def test_database_without_version_keeps_the_newer_columns_it_has(old_place
         assert (await store.messages("old"))[2].tool_calls == (ToolCall("1", "n", {"a": 1}),)
 
 
+@pytest.mark.slow("fills a database")
 async def test_a_database_of_the_first_version_is_upgraded(old_place: str, change):
     await change(old_place, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
     await change(old_place, "INSERT INTO alembic_version VALUES ('0001')")
@@ -222,6 +226,7 @@ def test_upgrade_refuses_a_database_that_became_newer_in_the_meantime():
     engine.dispose()
 
 
+@pytest.mark.slow("fills a database")
 async def test_an_upgrade_works_from_a_folder_with_a_percent_sign(old_place, tmp_path, monkeypatch):
     shutil.copytree(MIGRATIONS, tmp_path / "100%(x)s" / "migrations")
     monkeypatch.setattr("interlock.store.upgrade.__file__", str(tmp_path / "100%(x)s" / "x.py"))

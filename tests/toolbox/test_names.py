@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -40,6 +41,7 @@ def test_different_tools_have_different_wire_names(one: tuple[str, str], other: 
     assert (wire_name(*one) == wire_name(*other)) == (one == other)
 
 
+@pytest.mark.slow("tries many examples")
 @given(PAIRS, PAIRS)
 def test_tool_name_cannot_imitate_a_hashed_wire_name(one: tuple[str, str], other: tuple[str, str]):
     taken = wire_name(*one)

@@ -397,6 +397,7 @@ async def until_no_wait(toolbox: Toolbox, name: str) -> None:
     await until(lambda: toolbox.status[name].retry_in == 0)
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize("revision", [MODERN, LEGACY])
 async def test_restarted_server_is_used_without_an_error(
     serve: Callable[..., Awaitable[Served]], revision: str
@@ -776,6 +777,7 @@ async def test_open_server_causes_no_login_lookup(
         assert toolbox.status["a"].state == "ok"
 
 
+@pytest.mark.slow("starts a program")
 def test_toolbox_without_urls_does_not_import_http(tmp_path: Path):
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": {"command": "true"}}}))

@@ -226,6 +226,7 @@ async def test_failed_start_leaves_no_program():
         assert toolbox.status["s"].reason == "no list for *** (1)"
 
 
+@pytest.mark.slow("works through much data")
 async def test_failed_start_without_waiters_is_not_reported_as_unhandled(
     nothing_is_left: list[Json],
 ):

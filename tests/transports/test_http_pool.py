@@ -137,6 +137,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(("is_named", "said"), [(False, "is not trusted"), (True, MODERN)])
 async def test_certificates_may_come_from_a_file_that_the_environment_names(
     tmp_path: Path, is_named: bool, said: str

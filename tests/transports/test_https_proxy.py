@@ -90,6 +90,7 @@ def proxy_url(proxy: ConnectProxy, password: str = PASSWORD) -> str:
     return f"http://{USER}:{password}@127.0.0.1:{proxy.port}"
 
 
+@pytest.mark.slow("makes certificates")
 async def test_https_call_is_tunnelled_through_the_proxy(
     authority: CertificateAuthority, server: EvilHttp
 ):
@@ -112,6 +113,7 @@ async def test_https_call_is_tunnelled_through_the_proxy(
         assert "proxy-authorization" not in asked.headers
 
 
+@pytest.mark.slow("makes certificates")
 async def test_proxy_that_requires_authentication_is_named_in_the_error(
     authority: CertificateAuthority, server: EvilHttp
 ):
@@ -127,6 +129,7 @@ async def test_proxy_that_requires_authentication_is_named_in_the_error(
     assert server.asked == []
 
 
+@pytest.mark.slow("makes certificates")
 @pytest.mark.parametrize("how", ["of an unknown authority", "of another host"])
 async def test_certificate_is_checked_through_the_tunnel(authority: CertificateAuthority, how: str):
     """A proxy may send us wherever it likes."""
@@ -144,6 +147,7 @@ async def test_certificate_is_checked_through_the_tunnel(authority: CertificateA
         assert server.asked == []
 
 
+@pytest.mark.slow("makes certificates")
 async def test_no_proxy_host_is_reached_without_the_tunnel(
     authority: CertificateAuthority, server: EvilHttp
 ):

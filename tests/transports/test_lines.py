@@ -50,6 +50,7 @@ def test_long_line_between_short_ones_is_refused():
         LineSplitter(5).feed(b"a\n" + b"x" * 6 + b"\nb\n")
 
 
+@pytest.mark.slow("works through much data")
 def test_a_line_in_tiny_pieces_takes_no_more_memory_than_three_times_its_limit():
     """R-03: a slow drip must not cost more than a flood."""
     limit = 2**16

@@ -205,6 +205,7 @@ async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
         os.close(source)
 
 
+@pytest.mark.slow("works through much data")
 async def test_file_is_read_no_faster_than_it_is_handled(tmp_path: Path, ends: Ends):
     """R-118."""
     file = tmp_path / "input"

@@ -257,6 +257,7 @@ async def test_process_has_our_mark_whatever_is_configured():
         await started.end()
 
 
+@pytest.mark.slow("works through much data")
 @pytest.mark.parametrize(
     ("argv", "cwd", "why"),
     [

@@ -129,6 +129,7 @@ async def test_pages_have_a_strict_content_policy_and_no_inline_code(place: Path
             assert answer.headers["referrer-policy"] == "no-referrer"
 
 
+@pytest.mark.slow("fills a database")
 async def test_messages_come_in_pages_that_begin_with_a_question(place: Path):
     async with pages(place) as served:
         conversation = await served.store.create("long")
@@ -173,6 +174,7 @@ def test_export_equals_that_of_the_command(place: Path, monkeypatch: pytest.Monk
 
     id, as_json, as_markdown = asyncio.run(exported())
     monkeypatch.setenv("INTERLOCK_DATABASE", str(place))
+    monkeypatch.setattr("interlock.cli.log.open_log", lambda: None)  # it is this process's
     printed = [
         CliRunner().invoke(conversations, ["export", id, "--format", form]).output for form in FORMS
     ]

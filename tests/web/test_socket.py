@@ -221,6 +221,7 @@ async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
 # Coming back
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_client_that_was_away_gets_what_it_missed(serve: Serve) -> None:
     async with serve(("Wait.", "wait"), "It is so.") as chat:
         async with chat.socket() as client:
@@ -385,6 +386,7 @@ async def test_the_end_of_the_server_ends_turns_and_connections(serve: Serve) ->
         assert await closed_with(client) in (1001, 1012)
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_slow_reader_is_disconnected_and_the_turn_goes_on(
     serve_agent: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:

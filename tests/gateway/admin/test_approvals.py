@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import RunningGateway, offering
 
@@ -29,6 +31,7 @@ async def refund(gateway: RunningGateway, key: str, amount: int = 80) -> Any:
     return reply.json["result"].get("isError", False)
 
 
+@pytest.mark.slow("fills a database")
 async def test_call_runs_once_after_its_approval(running):
     async with running(SETTINGS, crm=offering("refund")) as gateway:
         anna = await gateway.key("anna")
@@ -62,6 +65,7 @@ async def test_call_runs_once_after_its_approval(running):
         )
 
 
+@pytest.mark.slow("fills a database")
 async def test_decision_needs_the_scope_and_a_place_among_the_approvers(running):
     async with running(SETTINGS, crm=offering("refund")) as gateway:
         anna = Operator(gateway, await gateway.key("anna", "mcp:*", *DECIDES))

@@ -7,11 +7,14 @@ import sqlite3
 from contextlib import closing
 from itertools import chain
 
+import pytest
+
 from interlock.store.audit_reading import AuditReader, CallFilter
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
 
+@pytest.mark.slow("fills a database")
 async def test_calls_are_listed_in_pages_as_the_command_lists_them(running):
     async with running({}, crm=offering("x", "y")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key()
@@ -35,6 +38,7 @@ async def test_calls_are_listed_in_pages_as_the_command_lists_them(running):
         assert (await operator.get("/audit", "reason=bad_credential"))[0]["status"] == "refused"
 
 
+@pytest.mark.slow("fills a database")
 async def test_one_call_is_shown_and_an_absent_one_is_not_found(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -49,6 +53,7 @@ async def test_one_call_is_shown_and_an_absent_one_is_not_found(running):
             assert await operator.refused("GET", "/audit", query=query) == (400, "bad_request")
 
 
+@pytest.mark.slow("fills a database")
 async def test_export_has_every_record_on_a_line(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -69,6 +74,7 @@ async def test_export_has_every_record_on_a_line(running):
     assert nothing.body == b""
 
 
+@pytest.mark.slow("fills a database")
 async def test_verification_finds_a_changed_record(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
@@ -14,6 +16,7 @@ CANARY = "canary-9c1f77aa2b"
 PLACE = "/me/credentials/crm/TOKEN"
 
 
+@pytest.mark.slow("fills a database")
 async def test_user_stores_and_deletes_a_value_that_nobody_reads_back(running):
     async with running({}, crm=PER_USER) as gateway:
         anna = Operator(gateway, await gateway.key("anna"))
@@ -35,6 +38,7 @@ async def test_user_stores_and_deletes_a_value_that_nobody_reads_back(running):
         assert await operator.refused("DELETE", "/credentials", query=query) == gone
 
 
+@pytest.mark.slow("fills a database")
 async def test_operator_deletes_a_credential_of_a_user(running):
     async with running({}, crm=PER_USER) as gateway:
         anna, operator = Operator(gateway, await gateway.key("anna")), await Operator.of(gateway)
@@ -48,6 +52,7 @@ async def test_operator_deletes_a_credential_of_a_user(running):
         assert states["TOKEN"] == "revoked"
 
 
+@pytest.mark.slow("fills a database")
 async def test_value_is_stored_only_where_a_server_of_the_caller_needs_it(running):
     settings = {"views": {"other": {"servers": ["plain"]}}}
     async with running(settings, crm=PER_USER, plain=offering("x")) as gateway:

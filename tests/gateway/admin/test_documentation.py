@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
 from tests.gateway.conftest import bearer, offering
 
@@ -57,6 +59,7 @@ def test_table_of_routes_is_the_one_of_the_source():
     assert renewed(page) == page, "renew it: python -m tests.gateway.admin.test_documentation"
 
 
+@pytest.mark.slow("fills a database")
 async def test_examples_are_answered_as_shown(running):
     async with running({"policy": {"rules": RULES}}, crm=offering("refund")) as gateway:
         scopes = ("mcp:*", "admin:read", "admin:approve", "admin:write")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
@@ -20,6 +22,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow("fills a database")
 async def test_explanation_agrees_with_the_call(running):
     async with running(SETTINGS, crm=offering("refund", "drop")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key("anna")
@@ -41,6 +44,7 @@ async def test_explanation_agrees_with_the_call(running):
     assert effects == {"crm:refund": "allow", "crm:drop": "deny"}
 
 
+@pytest.mark.slow("fills a database")
 async def test_explanation_needs_somebody_who_exists(running):
     async with running(SETTINGS, crm=offering("refund")) as gateway:
         operator = await Operator.of(gateway)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import chain
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
 SETTINGS = {"views": {"support": {"servers": ["crm"]}}, "limits": {"perKey": {"rate": "20/s"}}}
 
 
+@pytest.mark.slow("fills a database")
 async def test_key_is_shown_once_and_works_at_once(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -39,6 +42,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow("fills a database")
 async def test_key_that_the_command_would_refuse_is_refused(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -48,6 +52,7 @@ async def test_key_that_the_command_would_refuse_is_refused(running):
         assert len(await operator.get("/keys")) == 1
 
 
+@pytest.mark.slow("fills a database")
 async def test_revoked_key_ends_at_once(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -61,6 +66,7 @@ async def test_revoked_key_ends_at_once(running):
         assert await operator.refused("PATCH", f"/keys/{made['id']}", {"name": "x"}) == ended
 
 
+@pytest.mark.slow("fills a database")
 async def test_rotated_key_and_its_successor_both_work_for_the_overlap(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -94,6 +100,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow("fills a database")
 async def test_key_is_narrowed_but_never_widened(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -110,6 +117,7 @@ async def test_key_is_narrowed_but_never_widened(running):
                 assert await operator.get(place) == before
 
 
+@pytest.mark.slow("fills a database")
 async def test_narrowed_key_cannot_be_given_its_rights_back(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -124,6 +132,7 @@ async def test_narrowed_key_cannot_be_given_its_rights_back(running):
             assert await operator.refused("PATCH", place, change) == (400, "not_narrower"), change
 
 
+@pytest.mark.slow("fills a database")
 async def test_every_change_is_recorded_with_who_what_before_and_after(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -150,6 +159,7 @@ async def test_every_change_is_recorded_with_who_what_before_and_after(running):
     assert made["key"] not in str(records)
 
 
+@pytest.mark.slow("fills a database")
 async def test_keys_are_listed_in_pages(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -176,6 +186,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow("fills a database")
 async def test_malformed_query_is_refused(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)

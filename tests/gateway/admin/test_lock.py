@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import RunningGateway, offering
 from tests.support.scripted_server import ScriptedServer, tool
@@ -16,6 +18,7 @@ async def relisted(gateway: RunningGateway) -> None:
     await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
 
 
+@pytest.mark.slow("fills a database")
 async def test_changed_definition_is_compared_and_accepted_by_its_hash(running):
     crm = offering("refund")
     async with running({}, crm=crm) as gateway:
@@ -51,6 +54,7 @@ async def test_changed_definition_is_compared_and_accepted_by_its_hash(running):
             assert await operator.refused("GET", path) == (404, "not_found")
 
 
+@pytest.mark.slow("fills a database")
 async def test_decision_is_recorded_with_who_before_and_after(running):
     crm = offering("refund")
     async with running({}, crm=crm) as gateway:

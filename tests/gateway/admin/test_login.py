@@ -7,6 +7,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.server.http.conftest import Reply
 
@@ -30,6 +32,7 @@ def reason_of(reply: Reply) -> Any:
     return json.loads(reply.body)["reason"]
 
 
+@pytest.mark.slow("fills a database")
 async def test_key_becomes_a_session_until_logout(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key("anna", "mcp:read")
@@ -70,6 +73,7 @@ async def test_login_with_something_else_is_refused(running):
             assert reply.header("set-cookie") is None
 
 
+@pytest.mark.slow("fills a database")
 async def test_code_opens_one_session(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key("anna", "mcp:read")
@@ -104,6 +108,7 @@ async def test_request_of_another_site_is_refused_before_the_credential(running)
         assert gateway.assembly.metrics.refusals == {}
 
 
+@pytest.mark.slow("fills a database")
 async def test_request_of_a_session_that_changes_something_must_state_its_origin(running):
     async with running(crm=offering("x")) as gateway:
         headers = session_of(await log_in(gateway, key=await gateway.key()))
@@ -114,6 +119,7 @@ async def test_request_of_a_session_that_changes_something_must_state_its_origin
             assert (await gateway.http.request(method, path, headers=headers)).code == 403
 
 
+@pytest.mark.slow("fills a database")
 async def test_session_opens_nothing_below_the_endpoint(running):
     async with running(crm=offering("x")) as gateway:
         headers = session_of(await log_in(gateway, key=await gateway.key()))
@@ -121,6 +127,7 @@ async def test_session_opens_nothing_below_the_endpoint(running):
         assert (await gateway.http.ask("tools/list", headers=headers)).code == 401
 
 
+@pytest.mark.slow("fills a database")
 async def test_revoked_key_ends_its_sessions(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key()
@@ -131,6 +138,7 @@ async def test_revoked_key_ends_its_sessions(running):
         assert (await gateway.http.request("GET", "/me/sessions", headers=headers)).code == 401
 
 
+@pytest.mark.slow("fills a database")
 async def test_foreign_session_and_absent_one_look_alike(running):
     async with running(crm=offering("x")) as gateway:
         foreign = (await log_in(gateway, key=await gateway.key("berta"))).json["id"]
@@ -144,6 +152,7 @@ async def test_foreign_session_and_absent_one_look_alike(running):
         assert code == 404
 
 
+@pytest.mark.slow("fills a database")
 async def test_no_secret_of_a_login_is_logged_or_recorded(running, caplog):
     caplog.set_level(logging.DEBUG)
     async with running(crm=offering("x")) as gateway:

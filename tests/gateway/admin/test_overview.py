@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_status import Broken
 from tests.gateway.conftest import RunningGateway, offering
@@ -15,6 +17,7 @@ async def called(gateway: RunningGateway) -> None:
     await gateway.settle()
 
 
+@pytest.mark.slow("fills a database")
 async def test_series_counts_calls_by_outcome_and_by_tool(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -34,6 +37,7 @@ async def test_series_counts_calls_by_outcome_and_by_tool(running):
             assert refused == (400, "bad_request"), query
 
 
+@pytest.mark.slow("fills a database")
 async def test_overview_names_what_needs_somebody(running):
     async with running({}, crm=offering("x"), notes=Broken()) as gateway:
         operator = await Operator.of(gateway)

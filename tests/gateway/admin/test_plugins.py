@@ -6,6 +6,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.support.scripted_server import Json
 
@@ -25,6 +27,7 @@ REFUNDS: Json = {
 }
 
 
+@pytest.mark.slow("fills a database")
 async def test_plugin_is_given_to_a_user_and_taken_from_them(running, tmp_path: Path):
     folder = tmp_path / "plugins" / "refunds"
     folder.mkdir(parents=True)

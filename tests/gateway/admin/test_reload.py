@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
 RULES = [{"id": "all", "effect": "allow", "who": ["user:anna"], "tools": ["crm:*"]}]
 
 
+@pytest.mark.slow("fills a database")
 async def test_plan_says_what_a_reload_then_does(running):
     crm, time = offering("x", "y"), offering("now")
     async with running({}, crm=crm, time=time) as gateway:
@@ -34,6 +37,7 @@ async def test_plan_says_what_a_reload_then_does(running):
         assert (record["action"], record["user"]) == ("configuration_reloaded", "user:op")
 
 
+@pytest.mark.slow("fills a database")
 async def test_wrong_file_changes_nothing_and_is_named(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from interlock.config.gateway import Address
 from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
 from interlock.server.http.json_api import Route
@@ -38,6 +40,7 @@ async def send(gateway: RunningGateway, route: Route, headers: dict[str, str]) -
     return await gateway.http.request(route.method, concrete(route.path), b"{}", headers)
 
 
+@pytest.mark.slow("fills a database")
 async def test_every_route_is_open_to_exactly_the_roles_with_its_scope(running):
     async with running({}, crm=offering("x")) as gateway:
         for role, scopes in ROLES.items():
@@ -56,6 +59,7 @@ async def test_every_route_is_open_to_exactly_the_roles_with_its_scope(running):
                 assert by_key.code < 500, what
 
 
+@pytest.mark.slow("fills a database")
 async def test_no_route_is_open_without_a_whole_credential(running):
     async with running({}, crm=offering("x")) as gateway:
         key = await gateway.key("admin", *ROLES["admin"], "mcp:*")
@@ -72,6 +76,7 @@ async def test_no_route_is_open_without_a_whole_credential(running):
             assert len({each.body for each in replies}) <= 2, route
 
 
+@pytest.mark.slow("fills a database")
 async def test_no_route_is_open_to_another_site(running):
     async with running({}, crm=offering("x")) as gateway:
         key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
@@ -91,6 +96,7 @@ async def test_no_route_is_open_to_another_site(running):
                     assert reply.code == 415, (route, kind)
 
 
+@pytest.mark.slow("fills a database")
 async def test_method_that_a_path_does_not_take_is_refused_after_the_credential(running):
     async with running({}, crm=offering("x")) as gateway:
         key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
@@ -100,6 +106,7 @@ async def test_method_that_a_path_does_not_take_is_refused_after_the_credential(
             assert (anonymous.code, known.code) == (401, 405), place
 
 
+@pytest.mark.slow("fills a database")
 async def test_admin_routes_are_served_on_their_own_listener_only(running):
     async with running({"admin": {"listen": "127.0.0.1:0"}}, crm=offering("x")) as gateway:
         admin = Http(gateway.endpoint.admin_app(Address("127.0.0.1", 8001)))
@@ -115,6 +122,7 @@ async def test_admin_routes_are_served_on_their_own_listener_only(running):
             assert reply.code not in (401, 403), route
 
 
+@pytest.mark.slow("fills a database")
 async def test_admin_routes_are_off_behind_a_proxy_and_for_other_machines(running):
     proxied = {"publicUrl": "https://tools.example.com/mcp"}
     async with running(proxied, crm=offering("x")) as gateway:
@@ -123,6 +131,7 @@ async def test_admin_routes_are_off_behind_a_proxy_and_for_other_machines(runnin
             assert (await gateway.http.request("GET", path, headers=headers)).code == code
 
 
+@pytest.mark.slow("fills a database")
 async def test_answers_are_not_kept_by_browsers(running):
     async with running({}, crm=offering("x")) as gateway:
         key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
@@ -132,6 +141,7 @@ async def test_answers_are_not_kept_by_browsers(running):
             assert reply.header("x-content-type-options") == "nosniff", route
 
 
+@pytest.mark.slow("starts a program")
 async def test_no_answer_holds_a_secret_of_the_configuration(running):
     secrets = {
         "command": "/absent/server",
@@ -151,6 +161,7 @@ async def test_no_answer_holds_a_secret_of_the_configuration(running):
                 assert CANARY not in reply.body.decode(), path
 
 
+@pytest.mark.slow("fills a database")
 async def test_error_has_a_reason_and_a_reference_and_no_internals(running):
     async with running({}, crm=offering("x")) as gateway:
         key = await gateway.key("admin", *ROLES["admin"])

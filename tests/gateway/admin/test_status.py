@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 from tests.support.scripted_server import Json, ScriptedServer
@@ -17,6 +19,7 @@ class Broken(ScriptedServer):
         raise RuntimeError("no disk")
 
 
+@pytest.mark.slow("fills a database")
 async def test_status_says_what_does_not_work_and_why(running):
     async with running({"limits": {"concurrent": 7}}, crm=offering("x"), notes=Broken()) as gateway:
         operator = await Operator.of(gateway)
@@ -31,6 +34,7 @@ async def test_status_says_what_does_not_work_and_why(running):
     assert found["calls"] == {"running": 0, "concurrent": 7, "limits": []}
 
 
+@pytest.mark.slow("fills a database")
 async def test_hash_of_the_configuration_changes_with_it(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
@@ -41,6 +45,7 @@ async def test_hash_of_the_configuration_changes_with_it(running):
     assert len({before, after}) == 2
 
 
+@pytest.mark.slow("fills a database")
 async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
     settings = {"limits": {"perKey": {"rate": "10/min", "perDay": 100}}}
     async with running(settings, crm=offering("x")) as gateway:
@@ -58,6 +63,7 @@ async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
         assert await operator.refused("GET", "/usage", query="key=absent") == (404, "not_found")
 
 
+@pytest.mark.slow("fills a database")
 async def test_server_is_shown_tested_and_restarted(running):
     server = offering("x", "y")
     async with running({}, crm=server) as gateway:
@@ -87,6 +93,7 @@ async def test_test_of_a_broken_server_says_why(running):
     assert "no disk" in tested["reason"]
 
 
+@pytest.mark.slow("starts a program")
 async def test_stderr_is_shown_after_the_end_and_without_secrets(tmp_path: Path, running):
     program = tmp_path / "server.py"
     program.write_text("import os, sys; sys.exit('no login with ' + os.environ['TOKEN'])")

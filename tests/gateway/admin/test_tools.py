@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_status import Broken
 from tests.gateway.conftest import offering
@@ -17,6 +19,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow("fills a database")
 async def test_operator_sees_what_a_key_or_a_user_sees(running):
     servers = {"crm": offering("get_x", "refund"), "time": offering("get_now"), "notes": Broken()}
     async with running(SETTINGS, **servers) as gateway:
@@ -46,6 +49,7 @@ async def test_operator_sees_what_a_key_or_a_user_sees(running):
             assert await operator.refused("GET", "/tools", query=query) == refusal, query
 
 
+@pytest.mark.slow("fills a database")
 async def test_caller_searches_their_own_tools(running):
     async with running(SETTINGS, crm=offering("get_x", "refund")) as gateway:
         anna = Operator(gateway, await gateway.key("anna"))
@@ -57,6 +61,7 @@ async def test_caller_searches_their_own_tools(running):
         assert (await berta.get("/me/tools"))["reason"] == "nothing_granted"
 
 
+@pytest.mark.slow("fills a database")
 async def test_caller_sees_who_they_are(running):
     settings = SETTINGS | {"groups": {"leads": ["user:anna"]}}
     async with running(settings, crm=offering("get_x")) as gateway:

@@ -106,6 +106,7 @@ async def test_a_closed_stream_cancels_the_call_soon(server, gate):
             await gate.cancelled.wait()
 
 
+@pytest.mark.slow("works through much data")
 async def test_a_client_that_stops_reading_is_cut_off(server):
     ended = asyncio.Event()
     told = 0
@@ -380,6 +381,7 @@ def test_loopback_address_needs_no_authentication(host):
     serve.check_exposure(host, protected=False)
 
 
+@pytest.mark.slow("starts a program")
 def test_program_on_a_public_address_without_authentication_does_not_start():
     program = "from interlock import Server; Server('x').run_http('0.0.0.0', 0)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -388,6 +390,7 @@ def test_program_on_a_public_address_without_authentication_does_not_start():
     assert "unprotected=True" in ended.stderr
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_program_prints_its_url_and_ends_on_a_signal(by):
     program = "from interlock import Server; Server('x').run_http(port=0)"
@@ -400,6 +403,7 @@ def test_program_prints_its_url_and_ends_on_a_signal(by):
     assert rest == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_uvicorn_is_an_extra():
     program = (
         "import sys; sys.modules['uvicorn'] = None\n"
