@@ -18,6 +18,7 @@ from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
+from interlock.web.gateway_chat import GatewayChat
 from tests.gateway.support import OWN_TOOLS
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
@@ -48,7 +49,8 @@ class RunningGateway:
         self.file = file
         self.assembly = assembly
         self.keys = keys
-        self.endpoint = Endpoint(assembly, RESOURCE, address=Address("127.0.0.1", 8000))
+        address = Address("127.0.0.1", 8000)
+        self.endpoint = Endpoint(assembly, RESOURCE, address=address, chat=GatewayChat)
         self.http = Http(self.endpoint.app)
         self._make = make
 

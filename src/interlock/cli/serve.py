@@ -98,6 +98,11 @@ async def _serve_http(
     from interlock.gateway.serving import serve_http
     from interlock.web.board import Board
 
+    chat = None
+    if config.gateway is not None and config.gateway.chat is not None:
+        from interlock.web.gateway_chat import GatewayChat
+
+        chat = GatewayChat
     async with Assembly.open(config) as assembly:
         await serve_http(
             assembly,
@@ -106,6 +111,7 @@ async def _serve_http(
             announce=lambda served: _announce(served, assembly),
             reload=_Reloading(assembly, file).begin,
             board=Board,
+            chat=chat,
         )
 
 
@@ -177,6 +183,8 @@ def _announce(served: Served, assembly: Assembly) -> None:
     if served.admin:
         say(f"admin at {served.admin}")
         say(f"board at {origin(served.admin)}/gateway")
+    if served.chat:
+        say(f"chat at {served.chat}")
     toolbox = assembly.gateway.toolbox
     enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
     up = sum(each.state == "ok" for each in enabled)

@@ -9,6 +9,7 @@ from interlock import quoting
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Call, Entry, Item
 from interlock.calls.approvals import Approvals, Write
+from interlock.calls.asking import AskCaller
 from interlock.calls.audit import ARGUMENTS_KEY
 from interlock.config import Config, Gateway
 from interlock.config.gateway import Approvals as Settings
@@ -44,10 +45,12 @@ class ClientQuestions:
 
     Attributes:
         page_of: Returns the address of the page about a call; None without pages.
+        elsewhere: Asks about calls that no MCP client makes, such as those of the chat.
     """
 
     def __init__(self, page_of: PageOf = lambda _: None) -> None:
         self.page_of = page_of
+        self.elsewhere: AskCaller | None = None
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
         """Return the client's answer; None if it cannot be asked, or gives none.
@@ -56,7 +59,9 @@ class ClientQuestions:
             InputRequired: A modern client answers with its next request.
             MalformedAnswer: The answer is malformed.
         """
-        if approval is None or not isinstance(call.back, CallLink):
+        if not isinstance(call.back, CallLink):
+            return None if self.elsewhere is None else await self.elsewhere(call, approval)
+        if approval is None:
             return None
         if call.slots is not None:
             call.slots.give_back()

@@ -63,6 +63,7 @@ FIXED = {
     "database": "database",
     "audit": "audit",
     "admin": "admin",
+    "chat": "chat",
     "instructions": "instructions",
 }
 LOCAL = "local"  # the user of a key that is valid for one run only

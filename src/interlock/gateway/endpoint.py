@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from interlock import urls
 from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
-from interlock.config.gateway import Address
+from interlock.config.gateway import Address, ChatPage
 from interlock.gateway import connect
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
@@ -34,6 +36,47 @@ MakePages = Callable[[AsgiApp, PageGuard], AsgiApp]  # of what serves the other 
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
+class Listener(Struct, frozen=True):
+    """Where pages are served, and to whom.
+
+    Attributes:
+        authenticator: Identifies callers by a session, a key or a token.
+        guard: Checks where requests come from.
+        hosts: Allowed values of `Host`; see `Guard`.
+        public_url: Where browsers reach the pages; "" for where they are served.
+    """
+
+    authenticator: Authenticator
+    guard: PageGuard
+    hosts: Sequence[str] | None
+    public_url: str
+
+
+class Chat(Protocol):
+    """The chat beside the endpoint."""
+
+    tables: Sequence[tuple[Any, Sequence[Route]]]
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return the application; `beside` serves all other paths."""
+        ...
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End what API keys have begun, by the keys' ids."""
+        ...
+
+    def drain(self) -> None:
+        """End all turns and sockets, and refuse new ones."""
+        ...
+
+    async def close(self) -> None:
+        """Wait until all turns and sockets have ended."""
+        ...
+
+
+MakeChat = Callable[[Assembly, ChatPage, Listener], Chat]
+
+
 class Endpoint:
     """Serves an assembly over HTTP, whatever its configuration is at the moment.
 
@@ -43,8 +86,10 @@ class Endpoint:
         address: Where it listens.
         view: The only view to serve; "" for all.
         board: Makes the application that serves the operators' pages; None for no pages.
+        chat: Makes the chat, which is served if it is configured and all views are served.
 
     Attributes:
+        chat: The chat; None without one.
         app: The application for clients.
         health: The pages about health.
         sessions: The sessions of the pages.
@@ -60,7 +105,10 @@ class Endpoint:
         address: Address,
         view: str = "",
         board: MakePages | None = None,
+        chat: MakeChat | None = None,
     ) -> None:
+        self.chat: Chat | None = None
+        self._make_chat = chat
         self._assembly = assembly
         self._resource = resource
         self._view = view
@@ -112,7 +160,9 @@ class Endpoint:
         """Return what is served on the public listener beside the endpoint."""
         assembly, hosts = self._assembly, self._hosts(address.host)
         assembly.vault.public_url = urls.origin(self._resource)
-        pages = ConnectPages(assembly.logins, self._api(address), hosts)
+        pages: AsgiApp = ConnectPages(assembly.logins, self._api(address), hosts)
+        if self.chat is not None:
+            pages = self.chat.site(pages)
         if self._board is None or not self.serves_operators:
             return pages
         return self._board(pages, PageGuard(hosts))
@@ -136,15 +186,30 @@ class Endpoint:
             tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
             tables.append((self._assembly.logins, connect.ROUTES))
-        return JsonApi(
-            tables,
-            PageGuard(hosts, public_url),
-            PageAuth(self.sessions, cookie, keys, on_refused=on_refused),
-        )
+        guard = PageGuard(hosts, public_url)
+        auth = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
+        # A session has the view of its key, so a page would show more than the only view.
+        if settings.chat is not None and self._make_chat and not is_admin and not self._view:
+            listener = Listener(auth, guard, hosts, public_url)
+            self.chat = self._make_chat(self._assembly, settings.chat, listener)
+            tables.extend(self.chat.tables)
+        return JsonApi(tables, guard, auth)
 
     def _end_credentials(self, keys: Collection[str]) -> None:
         self.app.end_credentials(keys)
         self._assembly.gateway.end_credentials(keys)
+        if self.chat is not None:
+            self.chat.end_credentials(keys)
+
+    def drain(self) -> None:
+        """End the turns and sockets of the chat; calls of MCP clients may finish."""
+        if self.chat is not None:
+            self.chat.drain()
+
+    async def close(self) -> None:
+        """Wait until the chat has ended."""
+        if self.chat is not None:
+            await self.chat.close()
 
     async def metrics(self) -> Page:
         """Return the page `/metrics`."""

@@ -19,7 +19,7 @@ from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError, StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import PATH, Endpoint, MakePages
+from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakePages
 from interlock.policy import LOCAL_USER
 from interlock.server.http.serve import UvicornServer
 from interlock.server.server_connection import ServerConnection
@@ -36,11 +36,13 @@ class Served(Struct, frozen=True):
         url: Of the endpoint.
         key: A key that is valid for this run only; None if there are stored ones.
         admin: The URL of the admin API; "" for none.
+        chat: The URL of the chat; "" for none.
     """
 
     url: str
     key: str | None = None
     admin: str = ""
+    chat: str = ""
 
 
 async def serve_http(
@@ -51,6 +53,7 @@ async def serve_http(
     announce: Callable[[Served], None],
     reload: Callable[[], None] = lambda: None,
     board: MakePages | None = None,
+    chat: MakeChat | None = None,
 ) -> None:
     """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
 
@@ -61,6 +64,7 @@ async def serve_http(
         announce: Called once the gateway is served.
         reload: Called on SIGHUP.
         board: Makes the application that serves the operators' pages.
+        chat: Makes the chat, which is served if it is configured.
 
     Raises:
         ConfigError: The address cannot be used, or other machines can reach it without a key.
@@ -78,7 +82,7 @@ async def serve_http(
         key = _first_key(assembly, address.host)
         resource = settings.public_url or _loopback(listener)
         endpoint = Endpoint(
-            assembly, resource, view=view, address=_address_of(listener), board=board
+            assembly, resource, view=view, address=_address_of(listener), board=board, chat=chat
         )
         server = UvicornServer(
             endpoint.app,
@@ -86,17 +90,25 @@ async def serve_http(
             address.port,
             handles_signals=False,
             refuses_while_draining=True,
+            takes_sockets=endpoint.chat is not None,
         )
+
+        def end() -> None:
+            endpoint.drain()
+            server.end()
+
         async with assembly.gateway.running(), _admin_listener(admin, endpoint):
             listener.listen()  # so that no client is refused once the address is printed
             serving = asyncio.create_task(server.serve([listener]))
-            assembly.on_failed = server.end
-            with on_signals(server.end, reload):
+            assembly.on_failed = end
+            with on_signals(end, reload):
                 url = f"http://{_address_of(listener)}{PATH}"
                 operators = admin or (listener if endpoint.serves_operators else None)
                 api = f"http://{_address_of(operators)}{BASE}" if operators else ""
-                announce(Served(url, key, api))
+                chat_url = "" if endpoint.chat is None else f"http://{_address_of(listener)}/"
+                announce(Served(url, key, api, chat_url))
                 await serving
+            await endpoint.close()
         if assembly.has_failed:
             raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 

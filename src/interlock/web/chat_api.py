@@ -11,7 +11,10 @@ from msgspec import Meta, Struct
 from interlock import schema
 from interlock.auth import Principal
 from interlock.calls import Caller, Entry
-from interlock.errors import UnknownConversation
+from interlock.calls.kept_results import Reading
+from interlock.calls.results import ResultBudget
+from interlock.errors import InvalidArguments, UnknownConversation
+from interlock.protocol.envelope import encode_lossy
 from interlock.server.http.json_api import (
     ApiRequest,
     JsonReply,
@@ -30,6 +33,7 @@ from interlock.web.turns import Turns
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
 TOKEN = 4  # characters, about
+PART = 64 * 1024  # bytes of a kept result in one answer
 
 
 class ChatContext(Struct, frozen=True):
@@ -39,11 +43,13 @@ class ChatContext(Struct, frozen=True):
         engine: What answers.
         turns: The turns.
         is_local: Everybody who is authenticated is the local user.
+        results: Reads kept results; None for none.
     """
 
     engine: AgentEngine
     turns: Turns
     is_local: bool = False
+    results: ResultBudget | None = None
 
     def caller(self, principal: Principal | None) -> Caller:
         """Return on whose behalf a request acts."""
@@ -394,6 +400,29 @@ async def list_files(context: ChatContext, request: ApiRequest) -> JsonObject:
     return {"items": [attachments.described(each) for each in found]}
 
 
+class Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query for a kept result: the arguments of the tool `read_result`."""
+
+    line: Annotated[int, Meta(ge=1)] | None = None
+    offset: Annotated[int, Meta(ge=0)] | None = None
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    find: str | None = None
+    pointer: str | None = None
+
+
+async def get_result(context: ChatContext, request: ApiRequest) -> msgspec.Raw:
+    """Return a part of a kept result of one's own, as the tool `read_result` returns it."""
+    if context.results is None:
+        raise not_found("no such result")
+    reading = Reading(request.path["id"], **msgspec.structs.asdict(request.query))
+    caller = context.caller(request.principal)
+    try:
+        found = await context.results.read(caller, reading, PART)
+    except InvalidArguments as error:
+        raise not_found(str(error)) from None
+    return msgspec.Raw(encode_lossy(found))
+
+
 class Ids(Struct, frozen=True, forbid_unknown_fields=True):
     """The query for several files."""
 
@@ -432,6 +461,7 @@ ROUTES = (
     ),
     Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),
     Route("POST", "/api/calls/{id}/stop", "mcp:", stop_call, "stops it"),
+    Route("GET", "/api/results/{id}", "mcp:", get_result, "a part of a kept result", Part),
     Route("GET", "/api/files", "mcp:", list_files, "what is known of files", Ids),
     Route("GET", "/api/files/{id}", "mcp:", get_file, "the content of a file"),
 )

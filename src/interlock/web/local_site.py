@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NoReturn
 
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
+from interlock.calls.results import ResultBudget
 from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.errors import AskRefused, ConfigError
@@ -151,7 +152,7 @@ async def open_local_site(
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))
         built_in = loaded.gateway is None
-        app = LocalApp(make_site(engine, sessions, port, built_in=built_in))
+        app = LocalApp(make_site(engine, sessions, port, built_in=built_in, results=calls.results))
         server = UvicornServer(app, "127.0.0.1", port, handles_signals=False, takes_sockets=True)
         listener.listen()
         serving = asyncio.create_task(server.serve([listener]))
@@ -164,7 +165,12 @@ async def open_local_site(
 
 
 def make_site(
-    engine: AgentEngine, sessions: PageSessions, port: int, *, built_in: bool = True
+    engine: AgentEngine,
+    sessions: PageSessions,
+    port: int,
+    *,
+    built_in: bool = True,
+    results: ResultBudget | None = None,
 ) -> Site:
     """Return the site of the local user.
 
@@ -173,11 +179,12 @@ def make_site(
         sessions: The sessions of the page.
         port: Of the listener.
         built_in: The built-in rules hold, as the file has no member `gateway`.
+        results: Reads kept results.
     """
     cookie = SessionCookie.of(is_local=True, port=port)
     auth, guard = PageAuth(sessions, cookie), PageGuard()
     chat = ChatApp(engine, auth, is_local=True)
-    context = ChatContext(engine, chat.turns, is_local=True)
+    context = ChatContext(engine, chat.turns, is_local=True, results=results)
     pages = Pages(sessions, cookie)
     tables = [(pages, login.ROUTES), (None, _ME), (context, chat_api.ROUTES)]
     features = {"local": True, "builtIn": built_in}

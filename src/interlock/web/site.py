@@ -69,10 +69,12 @@ class Site:
         self._authenticator = authenticator
         self._base = base
         self._files = Files()
+        self._is_closing = False
         self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
 
     async def close(self) -> None:
         """End all turns and sockets; pages come back and resume."""
+        self._is_closing = True
         await self._chat.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,11 +83,13 @@ class Site:
             await self._socket(scope, receive, send)
             return
         path: str = scope["path"].removeprefix(self._base)
-        if path in _OTHER_CLIENTS:
-            await self._chat(scope, receive, send)
-            return
         request = HttpRequest(scope, receive, send)
         try:
+            if path in _OTHER_CLIENTS:
+                if self._is_closing:
+                    raise HttpRefusal(503, "the server is shutting down; try again later")
+                await self._chat(scope, receive, send)
+                return
             answer = await self._answer(path, request)
         except HttpRefusal as refusal:
             await refuse(send, refusal)
@@ -96,6 +100,9 @@ class Site:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._is_closing:
+            await send({"type": "websocket.close", "code": 1001})  # before accept: status 403
+            return
         try:
             self._guard.check_origin(HttpRequest({**scope, "method": "GET"}, receive, send))
         except HttpRefusal:

@@ -54,7 +54,8 @@ class TurnLimits(Struct, frozen=True):
 
     turn: float = 600.0  # of work; waiting for a person does not count
     turns: int = 4  # of one user at a time
-    messages: int = 30  # of one user in a minute
+    messages: int = 30  # of one user in a period
+    period: float = 60.0
     all_turns: int = 1_000
     kept: float = 300.0  # after the end of a turn, for clients that come back
     message: int = 32 * 1024  # characters

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from interlock.agent import ApprovalAsked
-from interlock.calls import Call, Caller, Entry, Item, Outcome
+from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER
 from interlock.errors import ApprovalMissing, CallRefused, UnknownTool
 from interlock.store.approvals import Approval
@@ -92,6 +92,7 @@ class TurnToolbox:
     async def handle(self, call: Call) -> Outcome:
         """Make a call, which a person can stop or change."""
         turn = self.turn
+        call = replace(call, slots=Slots())
         if self._asks_people:
             call = replace(call, back=TurnQuestions(turn, call), capabilities=ASKABLE)
         _current.set(self)
@@ -130,6 +131,8 @@ class TurnToolbox:
         Raises:
             ApprovalMissing: Nobody decided in time.
         """
+        if call.slots is not None:
+            call.slots.give_back()  # people take their time
         asked = self._asked(call, approval, reason)
         expires = datetime.fromisoformat(asked.expires)
         seconds = (expires - datetime.now(UTC)).total_seconds()

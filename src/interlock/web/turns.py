@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Collection
 from time import monotonic
 from typing import Any
 
@@ -35,6 +36,7 @@ class Turns:
         self._turns: dict[str, Turn] = {}
         self._latest: dict[str, Turn] = {}  # by conversation
         self._by_message: dict[tuple[str, str], Turn] = {}
+        self._stopping: set[asyncio.Future[None]] = set()
         self._asked: dict[str, deque[float]] = {}  # times of the messages of a user
         self._followers: dict[str, dict[Listener, str]] = {}  # and owners, by conversation
         self._watchers: dict[str, dict[Listener, None]] = {}  # by owner
@@ -100,11 +102,12 @@ class Turns:
                 f"the message is too long ({len(content):,} characters, limit {limits.message:,})",
             )
         now, times = monotonic(), self._asked.setdefault(owner, deque())
-        while times and times[0] <= now - 60:
+        while times and times[0] <= now - limits.period:
             times.popleft()
         if len(times) >= limits.messages:
-            wait = round(times[0] + 60 - now, 1)
-            raise TurnError("rate_limited", f"more than {limits.messages} messages a minute", wait)
+            wait = round(times[0] + limits.period - now, 1)
+            text = f"more than {limits.messages} messages in {limits.period:g} s"
+            raise TurnError("rate_limited", text, wait)
         running = [each for each in self._turns.values() if not each.has_ended]
         if sum(each.owner == owner for each in running) >= limits.turns:
             raise TurnError("rate_limited", f"more than {limits.turns} turns at a time", 5.0)
@@ -124,7 +127,7 @@ class Turns:
         if message_id:
             self._by_message.pop((turn.owner, message_id), None)
         times = self._asked.get(turn.owner)
-        if times is not None and (not times or times[-1] <= monotonic() - 60):
+        if times is not None and (not times or times[-1] <= monotonic() - self.limits.period):
             del self._asked[turn.owner]
 
     def find(self, owner: str, conversation: str, turn: str | None = None) -> Turn | None:
@@ -199,6 +202,15 @@ class Turns:
             return await self._engine.messages(owner, conversation)
         except UnknownConversation:
             raise TurnError("not_found", "no such conversation") from None
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """Stop the turns of API keys that are not valid any more, by the keys' ids."""
+        for turn in self._turns.values():
+            principal = turn.caller.principal
+            if principal is not None and principal.key_id in keys and not turn.has_ended:
+                stopping = asyncio.ensure_future(turn.stop())
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
 
     async def close(self) -> None:
         """End all turns."""

@@ -1,0 +1,146 @@
+"""The chat on the public listener of a gateway with the member `gateway.chat`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from interlock.auth import Authenticator, Principal
+from interlock.auth.authenticator import Headers
+from interlock.calls import Caller, Entry
+from interlock.config.gateway import ChatPage
+from interlock.errors import ConfigError
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.endpoint import Listener
+from interlock.server.http.json_api import Route, check_scope
+from interlock.server.http.options import AsgiApp
+from interlock.store import ConversationStore
+from interlock.urls import origin
+from interlock.web import chat_api
+from interlock.web.app import ChatApp
+from interlock.web.chat_api import ChatContext
+from interlock.web.engines import AgentEngine
+from interlock.web.model_choice import ModelChoice
+from interlock.web.site import Site
+from interlock.web.turn import TurnLimits
+from interlock.web.turn_toolbox import TurnApproval
+
+
+class GatewayChat:
+    """Serves the chat with the tools of a gateway, to each user what the policy allows.
+
+    Args:
+        assembly: The gateway.
+        settings: Its member `chat`.
+        listener: Where the chat is served.
+
+    Attributes:
+        tables: The JSON routes, for `JsonApi`.
+
+    Raises:
+        ConfigError: The configured engine is not served here.
+    """
+
+    def __init__(self, assembly: Assembly, settings: ChatPage, listener: Listener) -> None:
+        if settings.engine != "agent":
+            raise ConfigError(
+                f'gateway.chat.engine is "{settings.engine}", which `interlock serve` does not '
+                'serve; set "agent"'
+            )
+        self._models = ModelChoice(settings.models)
+        self._listener = listener
+        self._users = _Users(listener.authenticator)
+        engine = AgentEngine(
+            self._models,
+            assembly.gateway.toolbox,
+            ConversationStore(assembly.database),
+            may_use=lambda caller, entry: _may_use(assembly, caller, entry),
+            system=settings.system,
+            asks_people=True,
+        )
+        self._chat = ChatApp(
+            engine,
+            self._users,
+            limits=_limits(settings),
+            hosts=listener.hosts,
+            origins=[origin(listener.public_url)] if listener.public_url else [],
+        )
+        self._context = ChatContext(engine, self._chat.turns, results=assembly.results)
+        self.tables: Sequence[tuple[Any, Sequence[Route]]] = [(self._context, chat_api.ROUTES)]
+        self._site: Site | None = None
+        self._closing: asyncio.Task[None] | None = None
+        assembly.approval_questions.elsewhere = TurnApproval(is_local=False)
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return the application.
+
+        Args:
+            beside: Serves all other paths, the JSON routes included.
+        """
+        guard = self._listener.guard
+        self._site = Site(self._chat, self._context, beside, guard, self._users)
+        return self._site
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the turns of API keys that are not valid any more, by the keys' ids."""
+        self._chat.turns.end_credentials(keys)
+
+    def drain(self) -> None:
+        """End all turns and sockets, and refuse new ones."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+
+    async def close(self) -> None:
+        """Wait until all turns and sockets have ended."""
+        self.drain()
+        if self._closing is not None:
+            await self._closing
+
+    async def _close(self) -> None:
+        if self._site is not None:
+            await self._site.close()
+        await self._models.close()
+
+
+class _Users:
+    """Identifies those who may use tools at all; other credentials are refused.
+
+    Args:
+        authenticator: Identifies all callers.
+    """
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._authenticator.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._authenticator.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`."""
+        principal = await self._authenticator.authenticate(headers, peer)
+        check_scope(principal, "mcp:")
+        return principal
+
+
+def _may_use(assembly: Assembly, caller: Caller, entry: Entry) -> bool:
+    return assembly.parts.policy.decide(caller, entry).effect != "deny"
+
+
+def _limits(settings: ChatPage) -> TurnLimits:
+    limits = settings.limits
+    return TurnLimits(
+        turn=limits.turn,
+        turns=limits.turns,
+        messages=limits.messages.calls,
+        period=limits.messages.seconds,
+    )
+
+
+__all__ = ["GatewayChat"]

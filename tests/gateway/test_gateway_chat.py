@@ -1,0 +1,198 @@
+"""The chat of `interlock serve`: who may use it, what its calls pass, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.conftest import RunningGateway, bearer, offering
+from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
+
+
+def chat(folder: Path, *replies: Json, **gateway: Any) -> Json:
+    """Return the member `gateway` with a chat whose model follows a script."""
+    script = folder / "script.json"
+    script.write_text(json.dumps(replies))
+    return {"chat": {"models": [f"scripted:{script}"]}, **gateway}
+
+
+def calling(name: str) -> Json:
+    return {"content": "", "tool_calls": [{"id": "call_1", "name": name}]}
+
+
+class Socket:
+    """One connection to /ws, in this process."""
+
+    def __init__(self, gateway: RunningGateway) -> None:
+        self._sent: asyncio.Queue[Json] = asyncio.Queue()
+        self._received: asyncio.Queue[Json] = asyncio.Queue()
+        self._sent.put_nowait({"type": "websocket.connect"})
+        scope = {
+            "type": "websocket",
+            "path": "/ws",
+            "root_path": "",
+            "headers": [(b"host", b"127.0.0.1:8000")],
+            "server": ("127.0.0.1", 8000),
+            "client": ("127.0.0.1", 50000),
+            "subprotocols": [],
+        }
+        app = gateway.endpoint.app
+        self.task = asyncio.create_task(app(scope, self._sent.get, self._received.put))  # type: ignore[arg-type]
+
+    def send(self, **frame: Any) -> None:
+        self._sent.put_nowait({"type": "websocket.receive", "text": json.dumps(frame)})
+
+    async def until(self, *kinds: str) -> Json:
+        """Return the next frame of one of these types; "close" is the end of the connection."""
+        async with asyncio.timeout(10):
+            while True:
+                message = await self._received.get()
+                if message["type"] == "websocket.close":
+                    return {"type": "close", "code": message["code"]}
+                frame: Json = json.loads(message.get("text") or "{}")
+                if frame.get("type") in kinds:
+                    return frame
+
+    async def leave(self) -> None:
+        self._sent.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await self.task
+
+
+def asking(gateway: RunningGateway, key: str) -> Socket:
+    """Return a socket on which the user of a key has asked something."""
+    socket = Socket(gateway)
+    socket.send(type="hello", token=key)
+    socket.send(type="message", content="go")
+    return socket
+
+
+def audited(folder: Path) -> list[tuple[str, str, str]]:
+    with closing(sqlite3.connect(folder / "gateway.db")) as database:
+        rows = database.execute("SELECT kind, user, body FROM audit ORDER BY seq").fetchall()
+    return [(kind, user, str(body)) for kind, user, body in rows if kind in ("intent", "outcome")]
+
+
+async def test_page_logs_in_with_a_key_and_lists_what_its_user_may_use(running, tmp_path: Path):
+    rules = [{"id": "a", "effect": "allow", "who": ["user:anna"], "tools": ["crm:x"]}]
+    settings = chat(tmp_path, policy={"rules": rules})
+    async with running(settings, crm=offering("x", "y")) as gateway:
+        page = await gateway.http.request("GET", "/")
+        body = json.dumps({"key": await gateway.key("anna")}).encode()
+        opened = await gateway.http.request("POST", "/api/login", body)
+        cookie = (opened.header("set-cookie") or "").partition(";")[0]
+        session = {"cookie": cookie, "x-interlock-key": opened.json["pageKey"]}
+        tools = await gateway.http.request("GET", "/api/tools", headers=session)
+        halved = await gateway.http.request("GET", "/api/tools", headers={"cookie": cookie})
+
+    assert (page.code, opened.code, halved.code) == (200, 200, 401)
+    assert [each["address"] for each in tools.json["items"]] == ["crm:x"]
+
+
+async def test_call_of_the_chat_is_recorded_as_one_of_its_user(running, tmp_path: Path):
+    crm = offering("x")
+    settings = chat(tmp_path, calling("crm__x"), {"content": "It is so."})
+    async with running(settings, crm=crm) as gateway:
+        socket = asking(gateway, await gateway.key("anna"))
+        ran = await socket.until("tool_complete")
+        answer = await socket.until("complete", "error")
+        await socket.leave()
+        await gateway.settle()
+
+    assert (ran["outcome"], ran["tool_result"]) == ("ran", "done")
+    assert answer["content"] == "It is so."
+    (intent, *_), (outcome, *_) = (each for each in audited(tmp_path))
+    assert (intent, outcome) == ("intent", "outcome")
+    assert audited(tmp_path)[0][1] == "user:anna"
+
+
+async def test_call_that_must_be_approved_runs_once_its_user_approves_it(running, tmp_path: Path):
+    crm = offering("x")
+    rule = {"id": "a", "effect": "ask", "who": ["*"], "tools": ["crm:x"], "approvers": ["caller"]}
+    settings = chat(tmp_path, calling("crm__x"), {"content": "Done."}, policy={"rules": [rule]})
+    async with running(settings, crm=crm) as gateway:
+        socket = asking(gateway, await gateway.key("anna"))
+        asked = await socket.until("approval", "complete", "error")
+        before = len(crm.sent("tools/call"))
+        (kept,) = await gateway.assembly.approvals.list()
+        socket.send(
+            type="approve", approval_id=asked["approval_id"], hash=asked["hash"], decision="allow"
+        )
+        ran = await socket.until("tool_complete")
+        await socket.until("complete", "error")
+        await socket.leave()
+
+    assert (kept.id, kept.hash) == (asked["approval_id"], asked["hash"])
+    assert (before, len(crm.sent("tools/call")), ran["outcome"]) == (0, 1, "ran")
+
+
+async def test_key_without_mcp_scope_cannot_chat(running, tmp_path: Path):
+    async with running(chat(tmp_path, {"content": "Hello"}), crm=offering("x")) as gateway:
+        key = await gateway.key("op", "admin:read")
+        listed = await gateway.http.request("GET", "/api/conversations", headers=bearer(key))
+        uploaded = await gateway.http.request("POST", "/api/files", b"x", headers=bearer(key))
+        closed = await asking(gateway, key).until("ready", "complete")
+
+    assert (listed.code, uploaded.code, closed) == (403, 403, {"type": "close", "code": 4401})
+
+
+async def test_revoked_key_ends_its_turn(running, tmp_path: Path):
+    crm = offering("x")
+    began = asyncio.Event()
+
+    async def hang(_: Json) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    crm.answers["tools/call"] = hang
+    async with running(chat(tmp_path, calling("crm__x")), crm=crm) as gateway:
+        key = await gateway.key()
+        socket = asking(gateway, key)
+        await began.wait()
+        await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
+        await gateway.assembly.keys.refresh()
+        gateway.assembly.keys.report_ended()
+        ended = await socket.until("complete", "error")
+
+    assert (ended["type"], ended.get("stop_reason")) == ("complete", "stopped")
+
+
+async def test_draining_gateway_ends_the_chat_and_refuses_new_sockets(running, tmp_path: Path):
+    async with running(chat(tmp_path, {"content": "Hello"}), crm=offering("x")) as gateway:
+        key = await gateway.key()
+        socket = asking(gateway, key)
+        await socket.until("complete")
+        gateway.endpoint.drain()
+        await gateway.endpoint.close()
+        closed = await socket.until()
+        refused = await Socket(gateway).until("ready")
+        other = await gateway.http.request("POST", "/ag-ui", b"{}", headers=bearer(key))
+
+    assert (closed["code"], refused["code"], other.code) == (1001, 1001, 503)
+
+
+async def test_kept_result_is_read_by_its_owner_only(running, tmp_path: Path):
+    lines = "".join(f"line {number}\n" for number in range(20_000))
+    tools = {"tools": [tool("x")]}
+    library = ScriptedServer(LEGACY, {"tools/list": tools, "tools/call": text(lines)})
+    async with running(chat(tmp_path, {"content": "Hello"}), s=library) as gateway:
+        anna, bert = await gateway.key("anna"), await gateway.key("bert")
+        made = (await gateway.call("s__x", anna)).json["result"]
+        path = f"/api/results/{made['_meta']['interlock/result']['id']}"
+        own = await gateway.http.request("GET", path, headers=bearer(anna), query="line=7&limit=1")
+        foreign = await gateway.http.request("GET", path, headers=bearer(bert))
+
+    assert (own.code, foreign.code) == (200, 404)
+    assert own.json["content"][0]["text"].startswith("line 6\n")
+
+
+async def test_gateway_without_the_member_chat_serves_no_pages(running):
+    async with running(crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key())
+        paths = ("/", "/c/1", "/api/conversations")
+        codes = [(await gateway.http.request("GET", each, headers=headers)).code for each in paths]
+
+    assert codes == [404, 404, 404]
