@@ -282,7 +282,7 @@ async def test_edited_message_is_asked_in_a_copy_of_the_conversation(
 ):
     async with chat(tmp_path, open_page, "One.", "Two.") as served:
         page = await served.ask("first")
-        await expect(page.get_by_text("One.")).to_be_visible()
+        await expect(page.get_by_text("One.", exact=True)).to_be_visible()
         before = page.url
 
         await page.get_by_role("button", name="Edit", exact=True).click()
@@ -293,7 +293,7 @@ async def test_edited_message_is_asked_in_a_copy_of_the_conversation(
         await expect(page.get_by_role("group", name="Branches")).to_contain_text("2/2")
         await page.get_by_role("button", name="Branch before").click()
         await expect(page).to_have_url(before)
-        await expect(page.get_by_text("One.")).to_be_visible()
+        await expect(page.get_by_text("One.", exact=True)).to_be_visible()
 
 
 async def test_conversation_is_searched_renamed_exported_and_deleted(

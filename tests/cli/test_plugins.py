@@ -63,5 +63,6 @@ def test_changes_of_installations_are_recorded(interlock):
     interlock("plugins", "remove", "refunds", "--user", "anna")
 
     records = [json.loads(line) for line in interlock("audit", "export").out.splitlines()]
+    records.sort(key=lambda each: each["at"])  # each command is a writer of its own
     found = [(each["action"], each["of"]) for each in records if each["kind"] == "admin"]
     assert found == [("plugin_installed", "user:anna"), ("plugin_removed", "user:anna")]
