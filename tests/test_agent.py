@@ -64,6 +64,7 @@ from interlock.types import (
     TextContent,
     UnknownContent,
 )
+from tests.support.conversations import is_valid
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -91,20 +92,6 @@ async def open_tools() -> AsyncIterator[Toolbox]:
     server = ScriptedServer(answers={"tools/list": listed, "tools/call": run_tool})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:
         yield toolbox
-
-
-def is_valid(messages: Sequence[Message]) -> bool:
-    """Return whether each call has its result right after it, in the order of the calls."""
-    expected: list[str] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            if not expected or expected.pop(0) != message.tool_call_id:
-                return False
-        elif expected:
-            return False
-        if isinstance(message, AssistantMessage):
-            expected = [call.id for call in message.tool_calls]
-    return not expected
 
 
 def conversation() -> list[Message]:

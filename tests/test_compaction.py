@@ -21,6 +21,7 @@ from interlock.messages import (
 )
 from interlock.models import ToolDefinition
 from interlock.models.scripted import ScriptedModel
+from tests.support.conversations import is_valid
 
 
 def turn(number: int, result: int, rounds: int = 1) -> list[Message]:
@@ -31,19 +32,6 @@ def turn(number: int, result: int, rounds: int = 1) -> list[Message]:
         messages.append(AssistantMessage("", (ToolCall(id, "s__read", {"n": number}),)))
         messages.append(ToolMessage(id, "x" * result, "s__read"))
     return [*messages, AssistantMessage(f"answer {number}")]
-
-
-def is_paired(messages: list[Message]) -> bool:
-    expected: list[str] = []
-    for each in messages:
-        if isinstance(each, ToolMessage):
-            if not expected or expected.pop(0) != each.tool_call_id:
-                return False
-        elif expected:
-            return False
-        if isinstance(each, AssistantMessage):
-            expected = [call.id for call in each.tool_calls]
-    return not expected
 
 
 @given(
@@ -65,7 +53,7 @@ def test_calls_stay_paired_and_instructions_and_last_question_stay(
     request = fit(messages, limit)
 
     assert messages == before
-    assert is_paired(request.messages)
+    assert is_valid(request.messages)
     assert request.messages[0] == SystemMessage("Be brief.")
     assert UserMessage("last") in request.messages
     assert request.messages[-1] == messages[-1]

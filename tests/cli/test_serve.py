@@ -201,3 +201,7 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config):
     wrong = interlock("serve", "--check", "--config", config({"policy": {"rules": rules}}))
     assert wrong.code == 1
     assert re.match(r"error: .*gateway\.json, line \d+: gateway\.policy\.rules\[0\]", wrong.err)
+
+    reserved = interlock("serve", "--check", "--config", config({}, interlock={"command": "x"}))
+    assert reserved.code == 1
+    assert "server name 'interlock' is reserved" in reserved.err

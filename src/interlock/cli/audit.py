@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import click
 
@@ -13,6 +13,7 @@ from interlock.cli import config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, working
+from interlock.store.audit_records import Status
 
 if TYPE_CHECKING:
     from interlock.auth.gateway_key import GatewayKey
@@ -22,17 +23,7 @@ if TYPE_CHECKING:
     from interlock.types import JsonObject
 
 _T = TypeVar("_T")
-STATUSES = (
-    "ok",
-    "tool_error",
-    "refused",
-    "asked",
-    "error",
-    "timeout",
-    "cancelled",
-    "unfinished",
-    "running",
-)
+STATUSES: tuple[str, ...] = get_args(Status)
 
 
 class Moment(click.ParamType[int]):

@@ -248,11 +248,10 @@ async def _odd(config: Config) -> list[str]:
     from interlock.policy import find_warnings
     from interlock.toolbox import Toolbox
 
-    servers = make_parts(config, os.environ).servers
+    toolbox = Toolbox(make_parts(config, os.environ).servers)
     gateway = config.gateway
     if gateway is None or not (gateway.policy or gateway.views or gateway.limits.tools):
         return []
-    toolbox = Toolbox(servers)
     try:
         await toolbox.open(idle_timeout=IDLE_TIMEOUT)
         down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,19 @@ COLUMNS = (
     "body",
     "hash",
 )
+# How a call ended, or what it waits for.
+Status = Literal[
+    "ok",
+    "tool_error",
+    "refused",
+    "asked",
+    "error",
+    "timeout",
+    "cancelled",
+    "unfinished",
+    "running",
+]
+
 SELECT = ", ".join(f'"{name}"' for name in COLUMNS)  # for SQL
 
 _decode = msgspec.json.Decoder(JsonObject).decode
@@ -45,4 +58,4 @@ def as_object(row: tuple[Any, ...]) -> JsonObject:
     }
 
 
-__all__ = ["COLUMNS", "SELECT", "as_object"]
+__all__ = ["COLUMNS", "SELECT", "Status", "as_object"]

@@ -33,7 +33,7 @@ class ChatCall(Struct, frozen=True):
         reason: The code of the layer that refused it; "" if none did.
         seconds: How long it took.
         at: When it ended, in microseconds since 1970.
-        approval: Who decided about it, and when; None if nobody was asked.
+        approval: Who decided about it, and when; None if it needed no approval.
         result: The server's result, encoded; None for none.
     """
 

@@ -218,4 +218,6 @@ async def link_to(port: int) -> str:
 
 
 async def _refuse(_: object) -> NoReturn:
-    raise AskRefused("the server asked outside of a call, so nobody can answer it", "cannot_ask")
+    raise AskRefused(
+        "the server sent a request outside of a call, so no page can answer it", "cannot_ask"
+    )

@@ -133,52 +133,46 @@ async def test_error_is_a_problem_without_internals(error, status, reason, caplo
         assert (reply.header("retry-after"), problem["retryAfter"]) == ("3", 3)
 
 
-async def test_stream_ends_when_its_client_is_gone():
-    ended, sent = asyncio.Event(), 0
+class Endless:
+    """A stream of lines that ends only when it is closed."""
 
-    async def lines() -> AsyncGenerator[bytes, None]:
-        nonlocal sent
+    def __init__(self) -> None:
+        self.sent = 0
+        self.has_ended = False
+
+    async def export(self, _: Any, __: ApiRequest) -> LineStream:
+        return LineStream(self._lines())
+
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
         try:
             while True:
-                sent += 1
+                self.sent += 1
                 yield b"{}\n"
                 await asyncio.sleep(0)
         finally:
-            ended.set()
+            self.has_ended = True
 
-    async def export(_: Any, __: ApiRequest) -> LineStream:
-        return LineStream(lines())
 
-    reply = api(None, Route("GET", "/export", "", export, "")).start("GET", "/export")
+async def test_stream_ends_when_its_client_is_gone():
+    lines = Endless()
+    reply = api(None, Route("GET", "/export", "", lines.export, "")).start("GET", "/export")
     assert await reply.status() == 200
     reply.disconnect()
     await reply.finished()
 
-    assert ended.is_set()
-    assert sent < 100
+    assert lines.has_ended
+    assert lines.sent < 100
 
 
 async def test_stream_ends_when_its_client_does_not_read(monkeypatch, caplog):
     monkeypatch.setattr(json_api, "SEND_DEADLINE", 0.01)
-    ended = asyncio.Event()
-
-    async def lines() -> AsyncGenerator[bytes, None]:
-        try:
-            while True:
-                yield b"{}\n"
-                await asyncio.sleep(0)
-        finally:
-            ended.set()
-
-    async def export(_: Any, __: ApiRequest) -> LineStream:
-        return LineStream(lines())
-
-    reply = api(None, Route("GET", "/export", "", export, "")).start("GET", "/export")
+    lines = Endless()
+    reply = api(None, Route("GET", "/export", "", lines.export, "")).start("GET", "/export")
     assert await reply.status() == 200
     reply.stop_reading()
     await reply.finished()
 
-    assert ended.is_set()
+    assert lines.has_ended
     assert "the client read nothing" in caplog.text
 
 

@@ -19,22 +19,10 @@ from interlock.server.http.json_api import (
     not_found,
 )
 from interlock.store.audit_reading import CallFilter
+from interlock.store.audit_records import Status
 from interlock.store.rollup_series import MAX_BUCKETS, By
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
-
-Status = Literal[
-    "",
-    "ok",
-    "tool_error",
-    "refused",
-    "asked",
-    "error",
-    "timeout",
-    "cancelled",
-    "unfinished",
-    "running",
-]
 
 
 class CallQuery(Page, frozen=True, forbid_unknown_fields=True):
@@ -43,7 +31,7 @@ class CallQuery(Page, frozen=True, forbid_unknown_fields=True):
     user: str = ""
     key: str = ""
     tool: str = ""
-    status: Status = ""
+    status: Status | Literal[""] = ""
     reason: str = ""
     since: str = ""
     until: str = ""

@@ -88,7 +88,7 @@ effect(() => {
   return () => clearInterval(timer);
 });
 
-/** What is said while there is no connection. */
+/** The bar that the page shows while it has no connection. */
 function LineBar() {
   const line = connection.line.value;
   if (line.state === "ended") ended.value = true;

@@ -24,7 +24,7 @@ export function Frame({ side, panel, closePanel, children }) {
 /**
  * The line over a page: its title, facts about it, and what can be done.
  * @param {{title: any, about?: any, side: any, children?: any}} props
- *   `side` is shown as a sheet where there is no room for it.
+ *   A narrow window shows `side` as a sheet.
  */
 export function Head({ title, about, side, children }) {
   const [isOpen, setOpen] = useState(false);

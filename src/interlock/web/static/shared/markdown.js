@@ -12,7 +12,7 @@ import { Lexer } from "../vendor/marked.js";
 
 const OPTIONS = { gfm: true, breaks: false, pedantic: false };
 const SCHEMES = new Set(["http:", "https:", "mailto:"]);
-// Characters that change the direction of text, or carry text that nobody sees.
+// Characters that change the direction of text, or hide text from readers.
 const HIDDEN = /[\u202A-\u202E\u2066-\u2069]|\uDB40[\uDC00-\uDC7F]/g;
 /** @type {Record<string, string>} */
 const ENTITIES = {

@@ -15,7 +15,7 @@ addEventListener("popstate", () => {
 });
 
 /**
- * Go to an address of ours.
+ * Navigate to an address of this site.
  * @param {string} to Below the base path.
  * @param {{replace?: boolean}} [options]
  */

@@ -12,7 +12,7 @@ import { t } from "./text.js";
  * @property {string[]} scopes
  */
 
-/** The person; null before it is known, false if nobody is signed in. */
+/** The person; null before it is known, false if signed out. */
 export const me = signal(/** @type {Me | null | false} */ (null));
 /** Why the person is unknown although a session was there. */
 export const ended = signal(false);
