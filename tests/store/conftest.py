@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import ConversationStore
 from tests.servers.postgres import Postgres
+from tests.store.audit_chains import Rows
 
 _numbers = count()
 PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.program("PostgreSQL"))]
@@ -135,6 +137,18 @@ def dump() -> Callable[[str], Awaitable[object]]:
         return found
 
     return everything
+
+
+@pytest.fixture
+def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
+    """Return the rows of a table in a database, in order."""
+
+    async def read(place: str, table: str = "audit") -> list[dict[str, Any]]:
+        columns, *found = (await dump(place))[table]
+        named = [dict(zip(columns, row, strict=True)) for row in found]
+        return sorted(named, key=lambda row: (row["writer"], row["seq"]))
+
+    return read
 
 
 @pytest.fixture

@@ -3,68 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing, suppress
-from hashlib import sha256
 from typing import Any
 
-import asyncpg
 import msgspec
 import pytest
 
-from interlock import Server
-from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.errors import AuditFailed, AuditUnavailable, StoreError
+from interlock.errors import AuditUnavailable
 from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationStore
 from interlock.store.audit import FIRST_HASH, chain_hash
-from interlock.toolbox import Toolbox
 from tests.faults.failing_disk import failing_disk
+from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
 from tests.store.test_processes import run_processes
-
-INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund", body=b'{"bytes":12}')
-OUTCOME = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", status="ok")
-
-Rows = Callable[..., Awaitable[list[dict[str, Any]]]]
-
-
-@pytest.fixture
-def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
-    """Return the rows of a table in a database, in order."""
-
-    async def read(place: str, table: str = "audit") -> list[dict[str, Any]]:
-        columns, *found = (await dump(place))[table]
-        named = [dict(zip(columns, row, strict=True)) for row in found]
-        return sorted(named, key=lambda row: (row["writer"], row["seq"]))
-
-    return read
-
-
-def check_chains(rows: list[dict[str, Any]]) -> dict[str, int]:
-    """Check every chain from its first record on; return the length of each by its writer."""
-    lengths: dict[str, int] = {}
-    previous = FIRST_HASH
-    for row in rows:
-        columns = list(row.values())
-        writer, seq, *middle, body, hash = columns
-        previous = previous if writer in lengths else FIRST_HASH
-        lengths[writer] = lengths.get(writer, 0) + 1
-        assert seq == lengths[writer]
-        encoded = msgspec.json.encode(middle)
-        expected = sha256(previous + seq.to_bytes(8, "big") + encoded + body.encode()).digest()
-        assert hash == expected, f"record {seq} of {writer}"
-        previous = hash
-    return lengths
-
-
-async def within_a_second(work: Awaitable[object]) -> None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    with pytest.raises(AuditUnavailable):
-        await work
-    assert loop.time() - began < 1.0
-
 
 # Records
 
@@ -143,15 +93,6 @@ async def test_characters_that_no_database_stores_are_replaced_in_a_record(place
     assert (found[0]["user"], found[0]["tool"], found[0]["body"]) == ("日本", "a�b�", '{"🗼":1}')
 
 
-async def test_a_body_that_is_not_utf_8_fails_for_its_caller_only(sqlite: str, rows: Rows):
-    async with AuditWriter.open(sqlite) as writer:
-        wrong = writer.append(AuditRecord("intent", body=b"\xff"))
-        outcomes = await asyncio.gather(writer.append(INTENT), wrong, return_exceptions=True)
-
-    assert [type(each) for each in outcomes] == [type(None), UnicodeDecodeError]
-    assert check_chains(await rows(sqlite)) == {writer.id: 1}
-
-
 def test_a_hash_depends_on_every_column_the_number_and_the_previous_hash():
     columns = (1, *"abcdefghi")
     others = [(*columns[:place], "x", *columns[place + 1 :]) for place in range(len(columns))]
@@ -199,116 +140,6 @@ async def test_a_full_disk_fails_appends_within_a_second_until_there_is_room(
     assert [row["kind"] for row in found] == ["intent", "outcome", "outcome", "intent"]
 
 
-@pytest.mark.parametrize("kind", ["full", "broken", "locked"])
-async def test_every_operation_of_the_disk_may_fail_once(sqlite: str, kind: str, rows: Rows):
-    acknowledged = 0
-    with failing_disk() as disk:
-        async with AuditWriter.open(sqlite) as writer:
-            for nth in range(1, 12):
-                disk.arm(kind, nth)
-                for _ in range(3):
-                    try:
-                        await writer.append(INTENT)
-                        acknowledged += 1
-                    except AuditUnavailable:
-                        assert disk.failed
-            disk.disarm()
-
-    assert acknowledged > 20
-    assert check_chains(await rows(sqlite)) == {writer.id: acknowledged}
-
-
-def audited(writer: AuditWriter) -> Around:
-    """Return a layer that records each call before it is sent, and its outcome afterwards."""
-
-    def around(handle: CallHandler) -> CallHandler:
-        async def record_and_call(call: Call) -> Outcome:
-            record = AuditRecord("intent", server=call.entry.server, tool=call.entry.address)
-            await writer.append(record)
-            outcome = await handle(call)
-            status = "tool_error" if outcome.is_error else "ok"
-            writer.append_soon(msgspec.structs.replace(record, kind="outcome", status=status))
-            return outcome
-
-        return record_and_call
-
-    return around
-
-
-async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str, rows: Rows):
-    server, effects = Server("crm"), []
-
-    @server.tool
-    async def refund(order: int) -> str:
-        effects.append(order)
-        return "done"
-
-    with failing_disk() as disk:
-        async with (
-            AuditWriter.open(sqlite) as writer,
-            Toolbox({"crm": server}, around=[audited(writer)], environ={}) as toolbox,
-        ):
-            await toolbox.call("crm:refund", {"order": 1})
-            disk.arm("full", 1, lasting=True)
-            calls = (toolbox.call("crm:refund", {"order": order}) for order in range(100, 120))
-            refused = await asyncio.gather(*calls, return_exceptions=True)
-            assert [type(each) for each in refused] == [AuditUnavailable] * 20
-            assert effects == [1]
-            disk.disarm()
-            await toolbox.call("crm:refund", {"order": 2})
-
-    assert effects == [1, 2]
-    found = await rows(sqlite)
-    check_chains(found)
-    assert [row["kind"] for row in found] == ["intent", "outcome"] * 2
-
-
-async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_again(
-    sqlite: str, rows: Rows
-):
-    with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
-            await writer.append(INTENT)
-            disk.arm("unsynced", 1)
-            with pytest.raises(AuditFailed, match="the disk did not keep what was written"):
-                await writer.append(INTENT)
-            disk.arm("unsynced", 1_000)  # only counts
-            for _ in range(3):
-                writer.append_soon(OUTCOME)
-                with pytest.raises(AuditFailed):
-                    await writer.append(INTENT)
-            with pytest.raises(StoreError, match="fsync failed"):
-                await store.create()
-        with pytest.raises(StoreError, match="fsync failed"):
-            async with AuditWriter.open(sqlite):
-                pass
-        assert disk.count == 0
-
-    found = await rows(sqlite)
-    assert check_chains(found)[writer.id] in (1, 2)
-
-
-async def test_a_failed_sync_of_a_conversation_fails_audit_records_too(sqlite: str):
-    with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
-            disk.arm("unsynced", 1)
-            with pytest.raises(StoreError, match="fsync failed"):
-                await store.create()
-            with pytest.raises(AuditFailed):
-                await writer.append(INTENT)
-
-
-async def test_a_lock_of_another_process_fails_appends_within_a_second(sqlite: str, rows: Rows):
-    async with AuditWriter.open(sqlite) as writer:
-        with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            appends = (within_a_second(writer.append(INTENT)) for _ in range(3))
-            await asyncio.gather(*appends)
-        await writer.append(INTENT)
-
-    assert check_chains(await rows(sqlite)) == {writer.id: 1}
-
-
 async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
     place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ):
@@ -326,55 +157,6 @@ async def test_a_commit_whose_answer_is_lost_does_not_fork_the_chain(
         await writer.append(INTENT)
 
     assert check_chains(await rows(place)) == {writer.id: 2}
-
-
-async def test_opening_a_database_that_refuses_records_fails(sqlite: str):
-    async with ConversationStore.open(sqlite):
-        pass
-    with closing(sqlite3.connect(sqlite)) as other:
-        other.execute("ALTER TABLE audit_heads RENAME TO missing")
-
-    with pytest.raises(AuditUnavailable, match="no such table"):
-        async with AuditWriter.open(sqlite):
-            pass
-
-
-async def test_a_lost_connection_is_replaced(postgres: str, rows: Rows, change):
-    async with AuditWriter.open(postgres) as writer:
-        await writer.append(INTENT)
-        await change(
-            postgres,
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE application_name = 'interlock'",
-        )
-        with suppress(AuditUnavailable):  # if the client has not noticed yet
-            await writer.append(INTENT)
-        await writer.append(INTENT)
-
-    assert check_chains(await rows(postgres))[writer.id] >= 2
-
-
-async def test_a_table_locked_on_a_server_fails_appends_within_a_second(postgres: str, rows: Rows):
-    async with AuditWriter.open(postgres) as writer:
-        other = await asyncpg.connect(postgres)
-        async with other.transaction():
-            await other.execute("LOCK TABLE audit")
-            await within_a_second(writer.append(INTENT))
-        await other.close()
-        await asyncio.gather(*(writer.append(INTENT) for _ in range(3)))
-
-    assert check_chains(await rows(postgres)) == {writer.id: 3}
-
-
-async def test_a_commit_is_synced_even_if_the_server_would_not_wait_for_it(postgres: str, change):
-    await change(postgres, "ALTER ROLE interlock SET synchronous_commit = off")
-    try:
-        async with AuditWriter.open(postgres) as writer:
-            setting = await writer._tables._connection.fetchval("SHOW synchronous_commit")
-    finally:
-        await change(postgres, "ALTER ROLE interlock RESET synchronous_commit")
-
-    assert setting == "on"
 
 
 # Processes

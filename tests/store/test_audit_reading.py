@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from interlock.store import AuditReader, AuditRecord, AuditWriter, KeyStore
+from interlock.store import AuditReader, AuditRecord, AuditWriter, KeyStore, audit_reading
 from interlock.store import audit as audit_module
 from interlock.store.audit_reading import CallFilter
 
@@ -148,3 +148,23 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
     assert not [plan for plan in plans if "SCAN audit " in f"{plan} " and "INDEX" not in plan]
     # Only records of the same microsecond are sorted.
     assert not [each for each in plans if "TEMP B-TREE" in each and "RIGHT PART" not in each]
+
+
+@pytest.mark.slow("works through much data")
+async def test_pages_that_end_before_they_are_full_lead_to_all_calls(
+    trail: str, monkeypatch: pytest.MonkeyPatch
+):
+    whole = [" ".join(await listed(trail, **wanted)) for wanted, _ in FILTERS]
+    monkeypatch.setattr(audit_reading, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(audit_reading, "FIRST_WINDOW", 2)
+    pages, found, after = 0, list[str](), ""
+    async with AuditReader.open(trail.split()[0]) as reader:
+        while after or not pages:
+            wanted = CallFilter(user="user:anna", tool="crm:t1", after=after)
+            calls, after = await reader.page(wanted, limit=50)
+            found += [each["call"] for each in calls]
+            pages += 1
+
+    assert [" ".join(await listed(trail, **wanted)) for wanted, _ in FILTERS] == whole
+    assert found == ["c7", "c1"]
+    assert pages > 2

@@ -10,7 +10,7 @@ import sqlite3
 import struct
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from signal import SIGKILL
 
@@ -21,30 +21,10 @@ from sqlalchemy import text
 import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
 from interlock.messages import UserMessage
-from interlock.store import ConversationStore, database, sqlite_file
+from interlock.store import ConversationStore, database
 from tests.faults.failing_disk import failing_disk
+from tests.store.filled import HELLO, fill, read
 from tests.support.forked import run_forked
-
-HELLO = UserMessage("hello")
-
-
-async def fill(place: str | Path, count: int = 1) -> str:
-    """Create a conversation of `count` messages; return its id."""
-    async with ConversationStore.open(place) as store:
-        made = await store.create("kept")
-        await store.append(made.id, *[HELLO] * count)
-        return made.id
-
-
-def size(path: str) -> int:
-    return Path(path).stat().st_size
-
-
-async def read(place: str | Path, id: str) -> int:
-    async with ConversationStore.open(place) as store:
-        assert len(await store.list()) == 1
-        return len(await store.resume(id))
-
 
 # Locked
 
@@ -206,7 +186,7 @@ from interlock.store import ConversationStore
 
 async def main(place, id):
     async with ConversationStore.open(place) as store:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
         acknowledged = 0
         try:
             while True:
@@ -219,6 +199,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.slow("waits for a timeout")
 def test_files_that_cannot_grow_keep_acknowledged_messages(tmp_path: Path):
     path = tmp_path / "conversations.db"
     id = asyncio.run(fill(path))
@@ -267,80 +248,6 @@ async def test_after_a_failed_sync_a_file_can_only_be_read(tmp_path: Path):
     assert appended == "appended"
 
 
-async def test_waiting_writes_fail_when_a_sync_fails(sqlite: str):
-    id = await fill(sqlite)
-    with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store:
-            disk.arm("unsynced", 1)
-            writes = [store.append(id, HELLO) for _ in range(3)]
-            outcomes = await asyncio.gather(*writes, return_exceptions=True)
-            assert [type(each) for each in outcomes] == [StoreError] * 3
-            assert disk.count == 1
-            assert await store.messages(id) == [HELLO]
-
-
-@pytest.mark.slow("writes much")
-async def test_a_long_log_is_copied_into_the_file(sqlite: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 100_000)
-    sizes = []
-    id = await fill(sqlite)
-    async with ConversationStore.open(sqlite) as store:
-        for _ in range(60):
-            await store.append(id, UserMessage("x" * 10_000))
-            sizes.append(size(f"{sqlite}-wal"))
-
-    assert 100_000 < max(sizes) < 150_000
-    assert min(sizes[30:]) < 50_000  # it starts over, and is short then
-    assert await read(sqlite, id) == 61
-
-
-@pytest.mark.slow("fills a database")
-async def test_sqlite_does_not_copy_the_log_by_itself(sqlite: str, monkeypatch: pytest.MonkeyPatch):
-    """SQLite would not report a sync that fails then."""
-    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 10**9)
-    id = await fill(sqlite)
-    async with ConversationStore.open(sqlite) as store:
-        for _ in range(6):
-            await store.append(id, UserMessage("x" * 1_000_000))
-        assert size(f"{sqlite}-wal") > 6_000_000
-
-
-async def test_a_failed_sync_of_the_file_is_reported_by_the_next_write(
-    sqlite: str, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(sqlite_file, "LONGEST_LOG", 0)
-    id = await fill(sqlite)
-    with failing_disk() as disk:
-        async with ConversationStore.open(sqlite) as store:
-            of_the_file = 4  # after three syncs of the log
-            disk.arm("unsynced", of_the_file)
-            await store.append(id, HELLO)
-            assert disk.failed == 1
-            with pytest.raises(StoreError, match="fsync failed"):
-                await store.append(id, HELLO)
-            assert await store.messages(id) == [HELLO, HELLO]
-
-
-@pytest.mark.slow("creates many databases")
-async def test_a_failed_sync_during_creation_is_reported_and_not_retried(
-    tmp_path: Path,
-):
-    with failing_disk() as disk:
-        nth, failed = 0, 1
-        while failed:
-            nth += 1
-            path = tmp_path / f"{nth}.db"
-            disk.arm("unsynced", nth)
-            with suppress(StoreError):  # the last sync has no later operation that could report it
-                await fill(path)
-            failed, synced = disk.failed, disk.count
-            if failed:
-                with pytest.raises(StoreError, match="fsync failed"):
-                    await fill(path)
-                assert disk.count == synced
-    assert nth > 8
-
-
 # Read-only
 
 
@@ -387,6 +294,7 @@ def only_readable(*paths: Path) -> Iterator[None]:
         path.chmod(mode)
 
 
+@pytest.mark.slow("waits for a timeout")
 @pytest.mark.parametrize(
     "which",
     [
@@ -412,6 +320,7 @@ def test_a_read_only_database_can_be_read_and_not_written(
     assert list(path.parent.iterdir()) == [path]
 
 
+@pytest.mark.slow("waits for a timeout")
 @pytest.mark.parametrize("folder_too", [False, True])
 async def test_a_read_only_database_can_be_read_while_another_process_writes(
     tmp_path: Path, folder_too: bool
@@ -426,6 +335,7 @@ async def test_a_read_only_database_can_be_read_while_another_process_writes(
     assert output.splitlines()[0] == "1 1"
 
 
+@pytest.mark.slow("waits for a timeout")
 def test_a_read_only_database_is_read_with_the_log_of_a_killed_process(tmp_path: Path):
     path = tmp_path / "own" / "conversations.db"
     id = asyncio.run(fill(path))
@@ -480,30 +390,6 @@ def test_a_read_only_database_of_an_older_version_is_refused(tmp_path: Path):
 
 
 # PostgreSQL
-
-
-@pytest.mark.parametrize(
-    ("url", "words"),
-    [
-        ("postgresql://me:s3cret@127.0.0.1:1/db", r"cannot connect to PostgreSQL 127.0.0.1:1/db: "),
-        ("postgresql://me:s3cret@127.0.0.1:port/db", "not a valid postgresql:// URL"),
-        ("postgresql://me:s3cret@/db?host=/nowhere", "cannot connect to PostgreSQL /nowhere/db: "),
-        ("postgresql://me:s3cret@[::1/db", "not a valid postgresql:// URL"),
-        ("postgres://me:s3cret@127.0.0.1:1/db?sslmode=s3cret", "not a valid postgresql:// URL"),
-    ],
-)
-async def test_the_error_of_an_unreachable_server_does_not_contain_the_password(
-    url: str, words: str
-):
-    with pytest.raises(StoreError, match=words) as failure:
-        await fill(url)
-
-    assert "s3cret" not in "".join(traceback.format_exception(failure.value))
-
-
-async def test_a_missing_database_of_a_server_is_named(postgres: str):
-    with pytest.raises(StoreError, match='database "nowhere" does not exist'):
-        await fill(postgres.replace("/postgres?", "/nowhere?"))
 
 
 async def test_a_broken_connection_is_replaced(postgres: str):

@@ -79,6 +79,19 @@ async def test_a_failed_commit_fails_each_caller_and_the_next_one_succeeds(disk,
     assert disk.groups == [[1, 2], [3]]
 
 
+async def test_item_that_nothing_waits_for_joins_the_next_commit(disk, group):
+    await group.add(1)
+    group.add_soon(2)
+    await group.add(3)
+
+    assert disk.groups == [[1], [2, 3]]
+
+
+async def test_item_that_nothing_waits_for_is_committed_without_another_one(disk, group):
+    group.add_soon(1)
+    await until(lambda: disk.groups == [[1]])
+
+
 async def test_items_added_soon_are_committed_again_after_a_failure(disk, group):
     disk.error = AuditUnavailable("disk full")
     group.add_soon(1)
@@ -120,6 +133,7 @@ async def test_long_queue_is_not_tried_again_and_again_while_commits_fail(disk, 
     disk.error = AuditUnavailable("disk full")
     for number in range(5):
         group.add_soon(number)
+    await until(lambda: bool(disk.groups))
     await until(lambda: group._task is None)
     assert disk.groups == [[0, 1]]
 

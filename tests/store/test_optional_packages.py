@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 import interlock.store
-from interlock.errors import MissingExtra
-from interlock.store import ConversationStore
 
 
 def test_importing_the_store_does_not_import_sqlalchemy():
@@ -43,16 +41,6 @@ except MissingExtra as error:
     output = subprocess.check_output(command, text=True)
 
     assert output == "keeping conversations needs an extra: pip install 'interlock[chat]'\n"
-
-
-async def test_a_missing_postgresql_driver_is_an_error_that_names_its_extra(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setitem(sys.modules, "asyncpg", None)
-
-    with pytest.raises(MissingExtra, match=r"pip install 'interlock\[postgres\]'"):
-        async with ConversationStore.open("postgresql://127.0.0.1:1/db"):
-            pass
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():

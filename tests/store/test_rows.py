@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from interlock.errors import StoreCorrupt, StoreError
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 from interlock.store.rows import message_from_row, row_from_message, storable
@@ -26,11 +28,18 @@ JSON = st.recursive(
 )
 OBJECT = st.dictionaries(st.text(), JSON, max_size=3)
 CALL = st.builds(ToolCall, st.text(), st.text(), OBJECT, st.none() | st.text())
+FILES = st.lists(st.builds(Attachment, st.text(), st.binary(), TEXT), max_size=2).map(tuple)
 MESSAGE = (
     st.builds(SystemMessage, TEXT)
-    | st.builds(UserMessage, TEXT)
-    | st.builds(AssistantMessage, TEXT, st.lists(CALL, max_size=3).map(tuple), st.none() | OBJECT)
-    | st.builds(ToolMessage, st.text(), TEXT, st.text(), st.booleans())
+    | st.builds(UserMessage, TEXT, FILES)
+    | st.builds(
+        AssistantMessage,
+        TEXT,
+        st.lists(CALL, max_size=3).map(tuple),
+        st.none() | OBJECT,
+        st.none() | st.builds(Usage, st.integers(0, 10**9), st.integers(0, 10**9)),
+    )
+    | st.builds(ToolMessage, st.text(), TEXT, st.text(), st.booleans(), FILES)
 )
 
 
@@ -76,7 +85,9 @@ def test_storable_replaces_only_characters_that_no_column_can_hold():
     ],
 )
 def test_a_row_from_before_tool_calls_is_read_as_a_plain_message(role: str, expected: Message):
-    added = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
+    added = dict.fromkeys(
+        ("tool_calls", "tool_results", "provider_data", "content_json", "attachments", "usage")
+    )
 
     assert message_from_row({"role": role, "content": "hello", **added}) == expected
 
@@ -127,7 +138,9 @@ def test_an_object_that_is_not_a_message_is_refused():
     ],
 )
 def test_an_invalid_row_is_an_error_that_names_its_position(columns: dict[str, str]):
-    empty = dict.fromkeys(("tool_calls", "tool_results", "provider_data", "content_json"))
+    empty = dict.fromkeys(
+        ("tool_calls", "tool_results", "provider_data", "content_json", "attachments", "usage")
+    )
 
     with pytest.raises(StoreCorrupt, match="message 3 of conversation 'abc' cannot be read"):
         message_from_row(

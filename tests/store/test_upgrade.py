@@ -49,7 +49,9 @@ def test_the_migrations_create_the_tables_of_a_new_database(tmp_path: Path):
         of_new = schema_of(connection)
     with migrated.begin() as connection:
         migrate(connection)
-        differences = compare_metadata(MigrationContext.configure(connection), metadata)
+        options = {"include_name": lambda name, kind, _: kind != "table" or "message_" not in name}
+        context = MigrationContext.configure(connection, opts=options)  # without the words
+        differences = compare_metadata(context, metadata)
         of_migrated = schema_of(connection)
     new.dispose()
     migrated.dispose()
@@ -94,6 +96,8 @@ async def test_an_upgraded_database_keeps_its_messages_and_accepts_new_ones(old_
         assert old.owner == ""
         assert old.created == datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
         assert await store.messages("old") == OLD_MESSAGES
+        assert [each.id for each in await store.search("hello")] == ["old"]
+        assert await store.search("brief") == []
         await store.append("old", called)
 
     async with ConversationStore.open(old_place) as store:
@@ -139,7 +143,7 @@ async def test_a_newer_database_is_refused_and_not_changed(place: str, change, d
     await change(place, "UPDATE alembic_version SET version_num = '9999'")
     before = await dump(place)
 
-    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0014"):
+    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0018"):
         await open_and_close(place)
 
     assert await dump(place) == before

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
 from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statement
+from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.claims import Claim
 from interlock.store.database import Database
 from interlock.store.rows import storable
@@ -146,6 +146,7 @@ class Approval(Struct, frozen=True, kw_only=True):
             "created": rfc3339(self.created),
             "expires": rfc3339(self.expires),
             **({"decidedBy": self.decided_by} if self.decided_by else {}),
+            **({"decidedAt": rfc3339(self.decided_at)} if self.decided_at is not None else {}),
             **({"note": self.note} if self.note else {}),
         }
 
@@ -280,17 +281,17 @@ class ApprovalStore:
         fields["approvers"] = msgspec.json.encode(approval.approvers).decode()
         texts = {each: storable(text) for each, text in fields.items() if isinstance(text, str)}
         row = tuple((fields | texts)[name] for name in _COLUMNS)
-        return Claim(_INSERT, row, (change_statement(KIND, approval.id),))
+        return Claim(_INSERT, row, change_statements(KIND, approval.id))
 
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
         """Return what approves or denies an approval that is as it was read."""
         sql = _DENY if state == "denied" else _DECIDE
         row = (state, storable(by), now, storable(note) or None, approval.id, now, approval.hash)
-        return Claim(sql, row, (change_statement(KIND, approval.id),))
+        return Claim(sql, row, change_statements(KIND, approval.id))
 
     def expiry(self, id: str, now: int) -> Claim:
         """Return what marks an approval as expired."""
-        return Claim(_EXPIRE, (id, now), (change_statement(KIND, id),))
+        return Claim(_EXPIRE, (id, now), change_statements(KIND, id))
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
         """Return what uses an approval for a call; it fails if the caller's key is not valid.
@@ -304,7 +305,7 @@ class ApprovalStore:
         """
         state = "used" if after else "approved"
         row = (call, id, state, after, now, now, now)
-        return Claim(_USE, row, (change_statement(KIND, id),))
+        return Claim(_USE, row, change_statements(KIND, id))
 
     def _approval(self, row: Row[Any]) -> Approval:
         fields = dict(row._mapping)

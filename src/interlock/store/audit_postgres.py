@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import cache
-from itertools import count
 from typing import Any, TypeAlias, TypeVar
 
 from interlock import aio
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store import postgres
 from interlock.store.audit_sqlite import SqliteAudit
-from interlock.store.claims import Claim, ClaimFailed, Row, Statement
+from interlock.store.claims import Claim, ClaimFailed, Row, Statement, numbered
 from interlock.store.error_mapping import store_error
 from interlock.store.location import public_name
 
@@ -73,7 +70,7 @@ class PostgresAudit:
         Raises:
             AuditUnavailable: The database cannot be read.
         """
-        rows = await self._do(lambda each: each.fetch(_numbered(sql), *parameters))
+        rows = await self._do(lambda each: each.fetch(numbered(sql), *parameters))
         return [tuple(row) for row in rows]
 
     async def scan(
@@ -156,21 +153,14 @@ async def _write(connection: Any, statements: Sequence[Statement | Claim]) -> in
 async def _execute(connection: Any, statement: Statement) -> int:
     sql, rows = statement
     if len(rows) != 1:
-        await connection.executemany(_numbered(sql), rows)  # all or none
+        await connection.executemany(numbered(sql), rows)  # all or none
         return len(rows)
-    answer: str = await connection.execute(_numbered(sql), *rows[0])
+    answer: str = await connection.execute(numbered(sql), *rows[0])
     return int(answer.rpartition(" ")[2])  # such as "UPDATE 1"
 
 
 def _lock_of(writer: str) -> int:
     return int(writer, 16)
-
-
-@cache
-def _numbered(sql: str) -> str:
-    """Return SQL with `$1` for the first `?`."""
-    numbers = count(1)
-    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:

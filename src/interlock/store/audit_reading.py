@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
@@ -24,6 +27,9 @@ from interlock.types import JsonObject
 TIMEOUT = 60.0  # seconds for an answer of PostgreSQL
 BATCH = 20_000  # records that are verified at once
 EXPORTED_AT_ONCE = 1_000
+SCAN_SECONDS = 0.03  # for a page; then it ends with what was found
+FIRST_WINDOW = 500  # records that are read at once; more while that is fast
+PROBE = 1_000  # the index whose newest records so far reach back furthest is used
 
 _HEADS = (
     "SELECT writer, ended, seq, hash, signature, signed_at, base_seq, base_hash, base_signature"
@@ -40,7 +46,6 @@ _OPEN_CALLS = (
     " AND later.kind IN ('outcome', 'refused', 'unfinished'))"
 )
 _NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
-_BEFORE = "at <= ? AND (at, writer, seq) < (?, ?, ?)"
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
 
@@ -98,10 +103,17 @@ class AuditReader:
 
     async def calls(self, wanted: CallFilter, *, limit: int = 50) -> list[JsonObject]:
         """Return the newest calls, refusals included, newest first."""
-        return (await self.page(wanted, limit=limit))[0]
+        found, following = await self.page(wanted, limit=limit)
+        while following and len(found) < limit:
+            wanted = replace(wanted, after=following)
+            more, following = await self.page(wanted, limit=limit - len(found))
+            found += more
+        return found
 
     async def page(self, wanted: CallFilter, *, limit: int) -> tuple[list[JsonObject], str]:
         """Return calls as `calls` does, and where the next page begins; "" if there is none.
+
+        A page is shorter than `limit`, or empty, if `SCAN_SECONDS` were not enough to find more.
 
         Raises:
             ValueError: `wanted.after` is not the end of a page.
@@ -110,35 +122,50 @@ class AuditReader:
             rows = await self._open_calls(wanted, is_running=wanted.status == "running")
         else:
             rows = []
+        following = ""
         if wanted.status != "running":
-            rows += await self._telling(wanted, limit)
-        rows.sort(key=lambda row: (row[_AT], row[0], row[1]), reverse=True)
-        following = _cursor(rows[limit - 1]) if len(rows) >= limit else ""
+            told, following = await self._telling(wanted, limit)
+            rows += told
+        rows.sort(key=_position_of, reverse=True)
+        if len(rows) >= limit:
+            following = _cursor(*_position_of(rows[limit - 1]))
+        elif following:  # what is older than where the scan ended belongs to the next page
+            end = _position(following)
+            rows = [row for row in rows if _position_of(row) > end]
         # A call whose intent was not durable in time has a refusal as well.
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
-        return [await self._call(row) for row in of_calls.values()], following
+        records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
+        return [
+            await self._call(as_object(row), records.get(row[_CALL], []))
+            for row in of_calls.values()
+        ], following
 
-    async def _telling(self, wanted: CallFilter, limit: int) -> list[Row]:
-        """Return one record of each wanted call: the first one, or the one that is asked for."""
-        where, parameters = await self._conditions(wanted)
-        # The terms that repeat a condition make SQLite use the partial index for it.
+    async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], str]:
+        """Return one record of each wanted call: the first one, or the one that is asked for.
+
+        Returns:
+            The records, and where to go on; "" after the oldest.
+        """
+        terms = await self._terms(wanted)
         if wanted.status in _ENDS:
-            where.append("status = ? AND kind IN ('outcome', 'unfinished')")
-            where += ["status NOT IN ('', 'ok')"] * (wanted.status != "ok")
-            parameters.append(wanted.status)
+            terms.append(_Term("status = ? AND kind IN ('outcome', 'unfinished')", wanted.status))
+            if wanted.status != "ok":  # the repeated condition is that of the partial index
+                terms[-1].index = "status NOT IN ('', 'ok') AND status = ?"
         elif wanted.status:
-            where.append("kind = ? AND kind NOT IN ('intent', 'outcome')")
-            parameters.append(wanted.status)
+            terms.append(_Term("kind = ?", wanted.status))
+            terms[-1].index = "kind NOT IN ('intent', 'outcome') AND kind = ?"
         elif wanted.reason:
-            where.append("kind IN ('refused', 'asked', 'outcome')")
+            terms.append(_Term("kind IN ('refused', 'asked', 'outcome')"))
         else:
-            where.append("kind IN ('intent', 'refused', 'asked')")
-        sql = f"SELECT {SELECT} FROM audit WHERE {' AND '.join(where)} {_NEWEST} LIMIT ?"  # noqa: S608
-        return await self._tables.fetch(sql, *parameters, limit)
+            terms.append(_Term("kind IN ('intent', 'refused', 'asked')"))
+        scan = _Scan(self._tables, terms, wanted)
+        await scan.choose_index()
+        return await scan.run(limit)
 
     async def _open_calls(self, wanted: CallFilter, *, is_running: bool) -> list[Row]:
         """Return the intents without outcome of writers that run, or of those that were killed."""
-        where, parameters = await self._conditions(wanted)
+        terms = await self._terms(wanted)
+        where, parameters = _conditions(terms, wanted)
         found: list[Row] = []
         for writer, since in await self._tables.fetch(_OPEN_WRITERS):
             if await self._tables.is_alive(writer) == is_running:
@@ -146,27 +173,22 @@ class AuditReader:
                 found += await self._tables.fetch(sql, writer, since, *parameters)
         return found
 
-    async def _conditions(self, wanted: CallFilter) -> tuple[list[str], list[object]]:
+    async def _terms(self, wanted: CallFilter) -> list[_Term]:
         user = wanted.user
         if wanted.key and not user:  # there is an index of users, and a key has one
             owner = await self._tables.fetch(_OWNER, wanted.key)
             user = f"user:{owner[0][0]}" if owner else ""
-        pairs = [
-            ('"user" = ?', user),
-            ("key = ?", wanted.key),
-            ("tool = ?", wanted.tool),
-            ("reason <> '' AND reason = ?", wanted.reason),
-            ("at >= ?", wanted.since),
-            ("at < ?", wanted.until),
-        ]
-        given = [(condition, value) for condition, value in pairs if value not in ("", None)]
-        where = [condition for condition, _ in given]
-        parameters: list[object] = [value for _, value in given]
-        if wanted.after:
-            at, writer, seq = _position(wanted.after)
-            where.append(_BEFORE)  # its first term makes the index of times usable
-            parameters += [at, at, writer, seq]
-        return where, parameters
+        terms = []
+        if user:
+            terms.append(_Term('"user" = ?', user, index='"user" = ?'))
+        if wanted.key:
+            terms.append(_Term("key = ?", wanted.key))
+        if wanted.tool:
+            terms.append(_Term("tool = ?", wanted.tool, index="tool = ?"))
+        if wanted.reason:
+            index = "reason <> '' AND reason = ?"
+            terms.append(_Term("reason = ?", wanted.reason, index=index))
+        return terms
 
     async def records(self, call: str) -> list[JsonObject]:
         """Return all records of a call, oldest first."""
@@ -229,12 +251,22 @@ class AuditReader:
             writer = following
             yield writer
 
-    async def _call(self, telling: Row) -> JsonObject:
-        """Return the line of the call that a record belongs to."""
-        record = as_object(telling)
+    async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
+        """Return all records of some calls, oldest first, by call."""
+        if not calls:
+            return {}
+        marks = ", ".join("?" * len(calls))
+        sql = f"SELECT {SELECT} FROM audit WHERE call IN ({marks}) ORDER BY at, writer, seq"  # noqa: S608
+        found: dict[str, list[JsonObject]] = {}
+        for row in await self._tables.fetch(sql, *calls):
+            found.setdefault(row[_CALL], []).append(as_object(row))
+        return found
+
+    async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
+        """Return the line of the call that a record belongs to, given all records of the call."""
         if "call" not in record:  # a refusal of a request
             return _shown(record) | {"status": record["kind"]}
-        by_kind = {each["kind"]: each for each in await self.records(record["call"])}
+        by_kind = {each["kind"]: each for each in records}
         begin = by_kind.get("intent") or by_kind.get("asked") or by_kind.get("refused") or record
         shown = _shown(begin)
         end = by_kind.get("outcome") or by_kind.get("unfinished")
@@ -248,12 +280,139 @@ class AuditReader:
         return shown | {"status": "running" if is_alive else "unfinished"}
 
 
-def _cursor(row: Row) -> str:
-    text = f"{row[_AT]} {row[0]} {row[1]}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+class _Term(Struct):
+    """A condition of a query.
+
+    Attributes:
+        sql: The condition.
+        value: Its parameter; None for none.
+        index: What an index answers of it; "" if none does.
+    """
+
+    sql: str
+    value: str | None = None
+    index: str = ""
 
 
-def _position(cursor: str) -> tuple[int, str, int]:
+_Position: TypeAlias = tuple[int, str, int]  # time, writer and number of a record
+
+
+class _Scan:
+    """A scan from new to old records by one index, in windows of time, for a limited time.
+
+    Args:
+        tables: The database.
+        terms: All conditions.
+        wanted: Between which times, and where to begin.
+    """
+
+    def __init__(self, tables: AuditTables, terms: list[_Term], wanted: CallFilter) -> None:
+        self._tables = tables
+        self._terms = terms
+        self._since = wanted.since
+        self._until = wanted.until
+        self._after = _position(wanted.after) if wanted.after else None
+        self._by: _Term | None = None  # the condition that the index answers
+
+    async def choose_index(self) -> None:
+        """Choose the index with the fewest records among the newest ones."""
+        found: list[tuple[int, _Term]] = []
+        candidates = [each for each in self._terms if each.index]
+        for term in candidates:
+            self._by = term
+            if len(candidates) > 1:
+                found.append((await self._window(PROBE, self._first_end()) or 0, term))
+        if found:
+            self._by = min(found, key=lambda each: each[0])[1]
+
+    async def run(self, limit: int) -> tuple[list[Row], str]:
+        """Return up to so many matching records, and where to go on; "" after the oldest."""
+        deadline, size = monotonic() + SCAN_SECONDS, FIRST_WINDOW
+        found: list[Row] = []
+        end = self._first_end()
+        while True:
+            begun = monotonic()
+            start = await self._window(size, end)
+            found += await self._matching(start, end, limit - len(found))
+            if len(found) >= limit:
+                return found, _cursor(*_position_of(found[-1]))
+            if start is None:
+                return found, ""
+            if monotonic() > deadline:
+                return found, _cursor(start, "", 0)
+            if monotonic() - begun < SCAN_SECONDS / 10:
+                size *= 2
+            end = start
+
+    def _first_end(self) -> int | None:
+        """Return the time before which the newest record may be; None for any time."""
+        ends = [self._until] if self._until is not None else []
+        if self._after is not None:
+            at, writer, _ = self._after
+            # Other records of the same microsecond may be left, unless a whole window was read.
+            ends.append(at + 1 if writer else at)
+        return min(ends, default=None)
+
+    async def _window(self, size: int, end: int | None) -> int | None:
+        """Return the time of the last of so many records before a time; None if there are fewer."""
+        where, parameters = self._between(None, end)
+        sql = f"SELECT at FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"  # noqa: S608
+        found = await self._tables.fetch(sql, *parameters, size - 1)
+        return found[0][0] if found else None
+
+    async def _matching(self, start: int | None, end: int | None, limit: int) -> list[Row]:
+        where, parameters = self._between(start, end)
+        conditions = [where]
+        for term in self._terms:
+            # The other indexes are no help in this window: their records may be many.
+            conditions.append(term.sql if term is self._by else _unindexed(term.sql))
+            parameters += [term.value] if term.value is not None else []
+        if self._after is not None:
+            conditions.append("(at, writer, seq) < (?, ?, ?)")
+            parameters += self._after
+        sql = f"SELECT {SELECT} FROM audit WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"  # noqa: S608
+        return await self._tables.fetch(sql, *parameters, limit)
+
+    def _between(self, start: int | None, end: int | None) -> tuple[str, list[object]]:
+        where, parameters = ["at >= ?"], list[object]([max(start or 0, self._since or 0)])
+        if end is not None:
+            where.append("at < ?")
+            parameters.append(end)
+        if self._by is not None:
+            where.append(self._by.index)
+            parameters.append(self._by.value)
+        return " AND ".join(where), parameters
+
+
+def _unindexed(sql: str) -> str:
+    """Return a condition without the use of an index."""
+    for column in ('"user"', "tool", "reason", "status", "kind"):
+        sql = sql.replace(f"{column} ", f"{column} || '' ")
+    return sql
+
+
+def _conditions(terms: Sequence[_Term], wanted: CallFilter) -> tuple[list[str], list[object]]:
+    where = [each.sql for each in terms]
+    parameters: list[object] = [each.value for each in terms if each.value is not None]
+    for condition, at in (("at >= ?", wanted.since), ("at < ?", wanted.until)):
+        if at is not None:
+            where.append(condition)
+            parameters.append(at)
+    if wanted.after:
+        where.append("(at, writer, seq) < (?, ?, ?)")
+        parameters += _position(wanted.after)
+    return where, parameters
+
+
+def _position_of(row: Row) -> _Position:
+    return row[_AT], row[0], row[1]
+
+
+def _cursor(at: int, writer: str, seq: int) -> str:
+    return base64.urlsafe_b64encode(f"{at} {writer} {seq}".encode()).decode().rstrip("=")
+
+
+def _position(cursor: str) -> _Position:
     padded = cursor + "=" * (-len(cursor) % 4)
     at, writer, seq = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
     return int(at), writer, int(seq)

@@ -13,6 +13,9 @@ KEPT = 86_400 * 1_000_000  # microseconds that a row is kept
 # In PostgreSQL a transaction may commit after another one with a higher id, so this many ids
 # before the highest one are read again.
 _OVERLAP = 100
+_ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
+# The newest row always stays: SQLite would use its id a second time.
+_DELETE_OLD = "DELETE FROM changes WHERE at < ? AND id < (SELECT MAX(id) FROM changes)"
 
 
 class ChangeReader:
@@ -51,9 +54,10 @@ async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
     await connection.execute(delete(changes).where(changes.c.at < now - KEPT, changes.c.id < id))
 
 
-def change_statement(kind: str, key: str) -> Statement:
-    """Return what adds a row in a transaction of the audit trail."""
-    return "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)", [(kind, key, now_micros())]
+def change_statements(kind: str, key: str) -> tuple[Statement, Statement]:
+    """Return what adds a row, and deletes old rows, in a transaction of the audit trail."""
+    now = now_micros()
+    return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
 
 
-__all__ = ["ChangeReader", "change_statement", "note_change"]
+__all__ = ["ChangeReader", "change_statements", "note_change"]

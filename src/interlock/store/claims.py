@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
@@ -34,4 +37,11 @@ class ClaimFailed(Exception):
     """Some claims failed, and are marked so. Nothing of the transaction took effect."""
 
 
-__all__ = ["Claim", "ClaimFailed", "Row", "Statement"]
+@cache
+def numbered(sql: str) -> str:
+    """Return SQL with `$1` for the first `?`, as PostgreSQL wants it."""
+    numbers = count(1)
+    return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
+
+
+__all__ = ["Claim", "ClaimFailed", "Row", "Statement", "numbered"]

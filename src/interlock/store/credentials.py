@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, and_, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError
 from interlock.store import tables
-from interlock.store.changes import ChangeReader, note_change
+from interlock.store.changes import ChangeReader, change_statements, note_change
 from interlock.store.database import Database, open_database
 from interlock.store.location import folder_beside
+from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
@@ -175,8 +177,13 @@ class CredentialStore:
             for row in await self._rows(query)
         }
 
-    async def set(self, place: Place, value: str) -> None:
+    async def set(self, place: Place, value: str, *, record: Record | None = None) -> None:
         """Store a value, and replace the earlier one.
+
+        Args:
+            place: Where it belongs.
+            value: A secret.
+            record: Writes the change with its audit record; it gets the place.
 
         Raises:
             StoreError: The name is reserved, or the value is empty or too long.
@@ -190,34 +197,23 @@ class CredentialStore:
                 f"the value of {place.name!r} must be text of 1 to {MAX_VALUE:,} bytes "
                 f"({size:,} were given)"
             )
-        sealed = self._seal.close(value.encode(), place)
-        row = _row(place, "value", sealed, "ok", now_micros())
+        row = _row(place, "value", self._seal.close(value.encode(), place), "ok", now_micros())
+        added = upsert(tables.credentials).values(row)
+        stored = added.on_conflict_do_update(
+            index_elements=("tenant", "user", "server", "name"), set_=row
+        )
+        claim = claim_of(stored, *change_statements(CHANGES, _key_of_change(place)))
+        await make_change(self._database, claim, record, place)
 
-        async def work(connection: AsyncConnection) -> None:
-            changed = await connection.execute(
-                update(tables.credentials).where(_at(place)).values(**row)
-            )
-            if not changed.rowcount:
-                await connection.execute(insert(tables.credentials).values(**row))
-            await note_change(connection, CHANGES, _key_of_change(place))
-
-        await self._database.write(work)
-
-    async def revoke(self, place: Place) -> bool:
+    async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
         """Delete a value or a login; its row stays, as revoked. Return whether there was one."""
-        at = now_micros()
-
-        async def work(connection: AsyncConnection) -> bool:
-            changed = await connection.execute(
-                update(tables.credentials)
-                .where(_at(place), tables.credentials.c.state != "revoked")
-                .values(sealed=b"", state="revoked", expires=None, updated=at, leased_by="")
-            )
-            if changed.rowcount:
-                await note_change(connection, CHANGES, _key_of_change(place))
-            return bool(changed.rowcount)
-
-        return await self._database.write(work)
+        revoked = (
+            update(tables.credentials)
+            .where(_at(place), tables.credentials.c.state != "revoked")
+            .values(sealed=b"", state="revoked", expires=None, updated=now_micros(), leased_by="")
+        )
+        claim = claim_of(revoked, *change_statements(CHANGES, _key_of_change(place)))
+        return await make_change(self._database, claim, record, place)
 
     # Logins
 

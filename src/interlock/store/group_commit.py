@@ -1,4 +1,9 @@
-"""Group commit: items that queue while one commit runs are the next group."""
+"""Group commit: items that queue while one commit runs are the next group.
+
+A commit begins when something waits for it. Items that nothing waits for, such as the outcomes of
+calls, join the next commit, and begin one of their own after `LINGER` only. So calls one after
+another cost one commit each, and not two.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from typing import Generic, TypeVar
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 
 WAIT = 0.9  # seconds from `add` until it fails
+LINGER = 0.01  # seconds until a commit begins that nothing waits for
 CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
 MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
 MAX_GROUP = 2_000  # items; a larger group might never be committed in time
@@ -32,11 +38,14 @@ class GroupCommit(Generic[T]):
     def __init__(self, commit: Callable[[list[T]], Awaitable[None]], name: str) -> None:
         self._commit = commit
         self._name = name
+        self._loop = asyncio.get_running_loop()
         self._queue: list[_Entry[T]] = []
         self._group: list[_Entry[T]] = []  # being committed
         self._retried: list[_Entry[T]] = []
         self.dropped = 0  # items without a waiter that will never be committed
+        self._is_awaited = False  # something waits for an item of the queue
         self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None  # starts the task
         self._stalled = False
         self._closed = False
 
@@ -55,12 +64,14 @@ class GroupCommit(Generic[T]):
         """Add an item; return a future that `add` would wait for."""
         if self._stalled:
             raise self._late()
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._loop.create_future()
         self.add_soon(item, waiter)
         return waiter
 
     def add_soon(self, item: T, waiter: asyncio.Future[None] | None = None) -> None:
         """Add an item without waiting. If its commit fails, the next one includes it.
+
+        It is committed with the next item that is waited for, or after `LINGER`.
 
         Args:
             item: To be committed.
@@ -69,15 +80,17 @@ class GroupCommit(Generic[T]):
         """
         if self._closed:
             raise AuditUnavailable(f"{self._name} has been closed")
-        self._queue.append((item, waiter, asyncio.get_running_loop().time()))
+        self._queue.append((item, waiter, self._loop.time()))
+        if waiter is not None:
+            self._is_awaited = True
         if self._task is None:
-            self._start()
+            self._start_or_linger()
 
     @property
     def lag(self) -> float:
         """For how many seconds the oldest item that is queued or being committed has waited."""
         waiting = self._group or self._retried or self._queue
-        return asyncio.get_running_loop().time() - waiting[0][2] if waiting else 0.0
+        return self._loop.time() - waiting[0][2] if waiting else 0.0
 
     async def close(self) -> None:
         """Commit what is queued, for at most `CLOSE_WAIT` seconds, and accept no more."""
@@ -89,15 +102,24 @@ class GroupCommit(Generic[T]):
             logger.error("%s: %d audit records may be lost", self._name, lost)
 
     async def _drain(self) -> None:
-        if self._task is not None:
-            await asyncio.wait([self._task])  # which goes on when this wait is cancelled
+        while self._task is not None or self._queue:
+            await asyncio.wait([self._task or self._start()])  # goes on if this wait is cancelled
         if self._retried:
             await asyncio.wait([self._start()])
 
     # Committing
 
+    def _start_or_linger(self) -> None:
+        if self._is_awaited:
+            self._start()
+        elif self._queue and self._timer is None:
+            self._timer = self._loop.call_later(LINGER, self._start)
+
     def _start(self) -> asyncio.Task[None]:
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._task = self._loop.create_task(self._run())
         return self._task
 
     async def _run(self) -> None:
@@ -106,18 +128,19 @@ class GroupCommit(Generic[T]):
                 await self._commit_group()
                 # Let the resumed callers add their next items, so that they form one group.
                 await asyncio.sleep(0)
-                if not self._queue:
-                    return
+                if not self._is_awaited:
+                    break
         finally:
             self._task = None
+        self._start_or_linger()
 
     async def _commit_group(self) -> None:
-        loop = asyncio.get_running_loop()
         waiting = [*self._retried, *self._queue]
         self._group = group = waiting[:MAX_GROUP]
         self._queue, self._retried = waiting[MAX_GROUP:], []
-        since = next((at for _, waiter, at in group if waiter is not None), loop.time())
-        alarm = loop.call_at(since + WAIT, self._give_up, group)
+        self._is_awaited = any(waiter is not None for _, waiter, _ in self._queue)
+        since = next((at for _, waiter, at in group if waiter is not None), self._loop.time())
+        alarm = self._loop.call_at(since + WAIT, self._give_up, group)
         try:
             await self._commit([item for item, *_ in group])
         except Exception as error:
@@ -138,6 +161,7 @@ class GroupCommit(Generic[T]):
         _fail(group, self._late())
         _fail(self._queue, self._late())
         self._queue = [entry for entry in self._queue if entry[1] is None]
+        self._is_awaited = False
 
     def _late(self) -> AuditUnavailable:
         return AuditUnavailable(f"{self._name} did not answer within {WAIT:g} s: try again")

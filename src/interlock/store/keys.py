@@ -8,20 +8,26 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
-from sqlalchemy import Row, insert, or_, select, update
+from msgspec.structs import replace
+from sqlalchemy import Row, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.errors import KeyEnded, UnknownKey
 from interlock.store import tables
-from interlock.store.changes import ChangeReader, note_change
+from interlock.store.changes import ChangeReader, change_statements
+from interlock.store.claims import Statement
 from interlock.store.database import Database, open_database
+from interlock.store.recorded import Record, claim_of, make_change, statement_of
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
+KIND = "keys"  # of rows in `changes`
 YEAR = 365 * 24 * 3600.0  # seconds that a key is valid unless stated otherwise
+
+_CHANGEABLE = ("name", "scopes", "view", "limits", "expires", "revoked", "replaced_by")
 
 _Keys: TypeAlias = list[StoredKey]
 
@@ -31,7 +37,7 @@ class KeyStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = ChangeReader("keys")
+        self._changes = ChangeReader(KIND)
 
     @classmethod
     @asynccontextmanager
@@ -53,6 +59,7 @@ class KeyStore:
         limits: Mapping[str, Any] | None = None,
         lifetime: float | None = YEAR,
         created_by: str = "",
+        record: Record | None = None,
     ) -> tuple[StoredKey, str]:
         """Create a key.
 
@@ -64,6 +71,7 @@ class KeyStore:
             limits: Rates and quotas of its own.
             lifetime: Seconds until it expires; None for never.
             created_by: Principal that creates it.
+            record: Writes the change with its audit record, as for all changes below.
 
         Returns:
             What is stored, and the key itself, which cannot be read again.
@@ -72,11 +80,10 @@ class KeyStore:
             user, name, tuple(scopes), view, dict(limits or {}), lifetime, created_by, now_micros()
         )
 
-        async def work(connection: AsyncConnection) -> None:
-            await connection.execute(insert(tables.keys).values(**_row(stored)))
-            await note_change(connection, "keys", stored.id)
-
-        await self._database.write(work)
+        added = claim_of(
+            insert(tables.keys).values(_row(stored)), *change_statements(KIND, stored.id)
+        )
+        await make_change(self._database, added, record, None, stored)
         return stored, key
 
     async def list(self) -> _Keys:
@@ -101,9 +108,16 @@ class KeyStore:
         return await self._database.read(work)
 
     async def rotate(
-        self, id: str, *, overlap: float = 24 * 3600.0, created_by: str = ""
+        self,
+        id: str,
+        *,
+        overlap: float = 24 * 3600.0,
+        created_by: str = "",
+        record: Record | None = None,
     ) -> tuple[StoredKey, str]:
         """Replace an active key; the old one stays valid for `overlap` seconds.
+
+        `record` also gets the new key.
 
         Returns:
             What is stored of the new key, and the key itself.
@@ -112,37 +126,30 @@ class KeyStore:
             UnknownKey: No key has this id.
             KeyEnded: It is not active any more.
         """
-        now = now_micros()
-
-        async def work(connection: AsyncConnection) -> tuple[StoredKey, str]:
-            old = await _load(connection, id)
-            _check_active(old, now)
-            lifetime = None if old.expires is None else (old.expires - old.created) / 1_000_000
+        while True:
+            now, before = now_micros(), await self.get(id)
+            _check_active(before, now)
             stored, key = _new(
-                old.user, old.name, old.scopes, old.view, old.limits, lifetime, created_by, now
+                *(before.user, before.name, before.scopes, before.view, before.limits),
+                *(before.lifetime, created_by, now),
             )
             end = now + int(overlap * 1_000_000)
-            expires = end if old.expires is None else min(end, old.expires)
-            await connection.execute(insert(tables.keys).values(**_row(stored)))
-            await connection.execute(
-                update(tables.keys)
-                .where(tables.keys.c.id == id)
-                .values(replaced_by=stored.id, expires=expires)
-            )
-            await note_change(connection, "keys", id)
-            await note_change(connection, "keys", stored.id)
-            return stored, key
-
-        return await self._database.write(work)
+            expires = end if before.expires is None else min(end, before.expires)
+            after = replace(before, replaced_by=stored.id, expires=expires)
+            added = statement_of(insert(tables.keys).values(_row(stored)))
+            then = ((added[0], [added[1]]), *change_statements(KIND, stored.id))
+            if await self._make(before, after, record, stored, then=then):
+                return stored, key
 
     async def change(
-        self, id: str, change: Callable[[StoredKey], StoredKey]
+        self, id: str, change: Callable[[StoredKey], StoredKey], *, record: Record | None = None
     ) -> tuple[StoredKey, StoredKey]:
         """Change the rights of an active key.
 
         Args:
             id: The key.
             change: Returns what the key should become; what it raises is passed on.
+            record: As in `create`.
 
         Returns:
             The key before and after.
@@ -151,41 +158,43 @@ class KeyStore:
             UnknownKey: No key has this id.
             KeyEnded: It is not active any more.
         """
-        now = now_micros()
+        while True:
+            before = await self.get(id)
+            _check_active(before, now_micros())
+            after = change(before)
+            if await self._make(before, after, record):
+                return before, after
 
-        async def work(connection: AsyncConnection) -> tuple[StoredKey, StoredKey]:
-            old = await _load(connection, id)
-            _check_active(old, now)
-            row = _row(change(old))
-            values = {name: row[name] for name in ("name", "scopes", "view", "limits", "expires")}
-            await connection.execute(
-                update(tables.keys).where(tables.keys.c.id == id).values(values)
-            )
-            await note_change(connection, "keys", id)
-            return old, await _load(connection, id)
-
-        return await self._database.write(work)
-
-    async def revoke(self, id: str) -> StoredKey:
+    async def revoke(self, id: str, *, record: Record | None = None) -> StoredKey:
         """Revoke a key at once; a second time does nothing.
 
         Raises:
             UnknownKey: No key has this id.
         """
-        now = now_micros()
+        while True:
+            now, before = now_micros(), await self.get(id)
+            if before.revoked is not None and before.revoked <= now:
+                return before
+            after = replace(before, revoked=now)
+            if await self._make(before, after, record):
+                return after
 
-        async def work(connection: AsyncConnection) -> StoredKey:
-            await _load(connection, id)
-            columns = tables.keys.c
-            await connection.execute(
-                update(tables.keys)
-                .where(columns.id == id, or_(columns.revoked.is_(None), columns.revoked > now))
-                .values(revoked=now)
-            )
-            await note_change(connection, "keys", id)
-            return await _load(connection, id)
-
-        return await self._database.write(work)
+    async def _make(
+        self,
+        before: StoredKey,
+        after: StoredKey,
+        record: Record | None,
+        *more: StoredKey,
+        then: Sequence[Statement] = (),
+    ) -> bool:
+        """Change a key; return False if it is not as it was read."""
+        was, row = _row(before), _row(after)
+        columns = tables.keys.c
+        where = [columns[name] == was[name] for name in ("id", *_CHANGEABLE)]
+        values = {name: row[name] for name in _CHANGEABLE}
+        changed = update(tables.keys).where(*where).values(values)
+        claim = claim_of(changed, *change_statements(KIND, before.id), *then)
+        return await make_change(self._database, claim, record, before, after, *more)
 
     async def load(self) -> _Keys:
         """Return all keys; `changed` continues from here."""

@@ -67,6 +67,14 @@ class LoginTokens(TokenStore):
                 ended = replace(tokens, refresh_token="", expires_at=time())
                 await self.save_tokens(server_url, ended)
 
+    async def copied(self) -> TokenStore:
+        """Return a copy in memory, to revoke the tokens after the login was deleted here.
+
+        Raises:
+            StoreError: The login cannot be read.
+        """
+        return _Copy(await self._credentials.read(self._place))
+
     def _location(self, key: str) -> str:  # noqa: ARG002
         return f"the login of {self._place.user} to server {self._place.server!r}"
 
@@ -78,6 +86,23 @@ class LoginTokens(TokenStore):
             await self._credentials.revoke(self._place)
         else:
             await self._credentials.write(self._place, content, *_state_of(content), self._holder)
+
+
+class _Copy(TokenStore):
+    """A login in memory."""
+
+    def __init__(self, content: bytes | None) -> None:
+        super().__init__()
+        self._content = content
+
+    def _location(self, key: str) -> str:  # noqa: ARG002
+        return "a deleted login"
+
+    async def _read(self, key: str) -> bytes | None:  # noqa: ARG002
+        return self._content
+
+    async def _write(self, key: str, content: bytes | None) -> None:  # noqa: ARG002
+        self._content = content
 
 
 class _Tokens(Struct):

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Delete, Row, Select, Update, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import tables
-from interlock.store.changes import ChangeReader, note_change
+from interlock.store.changes import ChangeReader, change_statements, note_change
 from interlock.store.database import Database
 from interlock.store.pin import Key, Kinds, Offered, Pin, Risk, compare
+from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 
 CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
+KIND = "pins"  # of rows in `changes`
 _TENANT = "default"
 _ORDER = ("server", "tool", "prompt", "list")
 _FIELDS = tuple(each.name for each in msgspec.structs.fields(Pin))
@@ -33,7 +35,7 @@ class PinStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = ChangeReader("pins")
+        self._changes = ChangeReader(KIND)
 
     async def list(self, server: str | None = None) -> _Pins:
         """Return the pins of a server, or of all."""
@@ -85,7 +87,13 @@ class PinStore:
         return await self._database.write(work)
 
     async def accept(
-        self, pin: Pin, hash: str, *, by: str, risk: Risk | None = None
+        self,
+        pin: Pin,
+        hash: str,
+        *,
+        by: str,
+        risk: Risk | None = None,
+        record: Record | None = None,
     ) -> tuple[Pin, Pin]:
         """Accept the definition that a server offers.
 
@@ -94,6 +102,7 @@ class PinStore:
             hash: Of the definition that was shown.
             by: Principal that accepts it.
             risk: States the risk of the tool; None keeps it.
+            record: Writes the decision with its audit record.
 
         Returns:
             The pin before and after.
@@ -117,9 +126,11 @@ class PinStore:
                 }
             return msgspec.structs.replace(found, decided_by=by, decided_at=now, **changes)
 
-        return await self._decide(pin, decided)
+        return await self._decide(pin, decided, record)
 
-    async def reject(self, pin: Pin, hash: str | None, *, by: str) -> tuple[Pin, Pin | None]:
+    async def reject(
+        self, pin: Pin, hash: str | None, *, by: str, record: Record | None = None
+    ) -> tuple[Pin, Pin | None]:
         """Reject a definition: one that waits goes on waiting, an accepted one waits from now on.
 
         What is gone is forgotten.
@@ -128,6 +139,7 @@ class PinStore:
             pin: Which one.
             hash: Of the definition that was shown; None for the present one.
             by: Principal that rejects it.
+            record: Writes the decision with its audit record.
 
         Returns:
             The pin before and after.
@@ -155,24 +167,25 @@ class PinStore:
                 }
             return msgspec.structs.replace(found, **changes)
 
-        return await self._decide(pin, decided)
+        return await self._decide(pin, decided, record)
 
-    async def _decide(self, pin: Pin, decided: Any) -> tuple[Pin, Any]:
-        async def work(connection: AsyncConnection) -> tuple[Pin, Pin | None]:
-            query = select(*_columns).where(*_is(pin))
-            row = (await connection.execute(query)).one_or_none()
+    async def _decide(
+        self, pin: Pin, decided: Callable[[Pin], Any], record: Record | None
+    ) -> tuple[Pin, Any]:
+        query = select(*_columns).where(*_is(pin))
+        while True:
+            row = await self._database.read(lambda each: _one(each, query))
             if row is None:
                 raise StoreError(f"no definition of {pin.address}: see `interlock lock status`")
-            found = _pin(row)
-            after: Pin | None = decided(found)
-            if after is None:
-                await connection.execute(delete(tables.pins).where(*_is(found)))
-            else:
-                await _write(connection, {found.key: found}, [after])
-            await note_change(connection, "pins", found.server)
-            return found, after
-
-        return await self._database.write(work)
+            before = _pin(row)
+            after: Pin | None = decided(before)
+            where = (*_is(before), *(_pins[name] == value for name, value in _row(before).items()))
+            change: Update | Delete = delete(tables.pins).where(*where)
+            if after is not None:
+                change = update(tables.pins).where(*where).values(_row(after))
+            claim = claim_of(change, *change_statements(KIND, before.server))
+            if await make_change(self._database, claim, record, before, after):
+                return before, after
 
     async def replace(self, pins: Iterable[Pin]) -> None:
         """Write pins; those of the same servers that are not among them are deleted."""
@@ -185,13 +198,18 @@ class PinStore:
                 same = (_pins.tenant == _TENANT, _pins.server == storable(server))
                 await connection.execute(delete(tables.pins).where(*same))
                 await _write(connection, {}, written)
-                await note_change(connection, "pins", server)
+                await note_change(connection, KIND, server)
 
         await self._database.write(work)
 
     async def changed(self) -> set[str]:
         """Return the servers whose pins an operator has changed since the last call."""
         return await self._database.read(self._changes.read)
+
+
+async def _one(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | None:
+    row: Row[Any] | None = (await connection.execute(query)).one_or_none()
+    return row
 
 
 def _check(pin: Pin, hash: str) -> None:

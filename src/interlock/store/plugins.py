@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import delete, insert, select
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from interlock.store.changes import ChangeReader, note_change
+from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.database import Database
+from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.store.tables import plugin_installations
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
+KIND = "plugins"  # of rows in `changes`
 _TENANT = "default"
 
 
@@ -46,7 +49,7 @@ class PluginStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = ChangeReader("plugins")
+        self._changes = ChangeReader(KIND)
 
     async def list(self) -> _Installations:
         """Return all installations, by plugin and user."""
@@ -60,33 +63,37 @@ class PluginStore:
 
         return await self._database.read(work)
 
-    async def install(self, plugin: str, user: str, *, by: str) -> bool:
-        """Give a user a plugin; return False if the user has it."""
-        key = _key(plugin, user)
+    async def find(self, plugin: str, user: str) -> Installation | None:
+        """Return since when a user has a plugin, and by whom; None if the user does not have it."""
+        return next(
+            (each for each in await self.list() if (each.plugin, each.user) == (plugin, user)), None
+        )
 
-        async def work(connection: AsyncConnection) -> bool:
-            found = select(plugin_installations.c.at).filter_by(**key)
-            if (await connection.execute(found)).first() is not None:
-                return False
-            row = {**key, "by": storable(by), "at": now_micros()}
-            await connection.execute(insert(plugin_installations).values(**row))
-            await note_change(connection, "plugins", storable(plugin))
-            return True
+    async def install(
+        self, plugin: str, user: str, *, by: str, record: Record | None = None
+    ) -> Installation | None:
+        """Give a user a plugin; return None if the user has it.
 
-        return await self._database.write(work)
+        Args:
+            plugin: Its name.
+            user: The principal that gets it.
+            by: The principal that installs it.
+            record: Writes the installation with its audit record.
+        """
+        made = Installation(plugin, user, by, now_micros())
+        row = {**_key(plugin, user), "by": storable(by), "at": made.at}
+        added = insert(plugin_installations).values(row).on_conflict_do_nothing()
+        claim = claim_of(added, *change_statements(KIND, storable(plugin)))
+        return made if await make_change(self._database, claim, record, None, made) else None
 
-    async def remove(self, plugin: str, user: str) -> bool:
-        """Remove a plugin of a user; return False if the user does not have it."""
-
-        async def work(connection: AsyncConnection) -> bool:
-            removed = await connection.execute(
-                delete(plugin_installations).filter_by(**_key(plugin, user))
-            )
-            if removed.rowcount:
-                await note_change(connection, "plugins", storable(plugin))
-            return bool(removed.rowcount)
-
-        return await self._database.write(work)
+    async def remove(self, plugin: str, user: str, *, record: Record | None = None) -> bool:
+        """Take a plugin from a user; return False if the user does not have it."""
+        before = await self.find(plugin, user)
+        if before is None:
+            return False
+        removed = delete(plugin_installations).filter_by(**_key(plugin, user))
+        claim = claim_of(removed, *change_statements(KIND, storable(plugin)))
+        return await make_change(self._database, claim, record, before, None)
 
     async def changed(self) -> bool:
         """Return whether installations have changed since the last call."""

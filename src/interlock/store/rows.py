@@ -12,13 +12,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from interlock.errors import StoreCorrupt, StoreError
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Usage,
     UserMessage,
 )
 
@@ -40,20 +44,26 @@ def row_from_message(message: Message) -> dict[str, str | None]:
         "tool_calls": None,
         "tool_results": None,
         "provider_data": None,
+        "attachments": None,
+        "usage": None,
     }
     if columns["content"] != message.content:
         columns["content_json"] = _encode(message.content, "content")
+    if isinstance(message, UserMessage | ToolMessage) and message.attachments:
+        columns["attachments"] = _encode(msgspec.to_builtins(message.attachments), "attachment")
     match message:
         case SystemMessage():
             columns["role"] = "system"
         case UserMessage():
             columns["role"] = "user"
-        case AssistantMessage(tool_calls=calls, provider_data=data):
+        case AssistantMessage(tool_calls=calls, provider_data=data, usage=usage):
             columns["role"] = "assistant"
             if calls:
                 columns["tool_calls"] = _encode([_call_object(call) for call in calls], "tool call")
             if data is not None:
                 columns["provider_data"] = _encode(data, "provider data")
+            if usage is not None:
+                columns["usage"] = _encode(msgspec.to_builtins(usage), "usage")
         case ToolMessage(tool_call_id=id, name=name, is_error=is_error):
             columns["role"] = "tool"
             result = {"tool_call_id": id, "name": name, "is_error": is_error}
@@ -134,13 +144,20 @@ def _message(row: Mapping[str, Any]) -> Message:
         case "system":
             return SystemMessage(content)
         case "user":
-            return UserMessage(content)
+            return UserMessage(content, _attachments(row))
         case "assistant":
             calls = json.loads(row["tool_calls"] or "[]")
             data = None if row["provider_data"] is None else json.loads(row["provider_data"])
-            return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data)
+            usage = None if row["usage"] is None else msgspec.json.decode(row["usage"], type=Usage)
+            return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data, usage)
         case "tool":
             (result,) = json.loads(row["tool_results"] or '[{"tool_call_id":""}]')
-            return ToolMessage(content=content, **result)
+            return ToolMessage(content=content, **result, attachments=_attachments(row))
         case role:
             raise ValueError(f"role {role!r}")
+
+
+def _attachments(row: Mapping[str, Any]) -> tuple[Attachment, ...]:
+    text = row["attachments"]
+    # The standard decoder also accepts half of a surrogate pair, in a name.
+    return () if text is None else msgspec.convert(json.loads(text), tuple[Attachment, ...])

@@ -39,6 +39,10 @@ REVISIONS = (
     "0012",
     "0013",
     "0014",
+    "0015",
+    "0016",
+    "0017",
+    "0018",
 )
 
 
@@ -93,6 +97,8 @@ messages = Table(
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
     Column("model", Text),  # that wrote it; NULL for messages of others and from before
+    Column("attachments", Text),  # [{media_type, data, name?}], data in base64
+    Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
 )
 
 # Calls of a chat as its page shows them.
@@ -116,6 +122,16 @@ chat_calls = Table(
     Column("approval", Text),  # JSON: state, by, at, rule
     Column("result", LargeBinary),  # the server's result, compressed; NULL for none
     Index("chat_calls_id", "id"),
+)
+
+# The documents of apps that users have accepted.
+chat_apps = Table(
+    "chat_apps",
+    metadata,
+    Column("owner", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("uri", String, primary_key=True),
+    Column("hash", String, nullable=False),
 )
 
 # Files that people attach to messages.

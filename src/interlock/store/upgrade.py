@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, insert, inspect, select
 
 from interlock.errors import MissingExtra, StoreCorrupt, StoreTooNew
+from interlock.store import search  # noqa: F401  # it adds the index of words to new databases
 from interlock.store.tables import REVISIONS, metadata, versions
 
 # The columns of the tables before there were versions.

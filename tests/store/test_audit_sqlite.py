@@ -1,0 +1,149 @@
+"""Audit records in a SQLite file whose disk is full, fails or loses a sync."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import msgspec
+import pytest
+
+from interlock import Server
+from interlock.calls import Around, Call, CallHandler, Outcome
+from interlock.errors import AuditFailed, AuditUnavailable, StoreError
+from interlock.store import AuditRecord, AuditWriter, ConversationStore
+from interlock.toolbox import Toolbox
+from tests.faults.failing_disk import failing_disk
+from tests.store.audit_chains import INTENT, OUTCOME, Rows, check_chains, within_a_second
+
+
+async def test_a_body_that_is_not_utf_8_fails_for_its_caller_only(sqlite: str, rows: Rows):
+    async with AuditWriter.open(sqlite) as writer:
+        wrong = writer.append(AuditRecord("intent", body=b"\xff"))
+        outcomes = await asyncio.gather(writer.append(INTENT), wrong, return_exceptions=True)
+
+    assert [type(each) for each in outcomes] == [type(None), UnicodeDecodeError]
+    assert check_chains(await rows(sqlite)) == {writer.id: 1}
+
+
+@pytest.mark.parametrize("kind", ["full", "broken", "locked"])
+async def test_every_operation_of_the_disk_may_fail_once(sqlite: str, kind: str, rows: Rows):
+    acknowledged = 0
+    with failing_disk() as disk:
+        async with AuditWriter.open(sqlite) as writer:
+            for nth in range(1, 12):
+                disk.arm(kind, nth)
+                for _ in range(3):
+                    try:
+                        await writer.append(INTENT)
+                        acknowledged += 1
+                    except AuditUnavailable:
+                        assert disk.failed
+            disk.disarm()
+
+    assert acknowledged > 20
+    assert check_chains(await rows(sqlite)) == {writer.id: acknowledged}
+
+
+def audited(writer: AuditWriter) -> Around:
+    """Return a layer that records each call before it is sent, and its outcome afterwards."""
+
+    def around(handle: CallHandler) -> CallHandler:
+        async def record_and_call(call: Call) -> Outcome:
+            record = AuditRecord("intent", server=call.entry.server, tool=call.entry.address)
+            await writer.append(record)
+            outcome = await handle(call)
+            status = "tool_error" if outcome.is_error else "ok"
+            writer.append_soon(msgspec.structs.replace(record, kind="outcome", status=status))
+            return outcome
+
+        return record_and_call
+
+    return around
+
+
+async def test_a_full_disk_stops_a_call_before_its_effect(sqlite: str, rows: Rows):
+    server, effects = Server("crm"), []
+
+    @server.tool
+    async def refund(order: int) -> str:
+        effects.append(order)
+        return "done"
+
+    with failing_disk() as disk:
+        async with (
+            AuditWriter.open(sqlite) as writer,
+            Toolbox({"crm": server}, around=[audited(writer)], environ={}) as toolbox,
+        ):
+            await toolbox.call("crm:refund", {"order": 1})
+            disk.arm("full", 1, lasting=True)
+            calls = (toolbox.call("crm:refund", {"order": order}) for order in range(100, 120))
+            refused = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(each) for each in refused] == [AuditUnavailable] * 20
+            assert effects == [1]
+            disk.disarm()
+            await toolbox.call("crm:refund", {"order": 2})
+
+    assert effects == [1, 2]
+    found = await rows(sqlite)
+    check_chains(found)
+    assert [row["kind"] for row in found] == ["intent", "outcome"] * 2
+
+
+async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_again(
+    sqlite: str, rows: Rows
+):
+    with failing_disk() as disk:
+        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
+            await writer.append(INTENT)
+            disk.arm("unsynced", 1)
+            with pytest.raises(AuditFailed, match="the disk did not keep what was written"):
+                await writer.append(INTENT)
+            disk.arm("unsynced", 1_000)  # only counts
+            for _ in range(3):
+                writer.append_soon(OUTCOME)
+                with pytest.raises(AuditFailed):
+                    await writer.append(INTENT)
+            with pytest.raises(StoreError, match="fsync failed"):
+                await store.create()
+        with pytest.raises(StoreError, match="fsync failed"):
+            async with AuditWriter.open(sqlite):
+                pass
+        assert disk.count == 0
+
+    found = await rows(sqlite)
+    assert check_chains(found)[writer.id] in (1, 2)
+
+
+async def test_a_failed_sync_of_a_conversation_fails_audit_records_too(sqlite: str):
+    with failing_disk() as disk:
+        async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
+            disk.arm("unsynced", 1)
+            with pytest.raises(StoreError, match="fsync failed"):
+                await store.create()
+            with pytest.raises(AuditFailed):
+                await writer.append(INTENT)
+
+
+@pytest.mark.slow("waits for a timeout")
+async def test_a_lock_of_another_process_fails_appends_within_a_second(sqlite: str, rows: Rows):
+    async with AuditWriter.open(sqlite) as writer:
+        with closing(sqlite3.connect(sqlite, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            appends = (within_a_second(writer.append(INTENT)) for _ in range(3))
+            await asyncio.gather(*appends)
+        await writer.append(INTENT)
+
+    assert check_chains(await rows(sqlite)) == {writer.id: 1}
+
+
+async def test_opening_a_database_that_refuses_records_fails(sqlite: str):
+    async with ConversationStore.open(sqlite):
+        pass
+    with closing(sqlite3.connect(sqlite)) as other:
+        other.execute("ALTER TABLE audit_heads RENAME TO missing")
+
+    with pytest.raises(AuditUnavailable, match="no such table"):
+        async with AuditWriter.open(sqlite):
+            pass
