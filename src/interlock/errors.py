@@ -56,6 +56,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     │   │   └── ContextTooLong      the conversation is longer than the model's context
     │   ├── ModelOverloaded         rate limit or overload
     │   └── ModelInterrupted        the response was cut off
+    ├── AttachmentError             a file cannot be part of a message (ValueError)
     ├── MissingExtra                an optional dependency is not installed (ImportError)
     └── StoreError                  conversations or logins cannot be read or written
         ├── StoreLocked             another process locks them too long
@@ -572,6 +573,10 @@ class ModelOverloaded(ModelError):
 
 class ModelInterrupted(ModelError):
     """The response was cut off. The received part is not added to the conversation."""
+
+
+class AttachmentError(InterlockError, ValueError):
+    """A file cannot be part of a message."""
 
 
 class MissingExtra(InterlockError, ImportError):

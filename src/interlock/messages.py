@@ -32,10 +32,42 @@ class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
     content: str
 
 
-class UserMessage(Struct, frozen=True, tag_field="role", tag="user"):
+class Attachment(Struct, frozen=True, omit_defaults=True):
+    """A file in a message, such as an image or a document. In JSON, `data` is in base64."""
+
+    media_type: str  # as found in its content
+    data: bytes
+    name: str = ""
+
+
+class UserMessage(Struct, frozen=True, tag_field="role", tag="user", omit_defaults=True):
     """A message of the user."""
 
     content: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class Usage(Struct, frozen=True):
+    """Tokens counted by the provider; 0 if it does not report them.
+
+    Attributes:
+        cached_tokens: Those of the input that came from the provider's cache.
+        cache_written_tokens: Those of the input that were written to it, if that costs extra.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_written_tokens: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum of both."""
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cache_written_tokens + other.cache_written_tokens,
+        )
 
 
 class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", omit_defaults=True):
@@ -46,6 +78,7 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", o
     # Data that one provider needs back unchanged (thinking signatures, reasoning_content):
     # {"provider": "anthropic", ...}. The other providers ignore it.
     provider_data: dict[str, Any] | None = None
+    usage: Usage | None = None  # of the request that it answered, if the provider counts it
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
@@ -55,6 +88,7 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
     content: str
     name: str = ""  # the wire name, as in the call
     is_error: bool = False
+    attachments: tuple[Attachment, ...] = ()
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage

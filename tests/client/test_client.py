@@ -428,6 +428,7 @@ async def test_silent_server_times_out_and_is_sent_a_cancellation():
     assert told == {"requestId": server.received[-2]["id"], "reason": "timeout"}
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_endless_progress_ends_at_the_hard_timeout():
     told: list[Progress] = []
 

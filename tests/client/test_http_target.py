@@ -88,6 +88,7 @@ async def test_response_that_does_not_reveal_the_era_is_raised(
     assert tries == (kind is AuthError)  # without authorization, the legacy handshake is also tried
 
 
+@pytest.mark.slow("waits for a timeout")
 @pytest.mark.parametrize("code", [429, 502, 503, 504])
 async def test_busy_server_is_retried_after_its_retry_after(code: int):
     async with EvilHttp(MODERN) as server:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from interlock import Client, Context, Server, ToolError
+from interlock import Client, Context, Server
 from interlock.auth.principal import Principal
 from interlock.context import Session
-from interlock.errors import InvalidArguments, LocalProtocolError, SchemaError, UnknownTool
+from interlock.errors import UnknownTool
 from interlock.protocol import Request
-from interlock.revisions import ALL, LEGACY, NEWEST
+from interlock.revisions import LEGACY, NEWEST
 from interlock.server.http.app import HttpApp
 from interlock.server.http.options import HttpOptions
 from interlock.server.local_catalogue import LocalCatalogue
@@ -25,26 +25,11 @@ from interlock.server.sealing import SigningSeal
 from interlock.server.server_connection import ServerConnection
 from interlock.server.subscribers import Subscribers
 from interlock.transports.memory import MemoryTransport
-from interlock.types import CallToolResult, ClientCapabilities, Implementation, TextContent, Tool
+from interlock.types import ClientCapabilities, Implementation, Tool
 from tests.server.http.conftest import Http
+from tests.server.tool_objects import SCHEMA, Echo
 
 ANN, BOB = Principal("ann"), Principal("bob")
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
-
-
-class Echo:
-    """A tool that returns `answer`, raises it, or echoes its arguments."""
-
-    def __init__(self, definition: Any = None, answer: Any = None) -> None:
-        self.definition = definition or Tool(name="echo", input_schema=SCHEMA)
-        self.answer = answer
-
-    async def call(self, arguments: Raw | None, context: Context) -> Any:
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        if self.answer is not None:
-            return self.answer
-        return CallToolResult(content=[TextContent(text=bytes(arguments or b"").decode())])
 
 
 class PrivateTools(LocalCatalogue):
@@ -122,17 +107,6 @@ async def test_a_tool_of_one_principal_is_listed_and_found_for_that_principal_on
         await gateway.answer(call, context(BOB, revision))
 
 
-async def test_cached_pages_are_bounded_however_many_views_there_are(monkeypatch):
-    monkeypatch.setattr("interlock.server.methods.MAX_CACHED_PAGES", 3)
-    gateway = Gateway()
-    gateway.catalogue.add_tool(Echo())
-
-    for number in range(10):
-        await gateway.answer(request("tools/list"), context(Principal(f"p{number}")))
-
-    assert len(gateway.answer.__self__._pages) <= 3  # type: ignore[attr-defined]
-
-
 async def test_a_gateway_is_served_without_subclassing_server():
     gateway = Gateway()
     gateway.catalogue.view = lambda context: ""  # type: ignore[method-assign]
@@ -198,135 +172,6 @@ async def test_over_http_an_unauthenticated_client_is_a_caller_by_address_or_ses
 # Tools that are not functions
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_a_tool_object_is_listed_and_called_in_every_revision(connect, revision):
-    server = Server("s")
-    server.add_tool(Echo())
-    wire = await connect(server)
-    if revision != NEWEST:
-        await wire.initialize(revision)
-
-    result = await wire.tool("echo", revision, a=1)
-
-    assert json.loads(result["content"][0]["text"]) == {"a": 1}
-    answer = await (wire.modern if revision == NEWEST else wire.call)("tools/list")
-    assert answer["result"]["tools"] == [{"name": "echo", "inputSchema": SCHEMA}]
-
-
-@pytest.mark.parametrize("revision", ALL)
-async def test_unknown_members_of_a_definition_are_listed(connect, revision):
-    definition = {"name": "echo", "inputSchema": SCHEMA, "execution": {"x": 1}, "x-cost": 3}
-    server = Server("s")
-    server.add_tool(Echo(definition))
-    wire = await connect(server)
-    if revision != NEWEST:
-        await wire.initialize(revision)
-
-    answer = await (wire.modern if revision == NEWEST else wire.call)("tools/list")
-
-    assert answer["result"]["tools"] == [definition]
-
-
-INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "0"}}
-ENCODED = {
-    "content": [
-        {"type": "text", "text": "a", "x": 1},
-        {"type": "resource_link", "uri": "a://b", "name": "b", "icons": [{"src": "https://a/b"}]},
-    ],
-    "structuredContent": [1, 2],
-    "x-cost": 3,
-}
-
-
-@pytest.mark.parametrize(
-    ("revision", "changes"),
-    [
-        (LEGACY[0], {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b: a://b"}], "structuredContent": None}),  # noqa: E501
-        (LEGACY[2], {"content": [{"type": "text", "text": "a"}, {"type": "resource_link", "uri": "a://b", "name": "b"}], "structuredContent": {"result": [1, 2]}}),  # noqa: E501
-        (LEGACY[3], {"structuredContent": {"result": [1, 2]}}),
-        (NEWEST, {"resultType": "complete", "_meta": INFO}),
-    ],
-)  # fmt: skip
-async def test_an_encoded_result_keeps_unknown_members_and_loses_what_a_revision_lacks(
-    connect, revision, changes
-):
-    server = Server("s")
-    server.add_tool(Echo(answer=Raw(json.dumps(ENCODED).encode())))
-    wire = await connect(server)
-    if revision != NEWEST:
-        await wire.initialize(revision)
-
-    result = await wire.tool("echo", revision)
-
-    expected = {**ENCODED, **changes}
-    assert result == {key: value for key, value in expected.items() if value is not None}
-
-
-async def test_meta_of_an_encoded_result_is_kept(connect):
-    server = Server("s")
-    server.add_tool(Echo(answer=Raw(b'{"resultType":"complete","_meta":{"a/b":1}}')))
-    wire = await connect(server)
-    await wire.initialize()
-
-    assert await wire.tool("echo", LEGACY[3]) == {"content": [], "_meta": {"a/b": 1}}
-    result = await wire.tool("echo", NEWEST)
-    info = {"name": "s", "version": "0"}
-    meta = {"io.modelcontextprotocol/serverInfo": info, "a/b": 1}
-    assert result == {"content": [], "resultType": "complete", "_meta": meta}
-
-
-@pytest.mark.parametrize("body", [b"[]", b"nonsense", b'{"content": 5}'])
-async def test_a_malformed_encoded_result_fails_the_request(connect, body):
-    server = Server("s")
-    server.add_tool(Echo(answer=Raw(body)))
-    wire = await connect(server)
-    await wire.initialize(LEGACY[0])
-
-    answer = await wire.call("tools/call", {"name": "echo"})
-
-    assert answer["error"]["code"] == -32603
-    assert "malformed" in answer["error"]["message"]
-
-
-async def test_a_failing_tool_object_is_reported_as_a_function_would_be(connect, caplog):
-    server = Server("s")
-    echo = Echo()
-    server.add_tool(echo)
-    wire = await connect(server)
-
-    echo.answer = ToolError("no such note")
-    result = await wire.tool("echo", NEWEST)
-    assert (result["isError"], result["content"][0]["text"]) == (True, "no such note")
-    assert not caplog.records
-
-    echo.answer = ValueError("canary")
-    result = await wire.tool("echo", NEWEST)
-    assert result["isError"]
-    assert result["content"][0]["text"].startswith("tool echo failed; the server's log has")
-    assert "canary" in caplog.text
-
-    echo.answer = UnknownTool("unknown tool 'x'")  # such as another server's
-    answer = await wire.modern("tools/call", {"name": "echo"})
-    assert answer["error"]["code"] == -32602
-
-
-@pytest.mark.parametrize(
-    ("definition", "error", "says"),
-    [
-        ({"inputSchema": SCHEMA}, LocalProtocolError, "has no name"),
-        ({"name": "echo"}, LocalProtocolError, "'echo' has no inputSchema"),
-        ({"name": "echo", "inputSchema": {"type": "string"}}, SchemaError, '"type": "object"'),
-        (Tool(name="add", input_schema=SCHEMA), LocalProtocolError, "has a tool 'add' already"),
-    ],
-)
-def test_an_unusable_tool_object_is_refused(definition, error, says):
-    server = Server("s")
-    server.tool(name="add")(lambda: "")
-
-    with pytest.raises(error, match=says):
-        server.add_tool(Echo(definition))
-
-
 # Completions
 
 
@@ -350,9 +195,3 @@ async def test_a_completion_that_is_added_late_is_offered(connect):
     )
 
     assert answer["result"]["completion"]["values"] == ["a!"]
-
-
-async def test_a_cursor_from_elsewhere_is_refused():
-    gateway = Gateway()
-    with pytest.raises(InvalidArguments, match="not from this server"):
-        gateway.catalogue.page("tools", "x", context(None))

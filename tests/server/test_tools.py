@@ -18,12 +18,9 @@ from interlock import Client, Context, Server, ToolError
 from interlock.errors import (
     ClientRefused,
     InvalidArguments,
-    LocalProtocolError,
     MessageTooLarge,
     RemoteError,
     RequestTimeout,
-    SchemaError,
-    SignatureError,
 )
 from interlock.types import (
     CallToolResult,
@@ -138,52 +135,6 @@ async def test_explicit_schemas_are_kept_word_for_word(server: Server):
     assert wrong.is_error
     assert wrong.text == 'to: the value is not one of "left", "right"' or "to:" in wrong.text
     assert CANARY not in wrong.text
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [{"type": "string"}, {}, {"type": "object", "properties": {"a": {"$ref": "http://x/y"}}}],
-    ids=str,
-)
-def test_an_unusable_explicit_schema_is_refused(server: Server, schema):
-    with pytest.raises(SchemaError):
-        server.tool(name="t", input_schema=schema)(lambda: None)
-
-
-def test_a_second_tool_of_one_name_is_refused(server: Server):
-    server.tool(name="same")(lambda: "")
-
-    with pytest.raises(LocalProtocolError, match="the server has a tool 'same' already"):
-        server.tool(name="same")(lambda: "")
-
-
-def test_a_function_without_a_name_is_refused(server: Server):
-    for function in (lambda: "", functools.partial(print, 1)):
-        with pytest.raises(SignatureError, match="set one with tool"):
-            server.tool(function)
-
-
-async def test_methods_partials_and_callable_objects_can_be_tools(server: Server):
-    class Adder:
-        def __init__(self, start: int) -> None:
-            self.start = start
-
-        def add(self, a: int) -> str:
-            return str(self.start + a)
-
-        async def __call__(self, a: int) -> str:
-            return str(self.start - a)
-
-    def multiply(a: int, b: int) -> str:
-        return str(a * b)
-
-    server.tool(Adder(10).add)
-    server.tool(name="subtract")(Adder(10))
-    server.tool(name="double")(functools.partial(multiply, 2))
-
-    assert (await call(server, "add", a=1)).text == "11"
-    assert (await call(server, "subtract", a=1)).text == "9"
-    assert (await call(server, "double", b=4)).text == "8"
 
 
 # Arguments

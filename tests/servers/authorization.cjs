@@ -19,6 +19,7 @@ const WISHES = {
   seconds: 3600, // for which access tokens are good
   expired: 0, // how many of the next access tokens have expired already, though they are new
   rotates: true, // a refresh token is good once
+  groups: {}, // of people, by name
   documents: {}, // client metadata documents by their URL, as if they were on the web
 };
 const wishes = { ...WISHES };
@@ -74,13 +75,18 @@ function configuration() {
   return {
     jwks: { keys: [key("rsa", { modulusLength: 2048 }), key("ec", { namedCurve: "P-256" })] },
     scopes: ["openid", "offline_access", ...SCOPES.split(" ")],
+    claims: { openid: ["sub"], groups: ["groups"] },
+    findAccount: (_, id) => ({
+      accountId: id,
+      claims: () => ({ sub: id, groups: wishes.groups[id] ?? [] }),
+    }),
     responseTypes: ["code"],
     features: {
       registration: { enabled: true },
       clientIdMetadataDocument: { enabled: true, ack: "draft-02" },
       clientCredentials: { enabled: true },
       revocation: { enabled: true },
-      userinfo: { enabled: false },
+      userinfo: { enabled: true },
       dPoP: { enabled: false },
       rpInitiatedLogout: { enabled: false },
       resourceIndicators: { enabled: true, getResourceServerInfo: resourceServer },

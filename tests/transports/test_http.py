@@ -625,6 +625,7 @@ async def test_resuming_fails_if_the_response_is_not_a_stream(
         assert server.times("tools/call") == 1
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_call_whose_server_disappears_is_not_retried(server: EvilHttp, teach: Teach):
     """R-25: that nobody can be reached now does not mean that nobody was."""
 

@@ -322,6 +322,7 @@ async def test_response_that_is_not_a_stream_fails_open(
     assert SECRET not in str(raised.value)
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_lost_stream_fails_all_calls_and_is_reported_once(server: EvilHttp):
     losses: list[InterlockError] = []
     client = Client.http(server.url, transport="sse", on_loss=losses.append)

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import signal
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,38 +14,9 @@ from interlock.errors import SpawnError
 from interlock.transports import process
 from interlock.transports.process import Process
 from interlock.transports.reaper import marked, own_mark
-from tests.faults.ground import until
+from tests.transports.shells import readable, shell
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
-
-
-@pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch, nothing_is_left: object) -> None:
-    """Wait long enough for processes that exit by themselves, even on a busy machine."""
-    monkeypatch.setattr(process, "EOF_PATIENCE", 60.0)
-    monkeypatch.setattr(process, "TERM_PATIENCE", 60.0)
-
-
-@asynccontextmanager
-async def shell(
-    script: str, *, on_exit: Callable[[], None] = lambda: None
-) -> AsyncIterator[Process]:
-    """Run a shell script, which has said "ready", and end it."""
-    started = await Process.spawn(
-        ["sh", "-c", f"echo ready; {script}"], on_exit=on_exit, env={"PATH": os.environ["PATH"]}
-    )
-    try:
-        await readable(started.stdout)
-        yield started
-    finally:
-        await started.end()
-
-
-async def readable(pipe: int) -> None:
-    loop, event = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(pipe, event.set)
-    await event.wait()
-    loop.remove_reader(pipe)
 
 
 @asynccontextmanager
@@ -74,6 +43,7 @@ async def test_a_process_leads_a_session_of_its_own():
         assert os.getsid(started.id) == os.getpgid(started.id) == started.id
 
 
+@pytest.mark.slow("starts a program")
 async def test_exit_code_is_set_when_on_exit_is_called():
     codes: list[int | None] = []
     async with shell("read line; exit 7", on_exit=lambda: codes.append(started.code)) as started:
@@ -92,6 +62,7 @@ async def test_end_works_after_on_exit_has_failed(nothing_is_left: list[object])
     nothing_is_left.clear()
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(
     ("script", "code", "in_vain"),
     [
@@ -117,6 +88,7 @@ async def test_each_step_of_the_end_is_taken_only_when_needed(
     assert started.code == code
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
 async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Path):
     async with unmarked(tmp_path, "exec cat") as (started, pipe):
@@ -128,6 +100,7 @@ async def test_members_of_its_group_are_ended_even_without_our_mark(tmp_path: Pa
         assert os.read(pipe, 100) == b""
 
 
+@pytest.mark.slow("starts a program")
 async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(tmp_path: Path):
     codes: list[int | None] = []
 
@@ -150,6 +123,7 @@ async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(
         assert os.read(pipe, 100) == b""
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
 async def test_ending_twice_is_ending_once():
     async with shell("cat") as started:
@@ -157,91 +131,6 @@ async def test_ending_twice_is_ending_once():
         await started.end()
 
     assert started.code == 0
-
-
-@pytest.mark.usefixtures("patience")
-async def test_daemon_gets_a_term_and_can_clean_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """An orphan in another session gets a TERM and may tidy up before it goes."""
-    monkeypatch.setattr(process, "REST_PATIENCE", 20.0)
-    tidied = tmp_path / "tidied"
-    orphan = f"trap 'echo > {tidied}; exit' TERM; echo; while :; do sleep 0.01; done"
-    async with shell(f'read -r line; (setsid sh -c "{orphan}" &); exec cat') as started:
-        os.read(started.stdout, 100)
-        os.write(started.stdin, b"\n")
-        await readable(started.stdout)
-    assert started.code == 0
-    assert tidied.exists()
-
-
-@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "cancelled"])
-async def test_end_leaves_no_daemon_without_environment_in_its_own_session(is_killed: bool):
-    """R-33. A daemon shares nothing with the server that started it."""
-    daemon = "trap '' HUP; echo $$; exec sleep 1000 <&- 2>&-"
-    async with shell(f'(env -i setsid sh -c "{daemon}" &); exec cat') as started:
-        os.read(started.stdout, 6)
-        await readable(started.stdout)
-        pidfd = os.pidfd_open(int(os.read(started.stdout, 100)))
-        if is_killed:
-            ending = asyncio.ensure_future(started.end())
-            await asyncio.sleep(0)
-            ending.cancel()
-            await asyncio.wait({ending})
-        else:
-            await started.end()
-        assert select.select([pidfd], [], [], 0)[0]  # it has exited
-        os.close(pidfd)
-
-
-async def test_exit_of_a_server_ends_its_daemons():
-    daemon = "trap '' HUP; echo $$; exec sleep 1000"
-    async with shell(f'(env -i setsid sh -c "{daemon}" &); read line') as started:
-        os.read(started.stdout, 6)
-        await readable(started.stdout)
-        pidfd = os.pidfd_open(int(os.read(started.stdout, 100)))
-        os.write(started.stdin, b"\n")
-        async with asyncio.timeout(20):
-            await readable(pidfd)
-        os.close(pidfd)
-    assert started.code == 0
-
-
-async def test_end_harms_no_other_child_of_this_process():
-    """Other libraries start processes too: these stay, and can be waited for."""
-    own = subprocess.Popen(  # noqa: ASYNC220 - as a program without asyncio does
-        ["sh", "-c", "read line; exit 3"], stdin=subprocess.PIPE
-    )
-    async with shell("exec cat"):
-        daemon = subprocess.Popen(  # noqa: ASYNC220 - as above
-            ["sh", "-c", "(setsid sh -c 'echo $$; exec sleep 1000' &)"], stdout=subprocess.PIPE
-        )
-        assert daemon.stdout is not None
-        other = int(daemon.stdout.readline())
-    try:
-        os.kill(other, 0)  # raises when it has exited
-        own.communicate(b"\n")
-        assert own.returncode == 3
-    finally:
-        os.kill(other, signal.SIGKILL)
-        daemon.communicate()
-
-
-async def test_server_whose_supervisor_is_killed_is_killed_too():
-    async with shell("exec cat") as started:
-        stat = Path(f"/proc/{started.id}/stat").read_text()  # noqa: ASYNC240 - not a disk
-        os.kill(int(stat.rpartition(")")[2].split()[1]), signal.SIGKILL)
-        await started.exited.wait()
-        assert started.code == -signal.SIGKILL
-        # The kernel kills the server when its supervisor has died; that may take a moment longer.
-        await until(lambda: not marked(own_mark()))
-
-
-async def test_a_process_that_starts_more_while_it_is_ended_is_ended_too():
-    more = "trap '' TERM HUP; (setsid sleep 100 &); (setsid sleep 100 &); sleep 100"
-    async with shell(f"trap '{more}' TERM; while :; do sleep 0.01; done") as started:
-        pass
-
-    assert marked(own_mark()) == []
-    assert started.code == -signal.SIGKILL
 
 
 async def test_process_has_our_mark_whatever_is_configured():

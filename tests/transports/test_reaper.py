@@ -63,6 +63,7 @@ async def test_helper_is_out_of_reach_of_a_terminal_and_has_no_environment(
     await server.end()
 
 
+@pytest.mark.slow("starts a program")
 @nothing_is_left
 async def test_helper_that_was_killed_is_replaced_and_servers_go_on():
     first = await cat()
@@ -75,6 +76,7 @@ async def test_helper_that_was_killed_is_replaced_and_servers_go_on():
         assert server.code == 0
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(
     "script",
     [
@@ -97,6 +99,7 @@ def test_kill_of_our_process_leaves_no_server_and_no_daemon(script: str):
         os.close(pidfd)
 
 
+@pytest.mark.slow("starts a program")
 def test_own_mark_is_different_in_each_process():
     source = "from interlock.transports.reaper import own_mark; print(own_mark())"
     other = subprocess.run([sys.executable, "-c", source], stdout=PIPE, check=True)

@@ -50,6 +50,7 @@ async def test_frames_are_sent_and_received_as_lines():
     assert not ear.lost.done()
 
 
+@pytest.mark.slow("starts a program")
 async def test_sending_never_waits_and_keeps_the_order():
     transport, ear = shell("read -r first; exec cat"), Ear()
     await transport.open(ear)
@@ -62,6 +63,7 @@ async def test_sending_never_waits_and_keeps_the_order():
         await transport.close()
 
 
+@pytest.mark.slow("starts a program")
 async def test_server_that_never_reads_is_disconnected(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(stdio, "MAX_UNSENT_BYTES", 2 * 2**20)
     transport, ear = shell("exec sleep 100"), Ear()
@@ -77,6 +79,7 @@ async def test_server_that_never_reads_is_disconnected(monkeypatch: pytest.Monke
     assert not transport._unsent
 
 
+@pytest.mark.slow("starts a program")
 async def test_bytes_that_were_read_do_not_count_for_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -140,6 +143,7 @@ async def test_no_frames_are_delivered_after_a_line_that_is_too_long():
     assert ear.frames == []
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_closed_output_is_a_loss_even_if_the_server_lives():
     transport, ear = shell("exec >&-; exec sleep 100"), Ear()
     await transport.open(ear)
@@ -149,6 +153,7 @@ async def test_a_closed_output_is_a_loss_even_if_the_server_lives():
     await transport.close()
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_closed_input_is_a_loss_when_something_is_sent():
     transport, ear = shell("exec <&-; echo ready; exec sleep 100"), Ear()
     await transport.open(ear)
@@ -172,6 +177,7 @@ async def test_frames_after_close_are_dropped():
     assert not ear.lost.done()
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -189,6 +195,7 @@ async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
     assert transport._process.code == 9
 
 
+@pytest.mark.slow("starts a program")
 async def test_close_stops_watching_all_pipes():
     transport, ear = shell("echo ready; exec sleep 100"), Ear()
     await transport.open(ear)

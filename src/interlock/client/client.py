@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock import revisions, schema
-from interlock.calls.back_channel import BackChannel
+from interlock.calls.back_channel import BackChannel, MayBeAbandoned
 from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.caller_answers import CallerAnswers
@@ -44,6 +44,7 @@ from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
+from interlock.transports.trace import Trace
 from interlock.types import (
     CallToolParams,
     CallToolResult,
@@ -115,6 +116,7 @@ class ClientOptions(TypedDict, total=False):
     on_list_changed: Callable[[str], None] | None  # "tools", "resources" or "prompts"
     on_resource_updated: Callable[[str], None] | None  # the URI
     on_loss: Callable[[InterlockError], None] | None  # the connection ended by itself
+    trace: Trace | None  # is told of each message, of stderr and of HTTP headers
 
 
 class Client:
@@ -162,6 +164,7 @@ class Client:
             options.get("connect_timeout", CONNECT_TIMEOUT),
             events,
             http,
+            options.get("trace"),
         )
         timeout = options.get("timeout", CALL_TIMEOUT)
         hard_timeout = options.get("hard_timeout", max(HARD_TIMEOUT, timeout))
@@ -200,7 +203,11 @@ class Client:
 
         def connect() -> Transport:
             return StdioTransport(
-                [command, *args], env=env, cwd=cwd, max_frame_bytes=max_frame_bytes
+                [command, *args],
+                env=env,
+                cwd=cwd,
+                max_frame_bytes=max_frame_bytes,
+                trace=options.get("trace"),
             )
 
         return cls(connect, **options)
@@ -236,7 +243,8 @@ class Client:
         """
         from interlock.client.http_target import HttpTarget  # loads aiohttp
 
-        http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes)
+        trace = options.get("trace")
+        http = HttpTarget(url, headers, auth, transport, pool, max_frame_bytes, trace)
         return cls(http.connect, http=http, **options)
 
     @classmethod
@@ -781,6 +789,10 @@ class Client:
         if not found:
             return self._features
         if len(found) > 1:
+            # An abandoned call would make later questions ambiguous as well.
+            for each in found:
+                if isinstance(each, CallerAnswers) and isinstance(each.back, MayBeAbandoned):
+                    each.back.end_if_abandoned()
             raise AskRefused(
                 "several calls are under way, and it is unknown which one the question is for",
                 "ask_ambiguous",

@@ -15,6 +15,7 @@ from interlock.transports.http import HttpTransport
 from interlock.transports.http_endpoint import HttpEndpoint
 from interlock.transports.http_pool import Era, HttpPool
 from interlock.transports.http_sse import SseTransport
+from interlock.transports.trace import Trace
 from interlock.types import Tool
 
 HttpKind = Literal["auto", "streamable", "sse"]
@@ -31,6 +32,7 @@ class HttpTarget:
         kind: Which transport; "auto" tries the newer one first.
         pool: HTTP connections to use; its own when None.
         max_frame_bytes: Longest message accepted.
+        trace: Where requests and their answers are noted; None for nowhere.
 
     Attributes:
         authorization: As given.
@@ -49,6 +51,7 @@ class HttpTarget:
         kind: HttpKind,
         pool: HttpPool | None,
         max_frame_bytes: int,
+        trace: Trace | None = None,
     ) -> None:
         self.authorization = authorization
         self.is_refused = False
@@ -57,7 +60,9 @@ class HttpTarget:
         self._own_pool = pool is None
         self._pool = pool or HttpPool()
         self._url = url
-        self._endpoint = HttpEndpoint(url, self._pool, headers, authorization, max_frame_bytes)
+        self._endpoint = HttpEndpoint(
+            url, self._pool, headers, authorization, max_frame_bytes, trace
+        )
         self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:

@@ -34,6 +34,7 @@ from interlock.errors import (
 )
 from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.transports import Transport
+from interlock.transports.trace import Trace, TracedTransport
 from interlock.types import Implementation, RequestId
 from interlock.version import __version__
 
@@ -65,6 +66,7 @@ class ReconnectingConnection:
         timeout: Seconds until the server must have agreed.
         events: Who is told.
         http: What is known of a server at a URL; None for one that is not.
+        trace: Where all frames are noted; None for nowhere.
 
     Attributes:
         negotiated: What was agreed on.
@@ -80,10 +82,12 @@ class ReconnectingConnection:
         timeout: float,
         events: Events,
         http: HttpTarget | None,
+        trace: Trace | None = None,
     ) -> None:
         self.negotiated = Negotiated()
         self.dropped: Counter[str] = Counter()
         self.http = http
+        self._trace = trace
         self._connect = connect
         self._wanted = wanted
         self._features = features
@@ -198,8 +202,8 @@ class ReconnectingConnection:
             words = opening.transport.diagnostics() if opening is not None else ""
             raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         self._opening = None
-        if self.http is not None and self._wanted == "auto":
-            self.http.remember_era(connection.transport, negotiated.revision)
+        if self.http is not None and self._transport is not None and self._wanted == "auto":
+            self.http.remember_era(self._transport, negotiated.revision)
         return connection, negotiated
 
     async def _open_connection(self, oldest: bool) -> Connection:
@@ -208,10 +212,12 @@ class ReconnectingConnection:
         if self._closed:  # while it was being opened, by another task
             raise ConnectionClosed("the client was closed")
         connect = self.http.connect_oldest if self.http and oldest else self._connect
-        self._transport = connect()
+        self._transport = transport = connect()
+        if self._trace is not None:
+            transport = TracedTransport(transport, self._trace)
         self._opening = connection = Connection(
             Protocol(dropped=self.dropped),
-            self._transport,
+            transport,
             on_request=lambda request: self._events.request(connection, request),
             on_notification=self._events.notification,
             on_loss=lambda error: self._lose(connection, error),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -31,7 +32,7 @@ from interlock.server.request_context import AskingParams, CallParams
 from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
-from interlock.server.tasks import Tasks
+from interlock.server.tasks import TaskBegun, Tasks
 from interlock.server.tools import FunctionTool, call_foreign
 from interlock.types import (
     CompleteParams,
@@ -92,6 +93,7 @@ class Methods:
         task_store, task_ttl: See `Server`.
         relay: None for a server whose resources and log messages are its own.
         on_unknown_tool: Called with the name when a client calls a tool that does not exist for it.
+        others: Handlers of methods, used in place of those here.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class Methods:
         task_ttl: float,
         relay: Relay | None = None,
         on_unknown_tool: Callable[[str, Context], None] | None = None,
+        others: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         self._relay = relay
         self._on_unknown_tool = on_unknown_tool
@@ -137,6 +140,7 @@ class Methods:
             "completion/complete": self._complete,
             "subscriptions/listen": self._listen,
             **self.tasks.table,
+            **others,
         }
 
     def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
@@ -269,6 +273,8 @@ class Methods:
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
+        except TaskBegun as begun:
+            return self._encoder.task(begun.handle)
         return self._encoder.call(result, context.revision, tool.definition)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:

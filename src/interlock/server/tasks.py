@@ -49,7 +49,7 @@ MAX_RUNNING_EACH = 100  # of one principal
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
 _CAPABILITY = f"extensions.{TASKS_EXTENSION}"
-_NO_SUCH_TASK = "no task has this id, or it has expired"
+NO_SUCH_TASK = "no task has this id, or it has expired"
 _T = TypeVar("_T")
 _log = logging.getLogger("interlock.server")
 
@@ -155,11 +155,27 @@ class TaskContext(Context, eq=False, kw_only=True):
 # Methods
 
 
-class _GetParams(Wire, frozen=True):
+class TaskBegun(InterlockError):
+    """A call was answered by a task of another server.
+
+    Attributes:
+        handle: The members of the task, with an id for our client.
+    """
+
+    def __init__(self, handle: bytes) -> None:
+        super().__init__("the call goes on as a task")
+        self.handle = handle
+
+
+class TaskParams(Wire, frozen=True):
+    """Params of `tasks/get` and `tasks/cancel`."""
+
     task_id: str
 
 
-class _UpdateParams(_GetParams, frozen=True):
+class TaskUpdateParams(TaskParams, frozen=True):
+    """Params of `tasks/update`."""
+
     input_responses: dict[str, Raw]
 
 
@@ -210,7 +226,7 @@ class Tasks:
             InputRequired: The client must answer before there is a task.
             InterlockError: Too many tasks run.
         """
-        if not _supports_tasks(context):
+        if not supports_tasks(context):
             if tool.task == "required":
                 raise MissingCapability(_CAPABILITY)
             result = await tool.call(arguments, context)
@@ -281,12 +297,12 @@ class Tasks:
     # Methods
 
     async def _get(self, request: Request, context: Context) -> bytes:
-        params = _decode(_GetParams, request, context)
+        params = decode_params(TaskParams, request, context)
         task = await self._find(params.task_id, context)
         return self._encoder.result(encode(_detailed(task)), context.revision)
 
     async def _update(self, request: Request, context: Context) -> bytes:
-        params = _decode(_UpdateParams, request, context)
+        params = decode_params(TaskUpdateParams, request, context)
         await self._find(params.task_id, context)
         run = self._runs.find(params.task_id, owner_of(context.principal))
         if run is not None:
@@ -294,7 +310,7 @@ class Tasks:
         return self._encoder.result(b"{}", context.revision)
 
     async def _cancel(self, request: Request, context: Context) -> bytes:
-        params = _decode(_GetParams, request, context)
+        params = decode_params(TaskParams, request, context)
         await self._find(params.task_id, context)
         run = self._runs.find(params.task_id, owner_of(context.principal))
         if run is not None and not run.has_ended:
@@ -307,7 +323,7 @@ class Tasks:
         run = self._runs.find(id, owner)
         task = await self._store.get(id) if run is None else run.task
         if task is None or task.owner != owner:
-            raise InvalidArguments(_NO_SUCH_TASK)
+            raise InvalidArguments(NO_SUCH_TASK)
         return task
 
     async def listenable(self, ids: list[str], context: Context) -> list[str]:
@@ -316,7 +332,7 @@ class Tasks:
         Raises:
             MissingCapability: There are ids, and the client does not support tasks.
         """
-        if ids and not _supports_tasks(context):
+        if ids and not supports_tasks(context):
             raise MissingCapability(_CAPABILITY)
         found = []
         for id in dict.fromkeys(ids):
@@ -335,14 +351,22 @@ class Tasks:
 # Helpers
 
 
-def _supports_tasks(context: Context) -> bool:
+def supports_tasks(context: Context) -> bool:
+    """Return whether a client supports tasks, as it says with each request."""
     return context.is_modern and context.can(_CAPABILITY)
 
 
-def _decode(type: type[_T], request: Request, context: Context) -> _T:
+def decode_params(type: type[_T], request: Request, context: Context) -> _T:
+    """Decode the params of a request about a task.
+
+    Raises:
+        RemoteError: -32601; the client's revision lacks the method.
+        MissingCapability: The client does not support tasks.
+        InvalidArguments: The params are malformed.
+    """
     if not context.is_modern:  # in older revisions these names mean something else
         raise RemoteError(METHOD_NOT_FOUND, f"unknown method {request.method!r}")
-    if not _supports_tasks(context):
+    if not supports_tasks(context):
         raise MissingCapability(_CAPABILITY)
     try:
         return msgspec.json.decode(request.params, type=type)

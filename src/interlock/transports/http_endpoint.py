@@ -15,7 +15,14 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+)
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from urllib.parse import urljoin, urlsplit
@@ -38,6 +45,7 @@ from interlock.protocol.event_stream import ServerSentEvent, SseParser
 from interlock.transports import Authorization
 from interlock.transports.http_errors import refusal, sent_token
 from interlock.transports.http_pool import HttpPool
+from interlock.transports.trace import Trace
 
 Request = Callable[..., Awaitable[aiohttp.ClientResponse]]
 
@@ -87,6 +95,7 @@ class HttpEndpoint:
         headers: For every request, such as an API key.
         authorization: Source of bearer tokens.
         max_bytes: Longest message accepted.
+        trace: Where requests and their answers are noted; None for nowhere.
 
     Raises:
         ConfigError: The URL or a header is invalid.
@@ -99,7 +108,9 @@ class HttpEndpoint:
         headers: Mapping[str, str] | None,
         authorization: Authorization | None,
         max_bytes: int,
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self.url = url
         self.shown = _check_url(url)
         self.max_bytes = max_bytes
@@ -173,6 +184,8 @@ class HttpEndpoint:
         if self._authorization is not None:
             request = partial(_send_authorized, self._authorization, request, method)
         response = await request(self.url, headers=sent)
+        if self._trace is not None:
+            self._trace.noted("http", _exchange(response, self._headers))
         if not 300 <= response.status < 400:
             return response
         response.release()
@@ -318,6 +331,26 @@ class PendingReplies:
         if is_answer:
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
+
+
+_SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # of the headers of an endpoint
+_SECRET = frozenset(("authorization", "cookie", "set-cookie", "dpop", "proxy-authorization"))
+
+
+def _exchange(response: aiohttp.ClientResponse, own: Mapping[str, str]) -> str:
+    """Return the heads of a request and its response, without credentials."""
+    masked = _SECRET | {name.lower() for name in own if name not in _SHOWN}
+    request = response.request_info
+    lines = [f"{request.method} {urls.display(str(request.url))}"]
+    lines += _header_lines(request.headers, masked)
+    lines += ["", f"{response.status} {response.reason or ''}".rstrip()]
+    return "\n".join([*lines, *_header_lines(response.headers, masked)])
+
+
+def _header_lines(headers: Mapping[str, str], masked: Collection[str]) -> list[str]:
+    return [
+        f"{name}: {'***' if name.lower() in masked else value}" for name, value in headers.items()
+    ]
 
 
 def _check_url(url: str) -> str:

@@ -12,16 +12,19 @@ from interlock.types import RequestId
 class MemoryTransport:
     """One end of a pair. Frames arrive in order, in a later turn of the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
         self._other: MemoryTransport
         self._receiver: Receiver | None = None
         self._early: list[bytes] = []  # received before `open`
         self._closed = False
 
     @classmethod
-    def pair(cls) -> tuple[MemoryTransport, MemoryTransport]:
-        """Return both ends of a new connection."""
-        one, other = cls(), cls()
+    def pair(
+        cls, max_frame_bytes: int = MAX_FRAME_BYTES
+    ) -> tuple[MemoryTransport, MemoryTransport]:
+        """Return both ends of a new connection, which a larger frame would end."""
+        one, other = cls(max_frame_bytes), cls(max_frame_bytes)
         one._other, other._other = other, one
         return one, other
 
@@ -70,8 +73,8 @@ class MemoryTransport:
         if self._closed:
             return
         try:
-            if (longest := max(map(len, frames), default=0)) > MAX_FRAME_BYTES:
-                size, limit = longest / 2**20, MAX_FRAME_BYTES / 2**20
+            if (longest := max(map(len, frames), default=0)) > self._max_frame_bytes:
+                size, limit = longest / 2**20, self._max_frame_bytes / 2**20
                 words = f"message of {size:.1f} MiB (limit {limit:g} MiB)"
                 self.abort(MessageTooLarge(words))
             elif self._receiver is None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import shlex
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -23,6 +24,7 @@ from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
 from interlock.transports.stderr import diagnostics, stdout_text
+from interlock.transports.trace import Trace
 from interlock.types import RequestId
 
 # Variables that a server inherits; any other one must be configured.
@@ -50,6 +52,7 @@ class StdioTransport:
         env: Variables for it, besides those of `INHERITED`.
         cwd: Its working folder; ours when None.
         max_frame_bytes: Longest message accepted from it.
+        trace: Where its start, its stderr and its exit are noted.
 
     Attributes:
         stderr_dropped: Bytes of its stderr that were dropped.
@@ -62,7 +65,9 @@ class StdioTransport:
         env: Mapping[str, str] | None = None,
         cwd: str | None = None,
         max_frame_bytes: int = MAX_FRAME_BYTES,
+        trace: Trace | None = None,
     ) -> None:
+        self._trace = trace
         self._argv = list(argv)
         inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
         self._env = {**inherited, **(env or {})}
@@ -102,6 +107,8 @@ class StdioTransport:
             self._argv, on_exit=self._on_exit, env=self._env, cwd=self._cwd
         )
         self._process, self._receiver = process, receiver
+        if self._trace is not None:
+            self._trace.noted("spawn", f"{shlex.join(self._argv)} (pid {process.id})")
         if self._closed:
             await self.close()
             raise ConnectionClosed("the connection was closed while it was being opened")
@@ -152,6 +159,8 @@ class StdioTransport:
     def _keep_stderr(self, data: bytes) -> None:
         self._stderr.append(data)
         self._stderr_size += len(data)
+        if self._trace is not None:
+            self._trace.noted("stderr", data.decode(errors="replace"))
         while self._stderr_size > STDERR_BYTES and len(self._stderr) > 1:
             dropped = len(self._stderr.popleft())
             self._stderr_size -= dropped
@@ -249,6 +258,8 @@ class StdioTransport:
         finally:
             self._loop.remove_reader(process.stdout)
             self._loop.remove_reader(process.stderr)
+            if self._trace is not None:
+                self._trace.noted("exit", f"exit code {process.code}")
 
     def _on_exit(self) -> None:
         if self._process is None:  # while it is being opened

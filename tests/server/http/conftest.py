@@ -89,6 +89,9 @@ class Reply:
         assert len(found) < 2
         return found[0].decode() if found else None
 
+    def headers(self, name: str) -> list[str]:
+        return [value.decode() for each, value in self._headers if each.lower() == name.encode()]
+
     async def finished(self) -> Reply:
         async with asyncio.timeout(_WAIT):
             await self.task

@@ -172,6 +172,7 @@ async def test_a_legacy_call_is_answered_while_the_server_ends(server, gate):
         assert answer["result"]["content"][0]["text"] == "done"
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_a_call_of_the_oldest_revision_is_answered_while_the_server_ends(server, gate):
     async with served(server, sse=True) as (running, client):
         base = running.url.removesuffix("/mcp")

@@ -1,0 +1,106 @@
+"""What passes over a connection, for a person who watches it.
+
+A connection without a watcher has no part of this, so it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from interlock.errors import InterlockError
+from interlock.redaction import Redactor
+from interlock.transports import Receiver, Transport
+from interlock.types import RequestId
+
+Note = Literal["spawn", "stderr", "exit", "http", "lost"]
+
+
+class Trace(Protocol):
+    """Receives what passes. Called in the event loop; must not block.
+
+    Attributes:
+        redactor: Removes the secrets of the server, which frames and notes contain.
+    """
+
+    redactor: Redactor
+
+    def sent(self, frame: bytes) -> None:
+        """Note a frame that is sent."""
+        ...
+
+    def received(self, frame: bytes) -> None:
+        """Note a frame that has arrived, valid or not."""
+        ...
+
+    def noted(self, kind: Note, text: str) -> None:
+        """Note what happened beside the messages.
+
+        Args:
+            kind: A program was started, wrote to stderr, or exited; an HTTP exchange; the
+                connection ended by itself.
+            text: The command, the output, the headers or the error.
+        """
+        ...
+
+
+class TracedTransport:
+    """A transport whose frames are traced.
+
+    Args:
+        transport: The transport.
+        trace: Where the frames are noted.
+    """
+
+    def __init__(self, transport: Transport, trace: Trace) -> None:
+        self._transport = transport
+        self._trace = trace
+
+    async def open(self, receiver: Receiver) -> None:
+        """See `Transport.open`."""
+        await self._transport.open(_TracedReceiver(receiver, self._trace))
+
+    def send(self, frames: list[bytes]) -> None:
+        """See `Transport.send`."""
+        for frame in frames:
+            self._trace.sent(frame)
+        self._transport.send(frames)
+
+    def forget(self, id: RequestId) -> None:
+        """See `Transport.forget`."""
+        self._transport.forget(id)
+
+    def diagnostics(self) -> str:
+        """See `Transport.diagnostics`."""
+        return self._transport.diagnostics()
+
+    def abort(self, error: InterlockError) -> None:
+        """See `Transport.abort`."""
+        self._transport.abort(error)
+
+    async def close(self) -> None:
+        """See `Transport.close`."""
+        await self._transport.close()
+
+
+class _TracedReceiver:
+    def __init__(self, receiver: Receiver, trace: Trace) -> None:
+        self._receiver = receiver
+        self._trace = trace
+
+    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
+        for frame in frames:
+            self._trace.received(frame)
+        self._receiver.frames_received(frames, request)
+
+    def awaits(self, id: RequestId) -> bool:
+        return self._receiver.awaits(id)
+
+    def request_failed(self, id: RequestId, error: InterlockError) -> None:
+        self._receiver.request_failed(id, error)
+
+    def connection_lost(self, error: InterlockError) -> None:
+        self._trace.noted("lost", str(error))
+        self._receiver.connection_lost(error)
+
+
+__all__ = ["Note", "Trace", "TracedTransport"]

@@ -1,0 +1,81 @@
+"""What a request states about itself, checked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock import revisions
+from interlock.errors import InvalidArguments, RemoteError
+from interlock.revisions import NEWEST
+from interlock.server.request_context import Stated, check_method, progress_token, stated_in
+
+MODERN = {revisions.VERSION_KEY: NEWEST, revisions.CLIENT_CAPABILITIES_KEY: {}}
+
+
+def stated(**members: Any) -> Stated:
+    return stated_in(msgspec.json.encode({**MODERN, **members}))
+
+
+def test_a_request_without_a_revision_is_legacy():
+    assert stated_in(b"{}").revision == ""
+    assert stated_in(b'{"progressToken":7}').progress_token == 7
+
+
+def test_a_modern_request_states_its_capabilities_level_and_client():
+    found = stated_in(
+        msgspec.json.encode(
+            {
+                revisions.VERSION_KEY: NEWEST,
+                revisions.CLIENT_CAPABILITIES_KEY: {"sampling": {}},
+                revisions.LOG_LEVEL_KEY: "info",
+                revisions.CLIENT_INFO_KEY: {"name": "c", "version": "1"},
+            }
+        )
+    )
+
+    assert found.client_capabilities.sampling is not None
+    assert (found.revision, found.log_level) == (NEWEST, "info")
+    assert found.client_info is not None
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({revisions.CLIENT_CAPABILITIES_KEY: None}, "_meta lacks .*clientCapabilities"),
+        ({revisions.VERSION_KEY: 7}, "_meta lacks .*protocolVersion"),
+        ({revisions.LOG_LEVEL_KEY: "loud"}, "log level 'loud' is not one of"),
+    ],
+)
+def test_invalid_metadata_is_refused(members: Any, problem: str):
+    with pytest.raises(InvalidArguments, match=problem):
+        stated(**members)
+
+
+def test_an_unknown_revision_is_refused_with_the_known_ones():
+    with pytest.raises(RemoteError) as refused:
+        stated(**{revisions.VERSION_KEY: "2099-01-01"})
+
+    assert refused.value.code == revisions.UNSUPPORTED_VERSION
+    assert refused.value.data["supported"] == list(revisions.MODERN)
+
+
+def test_malformed_information_about_the_client_is_ignored():
+    assert stated(**{revisions.CLIENT_INFO_KEY: 7}).client_info is None
+
+
+@pytest.mark.parametrize(
+    ("token", "valid"), [("a", True), (7, True), (True, False), (1.5, False), (None, False)]
+)
+def test_a_progress_token_is_text_or_an_integer(token: object, valid: bool):
+    assert (progress_token({"progressToken": token}) is not None) is valid
+
+
+def test_a_method_of_other_revisions_is_unknown_and_one_of_an_extension_passes():
+    check_method("tasks/x-own", NEWEST)
+    with pytest.raises(RemoteError) as refused:
+        check_method("initialize", NEWEST)
+
+    assert refused.value.code == revisions.METHOD_NOT_FOUND
