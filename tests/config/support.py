@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from interlock import config
 from interlock.config import Config
+from interlock.errors import ConfigError
 
 WHOLE = b"""{
   "mcpServers": {
@@ -75,3 +80,18 @@ def issuer(**members: Any) -> dict[str, Any]:
     } | members
     issuer = {key: value for key, value in whole.items() if value is not None}
     return {"auth": {"issuers": [issuer]}}
+
+
+def check_refusal(section: Any, place: str, problem: str) -> None:
+    """Check that a member `gateway` is refused, with line, place and reason."""
+    text = json.dumps({"mcpServers": {"crm": {"command": "crm"}}, "gateway": section}, indent=1)
+    with pytest.raises(ConfigError) as caught:
+        config.loads(text.encode(), Path("gateway.json"))
+
+    found = re.fullmatch(r"gateway\.json, line (\d+): (\S+) (.*)", str(caught.value))
+    assert found, str(caught.value)
+    assert found[2] == f"gateway.{place}".removesuffix(".")
+    assert problem in found[3]
+    member = re.findall(r"[^\]\[.']+", found[2])[-1]
+    line = text.splitlines()[int(found[1]) - 1]
+    assert member.isdigit() or f'"{member}"' in line

@@ -164,6 +164,7 @@ def environ(*servers: Json, **variables: str) -> dict[str, str]:
     return {"MCP_ENABLED": "1", "MCP_SERVERS": json.dumps(servers), **variables}
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_toolbox_is_made_from_the_variables_alone(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,6 +179,7 @@ async def test_a_toolbox_is_made_from_the_variables_alone(
     assert Toolbox.from_environ({}).tools == []
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_call_has_a_limit_even_if_it_reports_progress() -> None:
     variables = environ(program("echo"), MCP_TOOL_EXECUTION_TIMEOUT="0.2")
     async with Toolbox.from_environ(variables) as toolbox:
@@ -185,6 +187,7 @@ async def test_a_call_has_a_limit_even_if_it_reports_progress() -> None:
             await toolbox.call("echo:wait", progress=lambda _: None)
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_server_that_is_down_comes_back_without_a_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +218,8 @@ async def test_list_is_kept_no_longer_than_its_ttl_although_the_server_allows_it
 ) -> None:
     listing = {"tools": [tool("x")], "ttlMs": 1_000_000, "cacheScope": "private"}
     server = ScriptedServer(MODERN, {"tools/list": listing})
-    async with Toolbox({"s": server}, list_ttl=ttl) as toolbox:
+    server.list_ttl = ttl  # type: ignore[attr-defined]  # as servers of MCP_SERVERS have it
+    async with Toolbox({"s": server}) as toolbox:
         await toolbox.refresh()
 
     assert len(server.sent("tools/list")) == lists

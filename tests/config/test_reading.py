@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock import config
 from interlock.config import Config, HttpServer, OAuthClient, Pool, StdioServer, ToolFilter, reading
+from interlock.config.inputs import Input
 from interlock.errors import ConfigError
 from tests.config.conftest import CLAUDE_DESKTOP, write
 
@@ -95,7 +97,7 @@ def test_a_claude_desktop_file_is_read_without_changes() -> None:
     )
 
 
-def test_a_vs_code_file_is_read_with_a_warning_about_its_inputs(home: Path) -> None:
+def test_a_vs_code_file_is_read_with_its_inputs(home: Path) -> None:
     read = config.loads(VS_CODE, Path("mcp.json"))
 
     assert read.servers == {
@@ -103,9 +105,8 @@ def test_a_vs_code_file_is_read_with_a_warning_about_its_inputs(home: Path) -> N
             url="https://example.org/mcp", headers={"Authorization": "Bearer ${input:key}"}
         )
     }
-    assert read.warnings == (
-        "mcp.json, line 3: inputs is not supported: use environment variables, as ${NAME}",
-    )
+    assert read.inputs == {"key": Input("key", is_secret=True)}
+    assert read.warnings == ()
 
 
 def test_programs_have_a_longer_default_connect_timeout_than_urls() -> None:
@@ -249,6 +250,25 @@ def test_a_file_may_have_no_servers(text: bytes) -> None:
     assert config.loads(text) == Config()
 
 
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"args": []}, 'it needs a "command" to run, a "url" to connect to, or an "openapi"'),
+        ({"command": "x", "url": "https://h"}, 'it has both "command" and "url"'),
+        ({"type": "websocket", "url": "wss://h"}, "it has the type 'websocket', not one of stdio"),
+    ],
+)
+def test_an_entry_that_cannot_be_used_costs_only_itself(
+    entry: dict[str, Any], problem: str
+) -> None:
+    text = msgspec.json.encode({"mcpServers": {"a": entry, "b": {"command": "x"}}})
+    read = config.loads(text, Path("f.json"))
+
+    assert list(read.servers) == ["b"]
+    (warning,) = read.warnings
+    assert warning.startswith(f"f.json, line 1: mcpServers.a is ignored: {problem}")
+
+
 def test_unknown_members_cause_warnings() -> None:
     text = b"""{
   "globalShortcut": "",
@@ -274,11 +294,6 @@ HTTP: dict[str, Any] = {"url": "https://h"}
     ("entry", "problem"),
     [
         ([], " must be an object, not a list"),
-        (
-            {"args": []},
-            ' needs a "command" to run, a "url" to connect to, or an "openapi" document',
-        ),
-        (STDIO | HTTP, ' has both "command" and "url": keep one of them'),
         ({"command": 5}, '.command must be a string, not a number: put it in quotes ("…")'),
         ({"command": None}, ".command must be a string, not null"),
         ({"command": " "}, ".command must not be empty"),
@@ -584,8 +599,8 @@ def test_resolve_replaces_variables_in_every_text_of_a_server(text: str, expecte
         ),
         (
             HttpServer(url="https://h", headers={"A": "Bearer ${input:key}"}),
-            "headers.A uses ${input:key}, which cannot be filled in: only environment variables "
-            "can, as ${NAME} or ${NAME:-default}",
+            "headers.A uses ${input:key}, which has no answer: give one on a terminal, or set the "
+            "environment variable INTERLOCK_INPUT_KEY",
         ),
         (HttpServer(url="${URL}"), "url must start with https:// or http://"),
         (

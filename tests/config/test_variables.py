@@ -35,8 +35,8 @@ def test_fill_replaces_each_variable_once(text: str, expected: str) -> None:
         ),
         (
             "${input:key}",
-            "args[1] uses ${input:key}, which cannot be filled in: only environment variables "
-            "can, as ${NAME} or ${NAME:-default}",
+            "args[1] uses ${input:key}, which has no answer: give one on a terminal, or set the "
+            "environment variable INTERLOCK_INPUT_KEY",
         ),
         (
             "${" + "?" * 1_000 + "}",

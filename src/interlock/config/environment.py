@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from interlock import urls
 from interlock.config import reading, shared_file
 from interlock.config.section import nearest
-from interlock.config.servers import ServerConfig
+from interlock.config.servers import Config, ServerConfig
 from interlock.errors import ConfigError
 from interlock.quoting import kind
 
@@ -69,8 +69,23 @@ def read(environ: Mapping[str, str]) -> Settings:
     if not text.strip():
         return Settings({}, ttl, timeout)
     warnings: list[str] = []
-    servers = _servers(text, warnings)
+    servers = {
+        name: replace(server, call_timeout=timeout, list_ttl=ttl)
+        for name, server in _servers(text, warnings).items()
+    }
     return Settings(servers, ttl, timeout, tuple(warnings))
+
+
+def load(environ: Mapping[str, str]) -> Config | None:
+    """Return the servers that the variables name, for a command; None if they name none.
+
+    Raises:
+        ConfigError: As `read`.
+    """
+    settings = read(environ) if _text(environ).strip() else Settings()
+    if not settings.servers:
+        return None
+    return Config(variable=SERVERS, servers=settings.servers, warnings=settings.warnings)
 
 
 def _is_enabled(environ: Mapping[str, str]) -> bool:

@@ -8,70 +8,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import get_args
 
 import msgspec
 
 from interlock import urls
 from interlock.config import variables
 from interlock.config.gateway import (
-    BUILT_IN,
-    CALLER,
-    EVERYBODY,
-    GROUP,
-    OWN,
-    UNIT_OF,
     Address,
     Approvals,
     Audit,
     ChatLimits,
     ChatPage,
-    Effect,
     Gateway,
     Issuer,
-    KeyLimits,
-    Kind,
-    Limits,
     Lock,
     Plugins,
-    PolicyRules,
-    Rate,
     Record,
-    Results,
-    Risk,
-    Rule,
-    ServerLimits,
     View,
 )
-from interlock.config.section import Section, nearest
-from interlock.errors import SchemaError
+from interlock.config.limits_reading import MAX_CALLS, read_limits, read_rate, read_results
+from interlock.config.patterns import read_patterns
+from interlock.config.policy_reading import is_principal, read_policy, warn_of_groups
+from interlock.config.section import MAX_LONG, Section, nearest
 
-if TYPE_CHECKING:
-    from interlock.schema.condition import Condition
-
-MAX_RULES = 10_000
-MAX_CALLS = 1_000_000_000
-MAX_BYTES = 1 << 40
-MAX_LONG = 10 * 365 * 86_400  # seconds that anything is kept
 MAX_WAIT = 600  # seconds that a call waits for an approval
 MAX_PORT = 65_535
 
-_RATE = re.compile(r"([0-9]{1,9})/(s|min|h|day)")
-_SECONDS_OF = {unit: seconds for seconds, unit in UNIT_OF.items()}
-RATE_FORM = 'a rate such as "20/s", "600/min", "100/h" or "10000/day"'
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _PATHS = ("sse", "message", "messages")  # at /mcp, so they cannot be names of views
-_RULE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_SUBJECT = re.compile(r"https?://[^\s#]+#.+")
-_USER = re.compile(r"user:[^*\s]+")
-_KINDS = get_args(Kind)
-_RULE_KEYS = ("id", "effect", "who", *_KINDS, "risk", "view", "arguments", "claims", "record")
-_ASK_KEYS = ("approvers", "expires")
 _SCOPE = re.compile(r"mcp:(?:\*|read|[^:\s]+:\S+)|admin:(?:read|approve|write)")
-
-_Value = TypeVar("_Value")
 
 
 def read(gateway: Section, servers: Collection[str]) -> Gateway:
@@ -93,9 +61,9 @@ def read(gateway: Section, servers: Collection[str]) -> Gateway:
     groups = _groups(gateway.within("groups"))
     policy = None
     if "policy" in gateway.members:
-        policy = _policy(gateway.within("policy"), views, servers)
+        policy = read_policy(gateway.within("policy"), views, servers)
         if not any(issuer.groups for issuer in issuers):
-            _warn_of_groups(gateway.within("policy"), policy, groups)
+            warn_of_groups(gateway.within("policy"), policy, groups)
     return Gateway(
         listen=_address(gateway, "listen"),
         public_url=_url(gateway, "publicUrl") if "publicUrl" in gateway.members else "",
@@ -106,8 +74,8 @@ def read(gateway: Section, servers: Collection[str]) -> Gateway:
         issuers=issuers,
         groups=groups,
         policy=policy,
-        limits=_limits(gateway.within("limits"), servers),
-        results=_results(gateway.within("results"), servers, views),
+        limits=read_limits(gateway.within("limits"), servers),
+        results=read_results(gateway.within("results"), servers, views),
         approvals=_approvals(gateway.within("approvals")),
         lock=_lock(gateway.within("lock")),
         audit=_audit(gateway.within("audit")),
@@ -215,28 +183,10 @@ def _view(views: Section, name: str, servers: Collection[str]) -> View:
     tools.refuse_unknown(("allow", "deny"))
     return View(
         servers=named,
-        allow=_patterns(tools, "allow", servers) if "allow" in tools.members else None,
-        deny=_patterns(tools, "deny", servers),
-        names=_choice(view, "names", ("wire", "plain")),
+        allow=read_patterns(tools, "allow", servers) if "allow" in tools.members else None,
+        deny=read_patterns(tools, "deny", servers),
+        names=view.choice("names", ("wire", "plain")),
     )
-
-
-def _patterns(section: Section, key: str, servers: Collection[str]) -> tuple[str, ...]:
-    patterns = section.texts(key)
-    for index, pattern in enumerate(patterns):
-        _check_pattern(section, pattern, servers, key, index)
-    return patterns
-
-
-def _check_pattern(
-    section: Section, pattern: str, servers: Collection[str], *steps: str | int
-) -> None:
-    server, colon, name = pattern.partition(":")
-    if not (server and colon and name and pattern.isprintable()):
-        section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)
-    known = server in servers or server in (BUILT_IN, OWN)
-    if not any(char in server for char in "*?[") and not known:
-        section.warn(f"names a server that this file lacks{nearest(server, servers)}", *steps)
 
 
 def _issuers(auth: Section) -> tuple[Issuer, ...]:
@@ -298,239 +248,12 @@ def _groups(section: Section) -> dict[str, tuple[str, ...]]:
         if not name.strip() or not name.isprintable():
             section.refuse("must be a name without control characters", name)
         for index, member in enumerate(members):
-            if not _is_principal(member):
+            if not is_principal(member):
                 section.refuse('must be "user:NAME" or "ISSUER#SUBJECT"', name, index)
     return groups
 
 
-def _is_principal(text: str) -> bool:
-    return bool(_USER.fullmatch(text) or _SUBJECT.fullmatch(text))
-
-
-# Policy
-
-
-def _policy(section: Section, views: Collection[str], servers: Collection[str]) -> PolicyRules:
-    section.refuse_unknown(("readOnly", "rules"))
-    rules: dict[str, Rule] = {}
-    for entry in section.each("rules"):
-        rule = _rule(entry, views, servers)
-        if rule.id in rules:
-            entry.refuse("is the id of another rule, too", "id")
-        rules[rule.id] = rule
-    if len(rules) > MAX_RULES:
-        section.refuse(f"has {len(rules):,} rules, over the limit of {MAX_RULES:,}", "rules")
-    return PolicyRules(rules=tuple(rules.values()), read_only=section.flag("readOnly", False))
-
-
-def _rule(section: Section, views: Collection[str], servers: Collection[str]) -> Rule:
-    section.refuse_unknown((*_RULE_KEYS, *_ASK_KEYS))
-    section.need("id", "effect", "who")
-    if not _RULE_ID.fullmatch(section.text("id")):
-        section.refuse("must be 1 to 64 of A-Z, a-z, 0-9, . _ and -", "id")
-    effect: Effect = _choice(section, "effect", get_args(Effect))
-    kind = _kind(section)
-    for key, of in (("risk", ("tools",)), ("arguments", ("tools", "prompts"))):
-        if key in section.members and kind not in of:
-            section.refuse(f"is for {' and '.join(of)} only", key)
-    for key in _ASK_KEYS:
-        if key in section.members and effect != "ask":
-            section.refuse('is for a rule with "effect": "ask" only', key)
-    if "view" in section.members and section.text("view") not in views:
-        section.refuse(f"is not a view of this file{nearest(section.text('view'), views)}", "view")
-    return Rule(
-        id=section.text("id"),
-        effect=effect,
-        who=_who(section, "who"),
-        kind=kind,
-        patterns=_patterns(section, kind, servers),
-        risk=_optional(section, "risk", get_args(Risk)),
-        view=section.optional("view"),
-        arguments=_conditions(section.within("arguments")),
-        claims=_conditions(section.within("claims")),
-        approvers=_approvers(section),
-        expires=section.duration("expires", 1, MAX_LONG) if "expires" in section.members else None,
-        record=_optional(section, "record", get_args(Record)),
-    )
-
-
-def _approvers(section: Section) -> tuple[str, ...]:
-    return _who(section, "approvers", CALLER) if "approvers" in section.members else (CALLER,)
-
-
-def _kind(section: Section) -> Kind:
-    kinds = [kind for kind in _KINDS if kind in section.members]
-    if len(kinds) != 1:
-        section.refuse(f"needs one of {', '.join(_KINDS)}")
-    if not section.texts(kinds[0]):
-        section.refuse('must not be empty: write ["*:*"] for all', kinds[0])
-    return cast("Kind", kinds[0])
-
-
-def _who(section: Section, key: str, *words: str) -> tuple[str, ...]:
-    who = section.texts(key)
-    if not who:
-        section.refuse('must not be empty: write ["*"] for everybody', key)
-    for index, each in enumerate(who):
-        is_group = each.startswith(GROUP) and len(each) > len(GROUP)
-        if not (each in (EVERYBODY, *words) or is_group or _is_principal(each)):
-            allowed = ", ".join(f'"{word}"' for word in (EVERYBODY, *words))
-            section.refuse(
-                f'must be one of {allowed}, "user:NAME", "ISSUER#SUBJECT" or "group:NAME"',
-                key,
-                index,
-            )
-    return who
-
-
-def _warn_of_groups(section: Section, policy: PolicyRules, groups: Collection[str]) -> None:
-    """Warn of groups without members; called where no token can name a group."""
-    for index, rule in enumerate(policy.rules):
-        for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
-            for place, each in enumerate(principals):
-                name = each.removeprefix(GROUP)
-                if each.startswith(GROUP) and name not in groups:
-                    section.warn(
-                        f'names a group that "groups" lacks{nearest(name, groups)}',
-                        *("rules", index, key, place),
-                    )
-
-
-def _conditions(section: Section) -> dict[str, Condition]:
-    conditions: dict[str, Condition] = {}
-    if not section.members:
-        return conditions
-    from interlock.schema import condition  # loads the validation engine
-
-    for name, document in section.members.items():
-        if not name.isprintable():
-            section.refuse("must be a name without control characters", name)
-        try:
-            conditions[name] = condition.compile(document)
-        except SchemaError as error:
-            section.refuse(str(error), name)
-    return conditions
-
-
-# Limits and budgets
-
-
-def _choice(section: Section, key: str, choices: tuple[_Value, ...]) -> _Value:
-    return cast("_Value", section.choice(key, cast("tuple[str, ...]", choices)))
-
-
-def _optional(section: Section, key: str, choices: tuple[_Value, ...]) -> _Value | None:
-    return _choice(section, key, choices) if key in section.members else None
-
-
-def _rate(section: Section, key: str) -> Rate | None:
-    if key not in section.members:
-        return None
-    text = section.members[key]
-    rate = parse_rate(text) if isinstance(text, str) else None
-    if rate is None:
-        section.refuse(f"must be {RATE_FORM}", key)
-    return rate
-
-
-def parse_rate(text: str) -> Rate | None:
-    """Return the rate of "20/s"; None for other text."""
-    match = _RATE.fullmatch(text)
-    if match is None or int(match[1]) == 0:
-        return None
-    return Rate(int(match[1]), _SECONDS_OF[match[2]])
-
-
-def key_limits_problem(limits: Mapping[str, Any]) -> str:
-    """Return what is wrong with the limits of a single key; "" if nothing is."""
-    for name, value in limits.items():
-        if name == "rate":
-            if not isinstance(value, str) or parse_rate(value) is None:
-                return f"rate must be {RATE_FORM}"
-        elif name not in ("burst", "concurrent", "perDay"):
-            return f"unknown limit {name!r}; the limits are rate, burst, concurrent and perDay"
-        elif type(value) is not int or not 1 <= value <= MAX_CALLS:
-            return f"{name} must be a whole number from 1 to {MAX_CALLS:,}"
-    return ""
-
-
-def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
-    """Return the limits of a single key: its own, and the common ones where it has none.
-
-    A rate of its own comes without the common burst. A member that is not valid, as a newer
-    version of this program may have stored it, is ignored.
-    """
-    own = {name: value for name, value in limits.items() if not key_limits_problem({name: value})}
-    has_rate = "rate" in own
-    return KeyLimits(
-        rate=parse_rate(own["rate"]) if has_rate else common.rate,
-        burst=own.get("burst", None if has_rate else common.burst),
-        concurrent=own.get("concurrent", common.concurrent),
-        per_day=own.get("perDay", common.per_day),
-    )
-
-
-def _count(section: Section, key: str) -> int | None:
-    return section.count(key, 1, MAX_CALLS) if key in section.members else None
-
-
-def _limits(section: Section, servers: Collection[str]) -> Limits:
-    section.warn_unknown(("perKey", "tools", "concurrent", "queue"))
-    key, default = section.within("perKey"), Limits()
-    key.warn_unknown(("rate", "burst", "concurrent", "perDay"))
-    if "burst" in key.members and "rate" not in key.members:
-        key.refuse('needs a "rate" beside it', "burst")
-    tools = section.within("tools")
-    rates: dict[str, Rate] = {}
-    for pattern in tools.members:
-        _check_pattern(tools, pattern, servers, pattern)
-        rate = _rate(tools, pattern)
-        if rate is not None:
-            rates[pattern] = rate
-    return Limits(
-        per_key=KeyLimits(
-            rate=_rate(key, "rate"),
-            burst=_count(key, "burst"),
-            concurrent=key.count("concurrent", default.per_key.concurrent, MAX_CALLS),
-            per_day=_count(key, "perDay"),
-        ),
-        tools=rates,
-        concurrent=section.count("concurrent", default.concurrent, MAX_CALLS),
-        queue=section.count("queue", default.queue, MAX_CALLS, least=0),
-    )
-
-
-def server_limits(section: Section) -> ServerLimits:
-    """Read the limits of one server."""
-    section.warn_unknown(("concurrent", "queue", "rate"))
-    return ServerLimits(
-        concurrent=_count(section, "concurrent"),
-        queue=section.count("queue", 0, MAX_CALLS, least=0) if "queue" in section.members else None,
-        rate=_rate(section, "rate"),
-    )
-
-
-def _results(section: Section, servers: Collection[str], known: Collection[str]) -> Results:
-    section.warn_unknown(("max", "tools", "views", "keep", "perUser"))
-    tools, views, default = section.within("tools"), section.within("views"), Results()
-    for pattern in tools.members:
-        _check_pattern(tools, pattern, servers, pattern)
-    for view in views.members:
-        if view not in known:
-            views.refuse(f"is not a view; the views are {', '.join(known) or 'none'}", view)
-    return Results(
-        max=section.count("max", default.max, MAX_BYTES, least=0),
-        tools={each: tools.count(each, 1, MAX_BYTES) for each in tools.members},
-        views={each: views.count(each, 1, MAX_BYTES) for each in views.members},
-        keep=section.duration("keep", default.keep, MAX_LONG),
-        per_user=section.count("perUser", default.per_user, MAX_BYTES),
-    )
-
-
-def server_results(section: Section) -> int | None:
-    """Read how large a result of one server may be, in bytes."""
-    section.warn_unknown(("max",))
-    return section.count("max", 1, MAX_BYTES) if "max" in section.members else None
+# Other members
 
 
 def _approvals(section: Section) -> Approvals:
@@ -546,7 +269,7 @@ def _approvals(section: Section) -> Approvals:
 def _lock(section: Section) -> Lock:
     section.warn_unknown(("mode", "file"))
     lock = Lock(
-        mode=_choice(section, "mode", ("first", "strict", "off")), file=section.optional("file")
+        mode=section.choice("mode", ("first", "strict", "off")), file=section.optional("file")
     )
     if lock.mode == "strict" and not lock.file:
         section.refuse('is "strict", which needs a "file" with what is accepted', "mode")
@@ -556,9 +279,9 @@ def _lock(section: Section) -> Lock:
 def _audit(section: Section) -> Audit:
     section.warn_unknown(("mode", "reads", "arguments", "keep", "copy"))
     return Audit(
-        mode=_choice(section, "mode", ("strict", "lenient", "off")),
-        reads=_choice(section, "reads", ("overlap", "before")),
-        arguments=_choice(section, "arguments", get_args(Record)),
+        mode=section.choice("mode", ("strict", "lenient", "off")),
+        reads=section.choice("reads", ("overlap", "before")),
+        arguments=section.choice("arguments", get_args(Record)),
         keep=section.duration("keep", Audit().keep, MAX_LONG),
         copy=section.optional("copy"),
     )
@@ -589,43 +312,11 @@ def _chat(gateway: Section) -> ChatPage | None:
     limits.warn_unknown(("turns", "messages", "turn"))
     return ChatPage(
         models=models,
-        engine=_choice(section, "engine", ("agent", "graph")),
+        engine=section.choice("engine", ("agent", "graph")),
         system=section.optional("system"),
         limits=ChatLimits(
             turns=limits.count("turns", default.turns, MAX_CALLS),
-            messages=_rate(limits, "messages") or default.messages,
+            messages=read_rate(limits, "messages") or default.messages,
             turn=limits.duration("turn", default.turn, 86_400),
         ),
     )
-
-
-def check_user_variables(entry: Section, *, is_shared: bool) -> None:
-    """Refuse `${user:NAME}` where no credential of a user can stand for it.
-
-    Raises:
-        ConfigError: It stands outside of `env`, `headers` and `openapi.auth`, or in them while
-            all users share the server's connection.
-    """
-    for place, text in _texts(entry.members):
-        if "${user:" not in text:
-            continue
-        if place[0] not in ("env", "headers") and place[:2] != ("openapi", "auth"):
-            entry.refuse("has ${user:…}, which only env, headers and openapi.auth may have", *place)
-        if is_shared:
-            entry.refuse(
-                "has ${user:…}, but all users share this server: add "
-                '"sharing": "per_user", "per_session" or "per_call"',
-                *place,
-            )
-
-
-def _texts(value: Any, *place: str | int) -> list[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        return [(place, value)]
-    if isinstance(value, dict):
-        parts = list(value.items())
-    elif isinstance(value, list):
-        parts = list(enumerate(value))
-    else:
-        return []
-    return [found for step, each in parts for found in _texts(each, *place, step)]

@@ -21,12 +21,14 @@ import msgspec
 from interlock import urls
 from interlock.config import (
     gateway_reading,
+    inputs,
     openapi_reading,
     other_programs,
     section,
     shared_file,
     variables,
 )
+from interlock.config.limits_reading import server_limits, server_results
 from interlock.config.openapi import ApiCredential, ApiDocument
 from interlock.config.section import Section
 from interlock.config.servers import (
@@ -47,6 +49,7 @@ from interlock.config.servers import (
     ToolRisk,
     has_token,
 )
+from interlock.config.user_variables import check_user_variables
 from interlock.errors import ConfigError
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
@@ -147,6 +150,7 @@ _HTTP_TYPES: dict[str, Literal["http", "sse"]] = {
     "streamableHttp": "http",
     "sse": "sse",
 }
+_TYPES = ("stdio", *_HTTP_TYPES, "openapi", "python")
 
 
 def load(path: Path | None) -> Config:
@@ -176,15 +180,14 @@ def loads(text: bytes, path: Path | None = None) -> Config:
     roots = [key for key in other_programs.ROOTS if key in root.members]
     if len(roots) > 1:
         root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
-    if root.members.get("inputs"):
-        root.warn("is not supported: use environment variables, as ${NAME}", "inputs")
+    questions = inputs.read(root)
     key = servers_key(root.members)
     root.warn_unknown((key, "gateway", "inputs", "$schema"))
     table = root.within(key)
     count = len(table.members)
     if count > MAX_SERVERS:
         table.refuse(f"has {count:,} servers, over the limit of {MAX_SERVERS:,}")
-    every = {name: _server(table, name, path) for name in table.members}
+    every = _servers(table, path)
     taken: dict[str, str] = {}  # name in addresses -> name in the file
     for name, server in every.items():
         address = server.namespace or name
@@ -200,6 +203,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         tuple(root.warnings),
         {name: each for name, each in every.items() if isinstance(each, PythonServer)},
         gateway,
+        questions,
     )
 
 
@@ -208,24 +212,50 @@ def servers_key(members: dict[str, Any]) -> str:
     return next((key for key in other_programs.ROOTS if key in members), "mcpServers")
 
 
+class _Unusable(ConfigError):
+    """An entry is not a server that interlock can use; other entries can be used."""
+
+
+def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig | PythonServer]:
+    found = {}
+    for name in table.members:
+        try:
+            found[name] = _server(table, name, path)
+        except _Unusable as error:
+            table.warn(f"is ignored: it {error}", name)
+    return found
+
+
+def _check_kind(entry: Section) -> None:
+    """Check that an entry is one kind of server.
+
+    Raises:
+        _Unusable: It is not.
+    """
+    type = entry.members.get("type")
+    if isinstance(type, str) and type not in _TYPES:
+        raise _Unusable(f"has the type {type[:MAX_NAME]!r}, not one of {', '.join(_TYPES)}")
+    kinds = [key for key in ("command", "url", "openapi") if key in entry.members]
+    if len(kinds) > 1:
+        raise _Unusable(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
+    if not kinds and type != "python" and "object" not in entry.members:
+        raise _Unusable('needs a "command" to run, a "url" to connect to, or an "openapi" document')
+
+
 def _server(table: Section, name: str, path: Path | None) -> ServerConfig | PythonServer:
     _check_name(table, name, name)
     entry = table.within(name)
     entry.members = other_programs.translate(entry.members)
     sharing = entry.choice("sharing", get_args(Sharing))
-    gateway_reading.check_user_variables(entry, is_shared=sharing == "shared")
+    _check_kind(entry)
+    check_user_variables(entry, is_shared=sharing == "shared")
     if entry.members.get("type") == "python" or "object" in entry.members:
         return _python_server(entry)
-    kinds = [key for key in ("command", "url", "openapi") if key in entry.members]
-    if len(kinds) > 1:
-        entry.refuse(f'has both "{kinds[0]}" and "{kinds[1]}": keep one of them')
     if "openapi" in entry.members:
         return _openapi_server(entry, path)
     if "command" in entry.members:
         return _stdio_server(entry)
-    if "url" in entry.members:
-        return _http_server(entry)
-    return entry.refuse('needs a "command" to run, a "url" to connect to, or an "openapi" document')
+    return _http_server(entry)
 
 
 def _stdio_server(entry: Section) -> StdioServer:
@@ -327,8 +357,8 @@ def _served(entry: Section) -> dict[str, Any]:
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
         "namespace": namespace,
         "tools": _tool_filter(entry),
-        "limits": gateway_reading.server_limits(entry.within("limits")),
-        "max_result_bytes": gateway_reading.server_results(entry.within("results")),
+        "limits": server_limits(entry.within("limits")),
+        "max_result_bytes": server_results(entry.within("results")),
         "asks": _asks(entry),
         "required": entry.flag("required", False),
         "enabled": entry.flag("enabled", True) and not entry.flag("disabled", False),
@@ -503,10 +533,13 @@ def resolve(
         ConfigError: A variable is not set and has no default, or a result is not valid.
     """
 
+    known = variables.with_known(environ, server.known)
+
     def expand(text: str, place: str) -> str:
-        # What an API sends is filled in for each request.
-        values = variables.kept(text) if isinstance(server, OpenApiConfig) else user
-        return variables.fill(text, place, environ, values)
+        # What an API sends is filled in for each request, unless one user makes them all.
+        has_user = any(name.startswith(variables.USER) for name in server.known)
+        is_for_all = isinstance(server, OpenApiConfig) and not has_user
+        return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
 
     def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
         return {name: expand(value, f"{place}.{name}") for name, value in values.items()}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from interlock.config.jsonc import Document, JsoncError, Place, write_place
 from interlock.errors import ConfigError
@@ -17,10 +17,13 @@ from interlock.quoting import kind
 from interlock.timestamps import now_micros
 
 MAX_SECONDS = 86_400
+MAX_LONG = 10 * 365 * 86_400  # seconds that anything is kept
 MAX_WARNINGS = 20
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 MAX_KEY = 64  # characters of an unknown key that are compared with known keys
+
+_Word = TypeVar("_Word", bound=str)
 
 
 class _Source(NamedTuple):
@@ -127,12 +130,17 @@ class Section:
             self.refuse(f"must be true or false, not {kind(value)}", key)
         return value
 
-    def choice(self, key: str, choices: tuple[str, ...]) -> str:
+    def choice(self, key: str, choices: tuple[_Word, ...]) -> _Word:
         """Read one of `choices`, the first by default."""
         value = self.members.get(key, choices[0])
-        if value not in choices:
+        found = next((each for each in choices if each == value), None)
+        if found is None:
             self.refuse(f"must be one of {', '.join(choices)}", key)
-        return str(value)
+        return found
+
+    def optional_choice(self, key: str, choices: tuple[_Word, ...]) -> _Word | None:
+        """Read one of `choices`; None by default."""
+        return self.choice(key, choices) if key in self.members else None
 
     def _text(self, value: Any, *steps: str | int) -> str:
         if isinstance(value, bool | int | float):

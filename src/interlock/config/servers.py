@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Struct
 
 from interlock.config.gateway import Gateway, Risk, ServerLimits
+from interlock.config.inputs import Input
 from interlock.config.openapi import ApiDocument
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
@@ -113,6 +114,11 @@ class ConnectionSettings(ServerSettings, frozen=True, kw_only=True):
 
     sharing: Sharing = "shared"
     pool: Pool = Pool()
+    known: dict[str, str] = {}  # what `${input:ID}` and `${user:NAME}` stand for; not of the file
+
+    # Of servers from environment variables.
+    call_timeout: float | None = None  # seconds of a call in all; None: as the client has it
+    list_ttl: float | None = None  # the longest time that its list of tools is kept, in seconds
 
 
 class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
@@ -208,11 +214,13 @@ CONFIGURED = (StdioServer, HttpServer, OpenApiConfig)  # for `isinstance`
 class Config(Struct, frozen=True):
     """The servers of one file. `resolve` replaces `${VAR}` in them."""
 
-    path: Path | None = None  # None: no file exists
+    path: Path | None = None  # None: no file exists, or it is not used
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # for the operator, one line each
     python: dict[str, PythonServer] = {}  # servers as well; for `interlock serve`
     gateway: Gateway | None = None  # None: the file has no member `gateway`
+    inputs: dict[str, Input] = {}  # questions to the user, by id
+    variable: str = ""  # that has the servers instead of a file
 
 
 def has_token(headers: Mapping[str, str]) -> bool:

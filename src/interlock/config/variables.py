@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from pathlib import Path
 
 from interlock.errors import ConfigError
 
 USER = "user:"  # before the name of a credential of the calling user
+INPUT = "input:"  # before the id of a value that the user is asked for
 MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
@@ -64,6 +66,22 @@ def user_names(text: str) -> list[str]:
     return [name for kind, colon, name in found if kind == "user" and colon]
 
 
+def input_names(text: str) -> list[str]:
+    """Return the ids of `${input:ID}` in a text."""
+    found = (each.partition(":") for each in _REFERENCE.findall(text))
+    return [id for kind, colon, id in found if kind == "input" and colon]
+
+
+def input_variable(id: str) -> str:
+    """Return the environment variable that answers an input without a question."""
+    return f"INTERLOCK_INPUT_{re.sub(r'[^A-Z0-9]', '_', id.upper())}"
+
+
+def with_known(environ: Mapping[str, str], known: Mapping[str, str]) -> Mapping[str, str]:
+    """Return variables from which `fill` also fills in other references, such as "input:ID"."""
+    return ChainMap(dict(known), environ)  # type: ignore[arg-type]  # both are only read
+
+
 def names(text: str) -> list[str]:
     """Return the variables that `fill` requires: those without a default."""
     matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
@@ -98,10 +116,14 @@ def _value(
         name = reference.removeprefix(USER)
         if user is not None and name in user:
             return user[name]
+        if (value := environ.get(reference)) is not None:
+            return value
         raise ConfigError(
-            f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user, which "
-            "only `interlock serve` has"
+            f"{place} uses ${{{reference[:MAX_SHOWN]}}}, a credential of the calling user: store "
+            f"yours with `interlock credentials set SERVER {name[:MAX_SHOWN]} --user local`"
         )
+    if match is None and reference.startswith(INPUT):
+        return _input(reference, place, environ)
     if match is None:
         raise ConfigError(
             f"{place} uses ${{{reference[:MAX_SHOWN]}}}, which cannot be filled in: only "
@@ -117,3 +139,14 @@ def _value(
             f"set it, or write ${{{name}:-default}}"
         )
     return value
+
+
+def _input(reference: str, place: str, environ: Mapping[str, str]) -> str:
+    variable = input_variable(reference.removeprefix(INPUT))
+    for name in (reference, variable):
+        if (value := environ.get(name)) is not None:
+            return value
+    raise ConfigError(
+        f"{place} uses ${{{reference[:MAX_SHOWN]}}}, which has no answer: give one on a terminal, "
+        f"or set the environment variable {variable}"
+    )

@@ -1,0 +1,137 @@
+"""Reading limits: of keys, tools and servers, and of the size of results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from interlock.config.gateway import (
+    UNIT_OF,
+    KeyLimits,
+    Limits,
+    Rate,
+    Results,
+    ServerLimits,
+)
+from interlock.config.patterns import check_pattern
+from interlock.config.section import MAX_LONG, Section
+
+MAX_CALLS = 1_000_000_000
+MAX_BYTES = 1 << 40
+_RATE = re.compile(r"([0-9]{1,9})/(s|min|h|day)")
+_SECONDS_OF = {unit: seconds for seconds, unit in UNIT_OF.items()}
+RATE_FORM = 'a rate such as "20/s", "600/min", "100/h" or "10000/day"'
+
+
+def read_limits(section: Section, servers: Collection[str]) -> Limits:
+    """Read the member `limits` of a gateway."""
+    section.warn_unknown(("perKey", "tools", "concurrent", "queue"))
+    key, default = section.within("perKey"), Limits()
+    key.warn_unknown(("rate", "burst", "concurrent", "perDay"))
+    if "burst" in key.members and "rate" not in key.members:
+        key.refuse('needs a "rate" beside it', "burst")
+    tools = section.within("tools")
+    rates: dict[str, Rate] = {}
+    for pattern in tools.members:
+        check_pattern(tools, pattern, servers, pattern)
+        rate = read_rate(tools, pattern)
+        if rate is not None:
+            rates[pattern] = rate
+    return Limits(
+        per_key=KeyLimits(
+            rate=read_rate(key, "rate"),
+            burst=_count(key, "burst"),
+            concurrent=key.count("concurrent", default.per_key.concurrent, MAX_CALLS),
+            per_day=_count(key, "perDay"),
+        ),
+        tools=rates,
+        concurrent=section.count("concurrent", default.concurrent, MAX_CALLS),
+        queue=section.count("queue", default.queue, MAX_CALLS, least=0),
+    )
+
+
+def server_limits(section: Section) -> ServerLimits:
+    """Read the limits of one server."""
+    section.warn_unknown(("concurrent", "queue", "rate"))
+    return ServerLimits(
+        concurrent=_count(section, "concurrent"),
+        queue=section.count("queue", 0, MAX_CALLS, least=0) if "queue" in section.members else None,
+        rate=read_rate(section, "rate"),
+    )
+
+
+def read_rate(section: Section, key: str) -> Rate | None:
+    """Read a rate; None if there is none."""
+    if key not in section.members:
+        return None
+    text = section.members[key]
+    rate = parse_rate(text) if isinstance(text, str) else None
+    if rate is None:
+        section.refuse(f"must be {RATE_FORM}", key)
+    return rate
+
+
+def parse_rate(text: str) -> Rate | None:
+    """Return the rate of "20/s"; None for other text."""
+    match = _RATE.fullmatch(text)
+    if match is None or int(match[1]) == 0:
+        return None
+    return Rate(int(match[1]), _SECONDS_OF[match[2]])
+
+
+def _count(section: Section, key: str) -> int | None:
+    return section.count(key, 1, MAX_CALLS) if key in section.members else None
+
+
+def key_limits_problem(limits: Mapping[str, Any]) -> str:
+    """Return what is wrong with the limits of a single key; "" if nothing is."""
+    for name, value in limits.items():
+        if name == "rate":
+            if not isinstance(value, str) or parse_rate(value) is None:
+                return f"rate must be {RATE_FORM}"
+        elif name not in ("burst", "concurrent", "perDay"):
+            return f"unknown limit {name!r}; the limits are rate, burst, concurrent and perDay"
+        elif type(value) is not int or not 1 <= value <= MAX_CALLS:
+            return f"{name} must be a whole number from 1 to {MAX_CALLS:,}"
+    return ""
+
+
+def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
+    """Return the limits of a single key: its own, and the common ones where it has none.
+
+    A rate of its own comes without the common burst. A member that is not valid, as a newer
+    version of this program may have stored it, is ignored.
+    """
+    own = {name: value for name, value in limits.items() if not key_limits_problem({name: value})}
+    has_rate = "rate" in own
+    return KeyLimits(
+        rate=parse_rate(own["rate"]) if has_rate else common.rate,
+        burst=own.get("burst", None if has_rate else common.burst),
+        concurrent=own.get("concurrent", common.concurrent),
+        per_day=own.get("perDay", common.per_day),
+    )
+
+
+def read_results(section: Section, servers: Collection[str], known: Collection[str]) -> Results:
+    """Read the member `results` of a gateway."""
+    section.warn_unknown(("max", "tools", "views", "keep", "perUser"))
+    tools, views, default = section.within("tools"), section.within("views"), Results()
+    for pattern in tools.members:
+        check_pattern(tools, pattern, servers, pattern)
+    for view in views.members:
+        if view not in known:
+            views.refuse(f"is not a view; the views are {', '.join(known) or 'none'}", view)
+    return Results(
+        max=section.count("max", default.max, MAX_BYTES, least=0),
+        tools={each: tools.count(each, 1, MAX_BYTES) for each in tools.members},
+        views={each: views.count(each, 1, MAX_BYTES) for each in views.members},
+        keep=section.duration("keep", default.keep, MAX_LONG),
+        per_user=section.count("perUser", default.per_user, MAX_BYTES),
+    )
+
+
+def server_results(section: Section) -> int | None:
+    """Read how large a result of one server may be, in bytes."""
+    section.warn_unknown(("max",))
+    return section.count("max", 1, MAX_BYTES) if "max" in section.members else None

@@ -1,0 +1,28 @@
+"""Patterns of addresses in a configuration, such as "crm:*" and "*:get_*"."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from interlock.config.gateway import BUILT_IN, OWN
+from interlock.config.section import Section, nearest
+
+
+def read_patterns(section: Section, key: str, servers: Collection[str]) -> tuple[str, ...]:
+    """Read a list of patterns."""
+    patterns = section.texts(key)
+    for index, pattern in enumerate(patterns):
+        check_pattern(section, pattern, servers, key, index)
+    return patterns
+
+
+def check_pattern(
+    section: Section, pattern: str, servers: Collection[str], *steps: str | int
+) -> None:
+    """Refuse a text that is not a pattern; warn of one that names an unknown server."""
+    server, colon, name = pattern.partition(":")
+    if not (server and colon and name and pattern.isprintable()):
+        section.refuse('must be "SERVER:NAME", and may have *: "crm:*", "*:get_*"', *steps)
+    known = server in servers or server in (BUILT_IN, OWN)
+    if not any(char in server for char in "*?[") and not known:
+        section.warn(f"names a server that this file lacks{nearest(server, servers)}", *steps)

@@ -1,0 +1,147 @@
+"""Reading the rules of a gateway's policy. Unknown keys are refused: they might restrict a rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, cast, get_args
+
+from interlock.config.gateway import (
+    CALLER,
+    EVERYBODY,
+    GROUP,
+    Effect,
+    Kind,
+    PolicyRules,
+    Record,
+    Risk,
+    Rule,
+)
+from interlock.config.patterns import read_patterns
+from interlock.config.section import MAX_LONG, Section, nearest
+from interlock.errors import SchemaError
+
+if TYPE_CHECKING:
+    from interlock.schema.condition import Condition
+
+MAX_RULES = 10_000
+_RULE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SUBJECT = re.compile(r"https?://[^\s#]+#.+")
+_USER = re.compile(r"user:[^*\s]+")
+_KINDS = get_args(Kind)
+_RULE_KEYS = ("id", "effect", "who", *_KINDS, "risk", "view", "arguments", "claims", "record")
+_ASK_KEYS = ("approvers", "expires")
+
+
+def read_policy(section: Section, views: Collection[str], servers: Collection[str]) -> PolicyRules:
+    """Read the member `policy`.
+
+    Args:
+        section: The member.
+        views: The names of the views.
+        servers: The names of the servers.
+    """
+    section.refuse_unknown(("readOnly", "rules"))
+    rules: dict[str, Rule] = {}
+    for entry in section.each("rules"):
+        rule = _rule(entry, views, servers)
+        if rule.id in rules:
+            entry.refuse("is the id of another rule, too", "id")
+        rules[rule.id] = rule
+    if len(rules) > MAX_RULES:
+        section.refuse(f"has {len(rules):,} rules, over the limit of {MAX_RULES:,}", "rules")
+    return PolicyRules(rules=tuple(rules.values()), read_only=section.flag("readOnly", False))
+
+
+def _rule(section: Section, views: Collection[str], servers: Collection[str]) -> Rule:
+    section.refuse_unknown((*_RULE_KEYS, *_ASK_KEYS))
+    section.need("id", "effect", "who")
+    if not _RULE_ID.fullmatch(section.text("id")):
+        section.refuse("must be 1 to 64 of A-Z, a-z, 0-9, . _ and -", "id")
+    effect: Effect = section.choice("effect", get_args(Effect))
+    kind = _kind(section)
+    for key, of in (("risk", ("tools",)), ("arguments", ("tools", "prompts"))):
+        if key in section.members and kind not in of:
+            section.refuse(f"is for {' and '.join(of)} only", key)
+    for key in _ASK_KEYS:
+        if key in section.members and effect != "ask":
+            section.refuse('is for a rule with "effect": "ask" only', key)
+    if "view" in section.members and section.text("view") not in views:
+        section.refuse(f"is not a view of this file{nearest(section.text('view'), views)}", "view")
+    return Rule(
+        id=section.text("id"),
+        effect=effect,
+        who=_who(section, "who"),
+        kind=kind,
+        patterns=read_patterns(section, kind, servers),
+        risk=section.optional_choice("risk", get_args(Risk)),
+        view=section.optional("view"),
+        arguments=_conditions(section.within("arguments")),
+        claims=_conditions(section.within("claims")),
+        approvers=_approvers(section),
+        expires=section.duration("expires", 1, MAX_LONG) if "expires" in section.members else None,
+        record=section.optional_choice("record", get_args(Record)),
+    )
+
+
+def _approvers(section: Section) -> tuple[str, ...]:
+    return _who(section, "approvers", CALLER) if "approvers" in section.members else (CALLER,)
+
+
+def _kind(section: Section) -> Kind:
+    kinds = [kind for kind in _KINDS if kind in section.members]
+    if len(kinds) != 1:
+        section.refuse(f"needs one of {', '.join(_KINDS)}")
+    if not section.texts(kinds[0]):
+        section.refuse('must not be empty: write ["*:*"] for all', kinds[0])
+    return cast("Kind", kinds[0])
+
+
+def _who(section: Section, key: str, *words: str) -> tuple[str, ...]:
+    who = section.texts(key)
+    if not who:
+        section.refuse('must not be empty: write ["*"] for everybody', key)
+    for index, each in enumerate(who):
+        is_group = each.startswith(GROUP) and len(each) > len(GROUP)
+        if not (each in (EVERYBODY, *words) or is_group or is_principal(each)):
+            allowed = ", ".join(f'"{word}"' for word in (EVERYBODY, *words))
+            section.refuse(
+                f'must be one of {allowed}, "user:NAME", "ISSUER#SUBJECT" or "group:NAME"',
+                key,
+                index,
+            )
+    return who
+
+
+def is_principal(text: str) -> bool:
+    """Return whether a text is "user:NAME" or "ISSUER#SUBJECT"."""
+    return bool(_USER.fullmatch(text) or _SUBJECT.fullmatch(text))
+
+
+def warn_of_groups(section: Section, policy: PolicyRules, groups: Collection[str]) -> None:
+    """Warn of groups without members; called where no token can name a group."""
+    for index, rule in enumerate(policy.rules):
+        for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
+            for place, each in enumerate(principals):
+                name = each.removeprefix(GROUP)
+                if each.startswith(GROUP) and name not in groups:
+                    section.warn(
+                        f'names a group that "groups" lacks{nearest(name, groups)}',
+                        *("rules", index, key, place),
+                    )
+
+
+def _conditions(section: Section) -> dict[str, Condition]:
+    conditions: dict[str, Condition] = {}
+    if not section.members:
+        return conditions
+    from interlock.schema import condition  # loads the validation engine
+
+    for name, document in section.members.items():
+        if not name.isprintable():
+            section.refuse("must be a name without control characters", name)
+        try:
+            conditions[name] = condition.compile(document)
+        except SchemaError as error:
+            section.refuse(str(error), name)
+    return conditions

@@ -1,0 +1,209 @@
+"""The user's settings of models: `settings.json` in the user's configuration folder.
+
+A file with an error is refused as a whole; the error names the line and the member. Options and
+environment variables of a command are stronger than the file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.config import section, shared_file
+from interlock.config.jsonc import Document
+from interlock.config.section import Section
+from interlock.errors import ConfigError
+from interlock.messages import Usage
+from interlock.quoting import kind
+
+MAX_PRICE = 1_000_000  # of a million tokens
+# Their models have no options of their own, so options for all models do not apply to them.
+_WITHOUT_OPTIONS = ("local", "scripted")
+
+
+class Price(Struct, frozen=True):
+    """What a million tokens cost, in the user's currency.
+
+    Attributes:
+        input: Tokens of the input.
+        output: Tokens of the answer.
+        cached: Tokens of the input that came from the provider's cache; None: as `input`.
+    """
+
+    input: float
+    output: float
+    cached: float | None = None
+
+    def cost(self, usage: Usage) -> float:
+        """Return what these tokens cost."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = usage.input_tokens - usage.cached_tokens
+        parts = (
+            fresh * self.input,
+            usage.cached_tokens * cached,
+            usage.output_tokens * self.output,
+        )
+        return sum(parts) / 1_000_000
+
+
+class ModelSettings(Struct, frozen=True):
+    """The settings of one model."""
+
+    options: dict[str, Any] = {}
+    price: Price | None = None
+
+
+class Settings(Struct, frozen=True):
+    """The content of the file.
+
+    Attributes:
+        path: The file; None if it does not exist.
+        model: The default model, as for `--model`; "" for none.
+        options: Members of each request to a model, such as {"temperature": 0.2}.
+        aliases: Names of models by the names that the user gives them.
+        models: Settings by the name of a model.
+        warnings: For the user, one line each.
+    """
+
+    path: Path | None = None
+    model: str = ""
+    options: dict[str, Any] = {}
+    aliases: dict[str, str] = {}
+    models: dict[str, ModelSettings] = {}
+    warnings: tuple[str, ...] = ()
+
+    def name_of(self, model: str) -> str:
+        """Return the name of the model that an alias stands for; other names stay."""
+        return self.aliases.get(model, model)
+
+    def options_of(self, model: str) -> dict[str, Any]:
+        """Return the options of a model by its name."""
+        general = {} if model.partition(":")[0] in _WITHOUT_OPTIONS else self.options
+        return {**general, **self._of(model).options}
+
+    def price_of(self, model: str) -> Price | None:
+        """Return the price of a model by its name; None if the user has not set one."""
+        return self._of(model).price
+
+    def _of(self, model: str) -> ModelSettings:
+        for name, found in self.models.items():
+            if self.name_of(name) == model:
+                return found
+        return ModelSettings()
+
+
+# Reading
+
+
+def default_path() -> Path:
+    """Return the path of the file, which may not exist."""
+    from platformdirs import user_config_path
+
+    return user_config_path("interlock") / "settings.json"
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read the file; a missing one is empty.
+
+    Raises:
+        ConfigError: It cannot be read, or something in it is wrong.
+    """
+    path = path or default_path()
+    try:
+        exists = path.exists()
+    except OSError:
+        exists = True  # reading it raises a better error
+    return loads(shared_file.read(path), path) if exists else Settings()
+
+
+def loads(text: bytes, path: Path | None = None) -> Settings:
+    """Read a file's content.
+
+    Raises:
+        ConfigError: Something in it is wrong. The text names file, line and member.
+    """
+    root = section.parse(text, path)
+    root.warn_unknown(("model", "options", "aliases", "models", "$schema"))
+    aliases = root.within("aliases")
+    for name in aliases.members:
+        if not name.strip() or ":" in name:
+            aliases.refuse("must be a name without colon: those with one are models", name)
+        if aliases.filled(name) in aliases.members:
+            aliases.refuse("stands for another alias: name a model", name)
+    table = root.within("models")
+    return Settings(
+        path,
+        root.optional("model"),
+        root.within("options").members,
+        aliases.members,
+        {name: _model(table.within(name)) for name in table.members},
+        tuple(root.warnings),
+    )
+
+
+def _model(entry: Section) -> ModelSettings:
+    entry.warn_unknown(("options", "price"))
+    price = None
+    if "price" in entry.members:
+        price = _price(entry.within("price"))
+    return ModelSettings(entry.within("options").members, price)
+
+
+def _price(entry: Section) -> Price:
+    entry.warn_unknown(Price.__struct_fields__)
+    entry.need("input", "output")
+    for name in Price.__struct_fields__:
+        value = entry.members.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            entry.refuse(f"must be the price of a million tokens, not {kind(value)}", name)
+        if not 0 <= value <= MAX_PRICE:
+            entry.refuse(f"must be from 0 to {MAX_PRICE:,}", name)
+    members = entry.members
+    return Price(members["input"], members["output"], members.get("cached"))
+
+
+# Editing
+
+EDITABLE = ("model", "options", "aliases")
+
+
+def change(name: str, value: Any, path: Path | None = None) -> None:
+    """Set one setting; None removes it. The rest of the file stays unchanged.
+
+    Args:
+        name: `model`, `options.NAME` or `aliases.NAME`.
+        value: The new value.
+        path: The file; None for the user's.
+
+    Raises:
+        ConfigError: The name is unknown, or the file is wrong or cannot be written.
+    """
+    found = (path or default_path()).resolve()
+    part, _, key = name.partition(".")
+    if part not in EDITABLE or (part == "model") == bool(key):
+        raise ConfigError(
+            f"no setting {name!r}; set model, options.NAME or aliases.NAME, or edit {found}"
+        )
+
+    def content() -> bytes:
+        before = shared_file.read(found) if found.exists() else b"{}\n"
+        loads(before, found)
+        after = _changed(before, part, key, value).encode()
+        loads(after, found)  # never write a file that cannot be read back
+        return after
+
+    shared_file.edit(found, content)
+
+
+def _changed(text: bytes, part: str, key: str, value: Any) -> str:
+    place = (part, key) if key else (part,)
+    document = Document(text)
+    if place in document.spans:
+        document = Document(document.without_member(place).encode())
+    if value is None:
+        return document.text
+    if key and part not in document.value:
+        return document.with_member((), part, {key: value})
+    return document.with_member(place[:-1], place[-1], value)

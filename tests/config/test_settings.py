@@ -1,0 +1,91 @@
+"""The user's settings of models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.config.settings import Price, change, load, loads
+from interlock.errors import ConfigError
+
+FULL: dict[str, Any] = {
+    "model": "fast",
+    "options": {"temperature": 0.2, "max_tokens": 500},
+    "aliases": {"fast": "openai:gpt-6-luna"},
+    "models": {
+        "fast": {"options": {"temperature": 1}, "price": {"input": 3, "output": 15.5}},
+        "ollama:qwen3:8b": {"price": {"input": 0, "output": 0, "cached": 0}},
+    },
+}
+
+
+def test_settings_of_a_model_are_found_by_its_name_and_its_alias():
+    found = loads(json.dumps(FULL).encode())
+
+    assert found.name_of("fast") == "openai:gpt-6-luna"
+    assert found.name_of("ollama") == "ollama"
+    assert found.options_of("openai:gpt-6-luna") == {"temperature": 1, "max_tokens": 500}
+    assert found.options_of("anthropic:x") == FULL["options"]
+    assert found.options_of("local:gemma") == {}
+    assert found.price_of("openai:gpt-6-luna") == Price(3, 15.5)
+    assert found.price_of("ollama:qwen3:8b") == Price(0, 0, 0)
+    assert found.price_of("anthropic:x") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ({"model": 5}, "line 2: model must be a string"),
+        ({"options": []}, "options must be an object"),
+        ({"aliases": {"a:b": "local"}}, "must be a name without colon"),
+        ({"aliases": {"a": "b", "b": "local"}}, "aliases.a stands for another alias"),
+        ({"models": {"x": {"price": {"input": 1}}}}, 'models.x.price needs "output"'),
+        ({"models": {"x": {"price": {"input": "1", "output": 1}}}}, "price of a million tokens"),
+        ({"models": {"x": {"price": {"input": -1, "output": 1}}}}, "from 0 to 1,000,000"),
+    ],
+)
+def test_a_wrong_setting_is_refused_with_its_place(content: Any, problem: str):
+    with pytest.raises(ConfigError, match=problem.replace(".", r"\.")):
+        loads(json.dumps(content, indent=1).encode())
+
+
+def test_an_unknown_setting_is_a_warning_with_the_nearest_name():
+    (warning,) = loads(b'{"modle": "local"}').warnings
+
+    assert "modle is unknown and ignored (did you mean 'model'?)" in warning
+
+
+def test_a_change_leaves_the_rest_of_the_file_as_it_is(tmp_path: Path):
+    path = tmp_path / "folder" / "settings.json"
+    change("model", "local", path)
+    path.write_text('{\n  // the usual one\n  "model": "local",\n  "options": {"top_p": 0.5}\n}\n')
+    change("options.temperature", 0.2, path)
+    change("options.top_p", None, path)
+    change("aliases.fast", "openai:gpt-6-luna", path)
+    change("aliases.fast", "openai:gpt-6-terra", path)
+
+    assert "// the usual one" in path.read_text()
+    found = load(path)
+    assert (found.model, found.options) == ("local", {"temperature": 0.2})
+    assert found.aliases == {"fast": "openai:gpt-6-terra"}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("name", ["colour", "model.x", "options", "models.x"])
+def test_a_setting_that_does_not_exist_cannot_be_changed(name: str, tmp_path: Path):
+    with pytest.raises(ConfigError, match="no setting"):
+        change(name, "x", tmp_path / "settings.json")
+
+    assert not (tmp_path / "settings.json").exists()
+
+
+def test_the_example_of_the_documentation_is_valid():
+    page = Path(__file__).parents[2] / "docs" / "cli.md"
+    example = page.read_text().partition("<!-- settings -->\n```json\n")[2].partition("```")[0]
+    found = loads(example.encode())
+
+    assert found.warnings == ()
+    assert found.price_of("openai:gpt-6-luna") == Price(0.25, 2, 0.025)
