@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
-from interlock.calls import Outcome
+from interlock.calls import Outcome, call
+from interlock.calls.call import new_call_id
 from interlock.errors import RemoteProtocolError
 
 
@@ -21,3 +22,14 @@ def test_outcome_reports_an_error_without_decoding_the_content(raw: bytes, expec
 def test_outcome_of_a_malformed_result_is_an_error_of_the_server(raw: bytes):
     with pytest.raises(RemoteProtocolError, match="malformed tools/call result"):
         _ = Outcome(Raw(raw)).is_error
+
+
+def test_ids_of_calls_sort_by_the_time_at_which_they_were_made(monkeypatch):
+    ids = []
+    for milliseconds in (1_000, 1_002, 1_000_000):
+        monkeypatch.setattr(call, "time_ns", lambda at=milliseconds: at << 20)
+        ids.append(new_call_id())
+    monkeypatch.undo()
+    ids.append(new_call_id())
+
+    assert ids == sorted(set(ids))

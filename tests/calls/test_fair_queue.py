@@ -159,6 +159,23 @@ async def test_call_cancelled_as_it_gets_its_slot_passes_it_on():
     await asyncio.wait_for(server.queue.acquire("anna"), 1)
 
 
+async def test_calls_cancelled_all_at_once_leave_every_slot_free():
+    server = Queued(slots=2)
+    tasks = [*server.start("anna", 10), *server.start("berta", 10)]
+    await settle()
+    for each in tasks:  # as when their clients disconnect
+        each.cancel()
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    waiting = server.queue.waiting
+    later = server.start("carla", 5)
+    await settle()
+
+    assert {type(each) for each in ended} == {asyncio.CancelledError}
+    assert waiting == 0
+    assert (server.upstream.running, server.queue.waiting) == (2, 3)
+    await server.finish(*later)
+
+
 async def test_failed_call_frees_its_slot():
     server = Queued(slots=1)
     server.upstream.answers = [RemoteError(1, "no")]

@@ -146,6 +146,7 @@ def test_the_input_schema_of_a_tool_must_describe_an_object(document: Any, reaso
     assert str(caught.value) == reason
 
 
+@pytest.mark.slow("starts a program")
 def test_check_does_not_load_the_engine() -> None:
     code = (
         "import sys; from interlock import schema\n"

@@ -277,6 +277,7 @@ BAD: dict[str, tuple[Handler, str, str]] = {
 }
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_failing_servers_do_not_affect_others(
     serve: Callable[..., Awaitable[Served]], site: Callable[[Handler], Awaitable[str]]
 ):
@@ -368,6 +369,7 @@ async def test_secrets_that_a_server_repeats_are_redacted(
 # Going away and coming back
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_lost_server_keeps_its_list_and_returns_with_the_next_call(
     serve: Callable[..., Awaitable[Served]],
 ):
@@ -649,6 +651,7 @@ async def log_in(
 HINT = "interlock servers login"
 
 
+@pytest.mark.slow("waits for a timeout")
 @pytest.mark.parametrize("auth", ["auto", "oauth"])
 async def test_server_that_needs_a_login_names_the_command(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore, auth: Any
@@ -697,6 +700,7 @@ async def test_login_expired_at_the_start_is_reported_as_expired(
         assert toolbox.status["a"].state == "expired"
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_insufficient_scope_fails_only_its_own_call(
     protected: str, authorization: AuthorizationServer, logins: MemoryTokenStore
 ):

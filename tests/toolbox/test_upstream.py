@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,34 +17,23 @@ from interlock.errors import (
     ConnectionClosed,
     InvalidArguments,
     RemoteError,
-    RemoteProtocolError,
     RequestTimeout,
     ServerExited,
     ServerUnavailable,
 )
-from interlock.toolbox import Toolbox, restarts, tool_list
+from interlock.toolbox import Toolbox, restarts
 from interlock.toolbox import upstream as upstream_module
-from interlock.toolbox.tool_list import MAX_DESCRIPTION
 from interlock.toolbox.upstream import (
     LIST_TTL,
     MAX_HANGS,
     REFRESH_PAUSE,
-    Upstream,
 )
-from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
-from tests.support.scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text, tool
+from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
+from tests.toolbox.upstreams import call, made, served, started
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-BOMB = {
-    "type": "object",
-    "properties": {"x": {"$ref": "#/$defs/a0"}},
-    "$defs": {
-        **{f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(25)},
-        "a25": {"type": "string"},
-    },
-}
 
 
 class Clock:
@@ -60,41 +48,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(upstream_module, "monotonic", clock)
     return clock
-
-
-def served(*tools: Json, revision: str = LEGACY, call: Answer | None = None) -> ScriptedServer:
-    """A server with these tools, which all say "done"."""
-    listed: Answer = {"tools": list(tools) or [tool("x")]}
-    answers = {"tools/list": listed, "tools/call": call or text("done")}
-    return ScriptedServer(revision, answers, capabilities={"tools": {"listChanged": True}})
-
-
-@asynccontextmanager
-async def started(server: Any, **options: Any) -> AsyncIterator[Upstream]:
-    """Start a upstream for the server; close it afterwards."""
-    upstream = made(server, **options)
-    await upstream.start()
-    yield upstream
-    await upstream.close()
-
-
-def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: Any) -> Upstream:
-    return Upstream(
-        "s",
-        server,
-        environ={},
-        pool=HttpPool,
-        on_change=on_change,
-        revision=server.revision,
-        **options,
-    )
-
-
-async def call(upstream: Upstream, name: str = "x", /, **arguments: Any) -> str:
-    (entry,) = (each for each in upstream.entries if each.tool.name == name)
-    call = Call(entry, arguments)
-    upstream.validate(call)
-    return (await upstream.send(call)).result.text
 
 
 async def settle() -> None:
@@ -386,42 +339,6 @@ async def test_answer_resets_the_count_of_timeouts():
 # Tools
 
 
-async def test_unusable_tool_is_left_out_with_its_reason():
-    server = served(
-        tool("good"),
-        tool("bomb", inputSchema=BOMB),
-        tool("outside", inputSchema={"type": "object", "$ref": "https://example.org/x"}),
-        tool("list", inputSchema={"type": "array"}),
-        {"name": "nothing"},
-        tool("good"),
-        tool(""),
-    )
-    async with started(server) as upstream:
-        missing = upstream.status.missing
-
-        assert [each.tool.name for each in upstream.entries] == ["good"]
-        names = ["nothing", "good", "bomb", "outside", "list", ""]
-        for name, line in zip(names, missing, strict=True):
-            assert f"tool '{name}'" in line
-        assert upstream.status.state == "ok"
-
-
-async def test_tool_with_malformed_results_is_flagged_until_the_next_list():
-    server = served(tool("x"), tool("y"), call={"content": 7})
-    async with started(server) as upstream:
-        for _ in range(2):
-            with pytest.raises(RemoteProtocolError):
-                await call(upstream)
-        (flag,) = upstream.status.flagged
-        state = upstream.status.state
-        upstream._listed_until = 0.0
-        await upstream.refresh()
-
-        assert flag.startswith("tool 'x': 2 wrong results, the last one: malformed tools/call")
-        assert state == "ok"  # the others may be as they should be
-        assert upstream.status.flagged == ()
-
-
 async def test_dropped_messages_are_counted_over_all_starts():
     server = served(tool("x"))
     stray = {"jsonrpc": "2.0", "id": 99, "result": {}}
@@ -439,22 +356,6 @@ async def test_dropped_messages_are_counted_over_all_starts():
 
     assert counted == {"garbage": 3, "unexpected response": 2}
     assert upstream.status.dropped == counted
-
-
-async def test_long_description_is_truncated():
-    server = served(tool("x", description="d" * (MAX_DESCRIPTION + 1)), tool("y", description="d"))
-    async with started(server) as upstream:
-        long, short = (each.tool.description for each in upstream.entries)
-
-    assert long == "d" * MAX_DESCRIPTION + " [cut]"
-    assert short == "d"
-
-
-async def test_tools_over_the_limit_are_reported_as_missing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tool_list, "MAX_TOOLS", 2)
-    async with started(served(*(tool(name) for name in "abcde"))) as upstream:
-        assert [each.tool.name for each in upstream.entries] == ["a", "b"]
-        assert upstream.status.missing == ("the list is cut after 2 tools of 5",)
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
@@ -554,6 +455,7 @@ async def test_list_that_cannot_be_refreshed_is_kept(clock: Clock):
         assert len(server.sent("tools/list")) == 3
 
 
+@pytest.mark.slow("starts a program")
 async def test_refresh_failure_is_logged_without_secrets(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ):
@@ -681,6 +583,7 @@ async def test_closed_upstream_can_be_started_again():
         assert await call(upstream) == "done"
 
 
+@pytest.mark.slow("starts a program")
 async def test_configured_secrets_in_errors_are_redacted():
     script = "import sys; sys.exit(f'bad arguments {sys.argv[1:]}')"
     server = StdioServer(
@@ -695,6 +598,7 @@ async def test_configured_secrets_in_errors_are_redacted():
     assert "canary" not in reason
 
 
+@pytest.mark.slow("starts a program")
 async def test_hanging_server_is_reported_with_its_last_stderr_line():
     script = "echo cannot reach the database >&2; while read -r line; do :; done"
     server = StdioServer(command="sh", args=("-c", script), connect_timeout=0.2)
@@ -719,6 +623,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow("starts a program")
 async def test_secrets_in_the_last_words_of_a_server_are_redacted():
     server = StdioServer(
         command=sys.executable, args=("-I", "-c", LEAKY), env={"KEY": "canary-env"}

@@ -47,6 +47,7 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
+from interlock.store.claims import Claim
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (BaseException, "error", "internal_error"),
 )
 
+_GOES_ON = {"input_required": "input_required", "task": "task_begun"}  # reasons by type of result
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -98,6 +100,7 @@ class _Outcome(Struct, omit_defaults=True):
     ms: float
     bytes: int = 0  # of the result
     kept: str = ""  # id of the kept result that was made or read
+    revision: str = ""  # of the server
 
 
 class AuditTrail:
@@ -147,16 +150,16 @@ class AuditTrail:
                         grant.check()
                 outcome = await handle(call)
                 status = "tool_error" if outcome.is_error else "ok"
-                is_question = call.returns_questions and outcome.is_question
+                # Only a client that goes on with the call later gets anything but a result.
+                reason = _GOES_ON.get(outcome.result_type, "") if call.returns_questions else ""
             except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
                 raise
             except BaseException as error:
-                self._end(intent, began, *_failure(error))
+                self._end(intent, began, *_failure(error), call.revision)
                 if written is not None and overlaps and isinstance(error, Exception):
                     await written
                 raise
-            reason = "input_required" if is_question else ""
-            self._end(intent, began, status, reason, outcome)
+            self._end(intent, began, status, reason, call.revision, outcome)
             if written is not None and overlaps:
                 await written
             return outcome
@@ -236,6 +239,7 @@ class AuditTrail:
         user: str = LOCAL_USER,
         server: str = "",
         tool: str = "",
+        call: str = "",
     ) -> None:
         """Record what is not a call, such as a new configuration.
 
@@ -245,9 +249,10 @@ class AuditTrail:
             user: Principal that it is about, or that did it.
             server: The server that it is about.
             tool: The address of the tool that it is about.
+            call: The id of the call that it is about.
         """
         if self._settings.mode != "off":
-            record = AuditRecord(kind, "", user, "", server, tool, body=_encode(body))
+            record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
             self._write_soon(record)
 
     async def record(
@@ -258,16 +263,24 @@ class AuditTrail:
         *,
         server: str = "",
         tool: str = "",
+        claim: Claim | None = None,
     ) -> None:
         """Record what a person did besides calls; the record is durable when this returns.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            principal: Who did it.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+            claim: The change, which is made in the transaction of the record.
 
         Raises:
             AuditUnavailable: It could not be made durable in time.
         """
-        if self._settings.mode != "off":
-            encoded = _encode(body)
-            record = record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
-            await self._writer.append(record)
+        encoded = _encode(body)
+        record = record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
+        await self._writer.append(record, claim)
 
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""
@@ -327,10 +340,11 @@ class AuditTrail:
         began: float,
         status: str,
         reason: str,
+        revision: str,
         outcome: Outcome | None = None,
     ) -> None:
         size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
-        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept))
+        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept, revision))
         self._write_soon(replace(intent, kind="outcome", status=status, reason=reason, body=body))
 
     def _write_soon(self, record: AuditRecord) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Raw
 
@@ -32,4 +32,13 @@ class BackChannel(Protocol):
 
     def close_stream(self, retry_ms: int) -> None:
         """Close the client's stream where the client can reconnect for the answer."""
+        ...
+
+
+@runtime_checkable
+class MayBeAbandoned(Protocol):
+    """A way back to a client that may never return, such as that of a parked call."""
+
+    def end_if_abandoned(self) -> None:
+        """End the call if its client has not answered a question for long."""
         ...

@@ -8,7 +8,7 @@ from interlock.errors import AuthError, InterlockError, ServerUnavailable
 
 Ending = Literal["ran", "failed", "refused", "limited", "held", "stopped"]
 
-_LIMITS = frozenset(
+LIMITS = frozenset(
     {"rate_limited", "overloaded", "tool_rate_limited", "quota_exceeded", "queue_timeout"}
 )
 
@@ -25,7 +25,7 @@ def ending_of(error: InterlockError) -> Ending:
     reason = reason_of(error)
     if not reason:
         return "failed"
-    if reason in _LIMITS:
+    if reason in LIMITS:
         return "limited"
     if reason == "cancelled":
         return "stopped"

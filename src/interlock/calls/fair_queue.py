@@ -73,15 +73,16 @@ class FairQueue:
 
     def release(self) -> None:
         """Pass a slot on to the next caller in the ring."""
-        if not self._ring:
-            self._free += 1
-            return
-        owner, line = self._ring.popitem(last=False)
-        waiter = line.popleft()
-        if line:
-            self._ring[owner] = line  # at the end of the ring
-        self._waiting -= 1
-        waiter.set_result(None)
+        while self._ring:
+            owner, line = self._ring.popitem(last=False)
+            waiter = line.popleft()
+            if line:
+                self._ring[owner] = line  # at the end of the ring
+            self._waiting -= 1
+            if not waiter.done():  # a cancelled call has not left yet
+                waiter.set_result(None)
+                return
+        self._free += 1
 
     def _enter(self, owner: str, waiter: _Waiter) -> None:
         line = self._ring.get(owner)
@@ -97,7 +98,9 @@ class FairQueue:
         self._waiting += 1
 
     def _leave(self, owner: str, waiter: _Waiter) -> None:
-        line = self._ring[owner]
+        line = self._ring.get(owner)
+        if line is None or waiter not in line:  # `release` has passed it over
+            return
         line.remove(waiter)
         self._waiting -= 1
         if not line:

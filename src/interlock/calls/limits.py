@@ -20,7 +20,7 @@ from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import KeyLimits, Limits, Rate
-from interlock.config.gateway_reading import key_limits
+from interlock.config.limits_reading import key_limits
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,

@@ -62,7 +62,7 @@ META_KEY = "interlock/result"
 MAX_MEDIA = 1024 * 1024  # bytes of an image or of audio that does not count
 QUICK = 512 * 1024  # bytes that are cut or read without a thread: in a few milliseconds
 RESERVE = 1_024  # bytes of a budget for what follows an excerpt
-WHOLE = ("library", "cli")  # surfaces that get whole results
+WHOLE = ("library", "cli", "app")  # surfaces that get whole results
 _LINKING = ("mcp", "claude")  # surfaces whose readers can read resources
 
 _T = TypeVar("_T")

@@ -88,9 +88,8 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
             raise
         survey.relax(unchecked)
         engine = _engine(document)
-    return Validator(
-        document, engine, costs, survey.nests_alternatives(), member, sorted(unchecked)
-    )
+        schema = msgspec.json.encode(document)
+    return Validator(schema, engine, costs, survey.nests_alternatives(), member, sorted(unchecked))
 
 
 class Validator:
@@ -104,14 +103,14 @@ class Validator:
 
     def __init__(
         self,
-        document: Any,
+        schema: bytes,
         engine: jsonschema_rs.Validator,
         costs: list[int],
         nests_alternatives: bool,
         member: str,
         unchecked_patterns: Iterable[str],
     ) -> None:
-        self._document = document
+        self._schema = schema  # encoded, as it takes a fifth of the memory and is seldom needed
         self._engine = engine
         self._costs = costs
         self._nests_alternatives = nests_alternatives
@@ -156,10 +155,11 @@ class Validator:
             return [f"not a JSON value: {quoting.clip(str(error))}"]
         if not found:
             return ["does not fit the schema, which is too complex to find out where"]
+        document = msgspec.json.decode(self._schema)
         lines = (
             line
             for error in found
-            for line in explain.lines(error, self._document, member=self._member, echo=echo)
+            for line in explain.lines(error, document, member=self._member, echo=echo)
         )
         # Two references to one rule report the same problem.
         return list(dict.fromkeys(lines))[:limit]

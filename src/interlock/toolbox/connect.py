@@ -58,16 +58,28 @@ def make_client(
     if not isinstance(server, StdioServer | HttpServer):
         # Only an API distinguishes owners: all callers of another server here share a connection.
         connect = partial(server.connect, owner) if owner else server.connect  # type: ignore[call-arg]  # see above
-        return Client(connect, **options), Redactor()
+        return _watched(Client(connect, **options), Redactor(), options)
     options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
+    if server.call_timeout is not None:
+        options.setdefault("hard_timeout", server.call_timeout)
     if isinstance(server, StdioServer):
-        return _of_program(server, config.resolve(server, environ, user), options)
+        client, redactor = _of_program(server, config.resolve(server, environ, user), options)
+        return _watched(client, redactor, options)
     resolved = config.resolve(server, environ, user)
     if login is not None and resolved.uses_login:
         authorization: Authorization | None = login(resolved)
     else:
         authorization = _authorization(resolved, owner)
-    return _of_url(server, resolved, pool(), options, authorization)
+    client, redactor = _of_url(server, resolved, pool(), options, authorization)
+    return _watched(client, redactor, options)
+
+
+def _watched(client: Client, redactor: Redactor, options: ClientOptions) -> tuple[Client, Redactor]:
+    """Have the trace of a client remove the secrets that the client was given."""
+    trace = options.get("trace")
+    if trace is not None:
+        trace.redactor = redactor
+    return client, redactor
 
 
 def _of_program(

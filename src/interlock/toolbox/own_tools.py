@@ -5,13 +5,13 @@ A tool of our own has the server "interlock" in its address, which no configured
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from msgspec import Struct, to_builtins
 
 from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.calls.kept_results import URI
+from interlock.calls.kept_results import TOOL, URI
 from interlock.calls.results import READ_RESULT, ResultBudget
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, UnknownResource
@@ -28,11 +28,14 @@ class OwnTool(Struct, frozen=True):
         tool: Its definition.
         answer: Answers a call whose arguments have been validated.
         is_for: Whether a caller may see it.
+        is_offered: Whether a model needs it, by the texts of the results so far: each tool costs
+            the model.
     """
 
     tool: Tool
     answer: Callable[[Call], Awaitable[Outcome]]
     is_for: Callable[[Caller], bool] = lambda _: True
+    is_offered: Callable[[Sequence[str]], bool] = lambda _: False
 
 
 class OwnServer:
@@ -57,6 +60,14 @@ class OwnServer:
     def entries_for(self, caller: Caller) -> list[Entry]:
         """Return the tools that a caller may see."""
         return [each for each in self.entries if self._tools[each.tool.name].is_for(caller)]
+
+    def offered(self, caller: Caller, results: Sequence[str]) -> list[Entry]:
+        """Return the tools that a model needs, by the texts of the results so far."""
+        return [
+            each
+            for each in self.entries_for(caller)
+            if self._tools[each.tool.name].is_offered(results)
+        ]
 
     def validate(self, call: Call) -> None:
         """Raise if a call's arguments do not fit the tool's schema.
@@ -85,7 +96,12 @@ class OwnServer:
 
 def read_result(budget: ResultBudget) -> OwnTool:
     """Return the tool that reads kept results."""
-    return OwnTool(READ_RESULT, budget.answer, lambda _: budget.limits.is_on)
+    return OwnTool(
+        READ_RESULT,
+        budget.answer,
+        lambda _: budget.limits.is_on,
+        lambda results: any(TOOL in text for text in results),
+    )
 
 
 def _entry(tool: Tool) -> Entry:

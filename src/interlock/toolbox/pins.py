@@ -127,6 +127,21 @@ class CheckedLists:
         }
         return [Offered("tool", name, _decode(text)) for name, text in seen.items() if text]
 
+    async def instructions_seen_last(self) -> str:
+        """Return the instructions of the server, as they were last compared with its pin.
+
+        Raises:
+            InterlockError: The pins cannot be read.
+        """
+        pins = await self._keeper.pins(self._server) if self._keeper is not None else ()
+        seen = [
+            (pin.seen_definition if pin.waits else pin.definition)
+            for pin in pins
+            if pin.kind == "server"
+        ]
+        text = next(filter(None, seen), None)
+        return "" if text is None else str(_decode(text).get("instructions", ""))
+
     async def check_again(self) -> bool:
         """Compare all lists with their pins again; return whether anything is different now."""
         before = self._pins, dict(self._problems)
@@ -158,6 +173,16 @@ class CheckedLists:
     def hash(self, kind: Kind, name: str) -> str:
         """Return the hash of what the server offers."""
         return self._hashes.get((kind, name), "")
+
+    @property
+    def compares(self) -> bool:
+        """Whether definitions are compared with pins."""
+        return self._keeper is not None and self._pins is not None
+
+    def accepted(self, tool: str) -> str:
+        """Return the hash of the accepted definition of a tool; "" for none, or without pins."""
+        pin = (self._pins or {}).get(("tool", tool))
+        return "" if pin is None else pin.hash or ""
 
     def risk(self, tool: str) -> Risk | None:
         """Return the risk of a tool, as the operator stated it when accepting it."""

@@ -104,7 +104,7 @@ class ConnectionPool:
 
     @property
     def size(self) -> int:
-        """How many connections there are, those that are being opened included."""
+        """Number of connections, including those that are being opened."""
         return len(self._open) + len(self._starting) + len(self._spare) + len(self._dropped)
 
     @property

@@ -61,12 +61,19 @@ class ToolList:
         self._server = server
         self._filter = admitted
         self._checked = checked
+        self._schemas: dict[str, bytes] = {}  # of the usable tools
+        # Of the tools that were called: a validator takes several times the memory of its schema.
         self._validators: dict[str, schema.Validator] = {}
 
     def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
         """Return how arguments do not fit a tool's schema, with their values if `echo`."""
         validator = self._validators.get(tool)
-        return validator.errors(arguments, echo=echo) if validator else []
+        if validator is None:
+            encoded = self._schemas.get(tool)
+            if encoded is None:
+                return []
+            validator = self._validators[tool] = schema.compile(encoded)
+        return validator.errors(arguments, echo=echo)
 
     def mark(self, *, stale: bool) -> None:
         """Note whether the list is that of a server which is down."""
@@ -80,6 +87,7 @@ class ToolList:
             notes: Further lines for `missing`.
         """
         self.listing = listing
+        self._schemas.clear()
         self._validators.clear()
         missing = [*listing.skipped, *notes]
         unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
@@ -108,7 +116,8 @@ class ToolList:
             raise _Quarantined(obstacle)
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
-        self._validators[tool.name] = schema.compile(encoded)
+        schema.compile(encoded)  # raises now, and not in the first call
+        self._schemas[tool.name] = encoded
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
             definition = {**definition, "description": tool.description}

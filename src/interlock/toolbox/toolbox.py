@@ -22,13 +22,16 @@ from interlock.config.gateway import OWN
 from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
+from interlock.toolbox import resource_files
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.resource_files import FindResource
+from interlock.toolbox.resource_tool import resource_tool
 from interlock.toolbox.server_status import ServerStatus
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
-from interlock.types import CallToolResult, GetPromptResult, ReadResourceResult
+from interlock.types import CallToolResult, GetPromptResult, JsonObject, ReadResourceResult
 
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
@@ -57,7 +60,6 @@ class Toolbox:
         outside: Layers that every call passes before its arguments are validated.
         forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
-        list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
         keeps_trying: Start servers that are down in the background, as the back-off allows, and
             not only for the next call.
         results: The budget of results for models. By default large ones are kept in memory.
@@ -72,6 +74,8 @@ class Toolbox:
         own: The tools of interlock itself. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
         on_change: Called after such a change; None for nothing.
+        find_resource: Returns the resource with a URI as callers write it; by default what servers
+            list is searched. It is for files that name a resource.
         loop: The event loop that it was opened in, where all calls run; None before.
     """
 
@@ -84,7 +88,6 @@ class Toolbox:
         outside: Sequence[Around] = (),
         forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
-        list_ttl: float | None = None,
         keeps_trying: bool = False,
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
@@ -94,13 +97,18 @@ class Toolbox:
     ) -> None:
         self.warnings: tuple[str, ...] = ()
         self.results = results or ResultBudget()
-        self.own = OwnServer(self.results, own_tools)
+        reader = resource_tool(
+            lambda uri, caller: self.find_resource(uri, caller),
+            self.handle,
+            lambda: self._upstreams,
+        )
+        self.own = OwnServer(self.results, (reader, *own_tools))
         self.version = 0
         self.on_change: Callable[[], None] | None = None
+        self.find_resource: FindResource = self._find_resource
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
-        self._list_ttl = list_ttl
         self._keeps_trying = keeps_trying
         self._credentials = credentials
         self._pins = pins
@@ -149,8 +157,8 @@ class Toolbox:
                     environ=self._environ,
                     pool=self._http_pool,
                     on_change=self._changed,
+                    read_file=self._read_file,
                     forwards=self._forwards,
-                    list_ttl=self._list_ttl,
                     credentials=self._credentials,
                     pins=self._pins,
                     **options,
@@ -214,12 +222,10 @@ class Toolbox:
         settings = environment.read(os.environ if environ is None else environ)
         for warning in settings.warnings:
             _log.warning("%s", warning)
-        options.setdefault("hard_timeout", settings.call_timeout)
         toolbox = cls(
             settings.servers,
             environ=environ,
             around=around,
-            list_ttl=settings.list_ttl,
             keeps_trying=True,
             **options,
         )
@@ -254,6 +260,19 @@ class Toolbox:
         except BaseException:
             await self.close()
             raise
+
+    async def restore(self, *, idle_timeout: float | None = None) -> None:
+        """Offer the tools of the last lists, as the pins have them, in place of `open`.
+
+        Only servers whose tools were never compared with the pins are started.
+
+        Args:
+            idle_timeout: As for `open`.
+        """
+        self._is_open = True
+        self.loop = asyncio.get_running_loop()
+        unknown = [each for each in self._upstreams.values() if not await each.restore()]
+        await self._start(unknown, idle_timeout)
 
     async def _start(self, upstreams: Iterable[Upstream], idle_timeout: float | None) -> None:
         turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
@@ -555,6 +574,12 @@ class Toolbox:
         """
         call = Call(Item("prompts", server, name), dict(arguments or {}), caller, timeout=timeout)
         return decode_prompt((await self.handle(call)).raw)
+
+    async def _find_resource(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
+        return await resource_files.find(self._upstreams, uri)
+
+    async def _read_file(self, uri: str, call: Call) -> JsonObject:
+        return await resource_files.read(self.find_resource, self.handle, uri, call)
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
         """Pass a call through the stack. Every call of every surface goes through it."""

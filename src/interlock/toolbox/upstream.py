@@ -11,9 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, suppress
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -30,14 +29,9 @@ from interlock.config import (
     Pool,
     ServerConfig,
     StdioServer,
-    resolve,
 )
-from interlock.config.servers import AUTO
-from interlock.context import LEVELS
 from interlock.errors import (
     AuthError,
-    AuthRequired,
-    CapabilityError,
     HttpError,
     InterlockError,
     InvalidArguments,
@@ -57,7 +51,6 @@ from interlock.revisions import (
     LEGACY,
     METHOD_NOT_FOUND,
     MODERN,
-    TASKS_EXTENSION,
     at_least,
 )
 from interlock.store.pin import TOOL_KINDS, Offered
@@ -65,6 +58,7 @@ from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.item_lists import ItemKind, ItemLists
 from interlock.toolbox.launch import launch_of
+from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pins import (
     CheckedLists,
     PinKeeper,
@@ -74,8 +68,10 @@ from interlock.toolbox.pins import (
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import Restarts
 from interlock.toolbox.server_status import ServerStatus, State
+from interlock.toolbox.standing import StandingRequests
 from interlock.toolbox.tool_list import ToolList, Unusable
-from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
+from interlock.toolbox.user_access import UserAccess
+from interlock.toolbox.user_credentials import Needs, UserCredentials
 from interlock.toolbox.user_lists import UserLists
 from interlock.transports import InProcessServer
 from interlock.types import (
@@ -98,7 +94,6 @@ LIST_TTL = 300.0  # seconds, when the server does not say
 MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
 ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
-LOG_LEVEL_TIMEOUT = 1.0  # seconds that a server may take to accept a log level
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
 MAX_RESTARTS = 1_000  # connections whose failed starts are remembered
@@ -111,7 +106,6 @@ _CODES = {
     "expired": "needs_login",
 }
 TEST_TIMEOUT = 10.0  # seconds
-_QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
 
 _log = logging.getLogger("interlock.toolbox")
 
@@ -127,7 +121,7 @@ class Upstream:
         on_change: Called when `entries`, `items` or `status` have changed.
         forwards: It serves clients of a gateway: it keeps `items`, and its server may ask what its
             configuration permits.
-        list_ttl: The longest time in seconds that a list of tools is kept; None for no limit.
+        read_file: Returns the file that a resource's URI stands for, in a call of an API.
         credentials: Those of the users who call the server; None if the local user is the only one.
         pins: Which of its definitions are accepted; None for all.
         options: Handlers for what the server asks; see `ClientOptions`.
@@ -144,36 +138,36 @@ class Upstream:
         environ: Mapping[str, str],
         pool: Callable[[], HttpPool],
         on_change: Callable[[], None],
+        read_file: Callable[[str, Call], Awaitable[JsonObject]],
         forwards: bool = False,
-        list_ttl: float | None = None,
         credentials: UserCredentials | None = None,
         pins: PinKeeper | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         self.name = name
         self._credentials = credentials
-        self._needs = needs_of(server) if credentials is not None else Needs()
+        self._users = UserAccess(name, server, environ, credentials)
         self._lists = UserLists()
         self._checked = CheckedLists(name, pins)
         self._launch: JsonObject = {}
-        self._list_ttl = list_ttl
+        self._list_ttl: float | None = getattr(server, "list_ttl", None)
         self._items = ItemLists(name, self._checked, self._lists)
         self._forwards = forwards
-        self._followed: set[str] = set()  # URIs
-        self._log_level: LogLevel | None = None  # the lowest that a client wants
+        self._standing = StandingRequests(name)
         self._server = server
         self._environ = environ
         self._http_pool = pool
         self._on_change = on_change
         self._options = options
         self._api: OpenApiServer | None = None  # for an API, once it has been started
+        self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "with_files")
+        self._read_file = read_file
         self._settings = server if isinstance(server, CONFIGURED) else None
         settings = self._settings
         # A server in this program may have a filter.
         admitted = settings.tools if settings is not None else getattr(server, "tool_filter", None)
         self._tools = ToolList(name, admitted, self._checked)
-        self._asks = frozenset(settings.asks if settings is not None else AUTO)
-        self._permitted = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
+        self._permitted = PermittedQuestions(settings) if forwards else None
         limits = settings.pool if settings else Pool()
         self._pool = ConnectionPool(
             name,
@@ -223,12 +217,12 @@ class Upstream:
     @property
     def needs(self) -> Needs:
         """What it needs of each user, as far as that is known."""
-        return self._needs
+        return self._users.needs
 
     @property
     def is_personal(self) -> bool:
         """Whether it can be connected to only with a credential of the user who calls."""
-        return bool(self._needs) and not isinstance(self._server, OpenApiConfig)
+        return self._users.is_personal
 
     @property
     def _lister(self) -> PooledClient | None:
@@ -329,19 +323,33 @@ class Upstream:
             if self.is_personal:  # as its answer has just shown
                 await self._start_for_users()
 
+    async def restore(self) -> bool:
+        """Offer the tools of the list that was last compared with the pins, and start nothing.
+
+        Returns:
+            Whether there is such a list, or the server is disabled.
+        """
+        if self._settings is not None and not self._settings.enabled:
+            self._state, self._reason = "disabled", "disabled in the configuration"
+            return True
+        try:
+            return await self._restore_tools()
+        except InterlockError as error:
+            _log.warning("server %r: its pins cannot be read: %s", self.name, error)
+            return False
+
     async def _start_for_users(self) -> None:
         """Offer the tools that were last pinned, else list them with the credential of a user."""
         reason = "no user has a credential for it yet"
-        if self._credentials is not None:
-            try:
-                if await self._restore_tools():
+        try:
+            if await self._restore_tools():
+                return
+            for owner in await self._users.owners():
+                await self.start_for(owner)
+                if self.entries:
                     return
-                for owner in await self._credentials.owners(self.name):
-                    await self.start_for(owner)
-                    if self.entries:
-                        return
-            except InterlockError as error:
-                reason = str(error)
+        except InterlockError as error:
+            reason = str(error)
         if not self.entries and self._state != "failed":
             self._set_state("needs login", reason)
 
@@ -356,9 +364,12 @@ class Upstream:
                     listing.definitions.append(each.document)
             if not listing:
                 return False
-            values = dict.fromkeys(self._needs.names, "-")  # they are in no part of the launch
+            values = dict.fromkeys(self.needs.names, "-")  # they are in no part of the launch
             launch = launch_of(self._server, self._environ, self._checked.key, values)
-            await self._checked.check([offered_server(launch, None), *tools], TOOL_KINDS)
+            instructions = (
+                None if self.is_personal else await self._checked.instructions_seen_last()
+            )
+            await self._checked.check([offered_server(launch, instructions), *tools], TOOL_KINDS)
             self._install_tools(listing)
         self._set_state("ok", "")
         return True
@@ -382,7 +393,7 @@ class Upstream:
 
     def connect_url(self, owner: str) -> str:
         """Return where a user connects to the server; "" for nowhere."""
-        return "" if self._credentials is None else self._credentials.connect_url(owner, self.name)
+        return self._users.connect_url(owner)
 
     def end_user(self, owner: str) -> None:
         """Close the connections of a user whose credential has changed, after their last calls."""
@@ -425,7 +436,7 @@ class Upstream:
         restarts = self._restarts_of(key)
         redactor = Redactor()
         try:
-            pooled = self._make(key, await self._user_values(key))
+            pooled = self._make(key, await self._users.values(owner_of(key)))
             redactor = pooled.redactor
             has_listed = await self._open(pooled)
         except Exception as error:
@@ -436,7 +447,7 @@ class Upstream:
                 reason = f"{type(error).__name__} while starting: {error}"
             reason = redactor.redact(reason)
             if isinstance(error, LoginRequired):
-                self._learn_login()
+                self._users.require_login()
             if isinstance(error, LoginRequired) and owner_of(key):  # so nothing has failed
                 raise redact_error(error, redactor) from None
             restarts.failed(monotonic(), reason)
@@ -451,49 +462,8 @@ class Upstream:
                 self._on_change()  # what this user sees
             if self._items.unlisted:
                 self._refresh_later()
-        await self._restore(pooled)
+        await self._standing.restore(pooled)
         return pooled
-
-    def _learn_login(self) -> None:
-        """Note that a server which need not have required a login requires one of each user."""
-        server = self._server
-        if isinstance(server, HttpServer) and self._credentials is not None:
-            is_of_users = server.sharing != "shared" and server.uses_login
-            self._needs = Needs(self._needs.names, self._needs.login or is_of_users)
-
-    async def _restore(self, pooled: PooledClient) -> None:
-        """Set the log level, and subscribe to the resources that clients follow."""
-        await self._set_log_level(pooled)
-        if pooled.key == SHARED and self._followed:
-            uris = sorted(self._followed)
-            ends = await asyncio.gather(*map(pooled.client.subscribe, uris), return_exceptions=True)
-            for uri, end in zip(uris, ends, strict=True):
-                if isinstance(end, InterlockError):
-                    _log.warning("server %r: %s is not followed any more: %s", self.name, uri, end)
-
-    async def _set_log_level(self, pooled: PooledClient) -> None:
-        client = pooled.client
-        if self._log_level is None or client.revision in MODERN:
-            return  # a modern server reads the level in each request
-        if client.capabilities.logging is not None:
-            try:
-                async with asyncio.timeout(LOG_LEVEL_TIMEOUT):
-                    await client.set_log_level(self._log_level)
-            except (InterlockError, TimeoutError) as error:
-                _log.info("server %r: log level not set: %s", self.name, error)
-
-    async def _user_values(self, key: Key) -> Mapping[str, str] | None:
-        """Return what stands for `${user:NAME}` in a connection.
-
-        Raises:
-            LoginRequired: The user lacks a value, or no user is calling.
-        """
-        if not self._needs.names or not self.is_personal or self._credentials is None:
-            return None
-        owner = owner_of(key)
-        values = await self._credentials.values(owner, self.name) if owner else {}
-        check_values(self.name, self._needs.names, values)
-        return values
 
     def _make(self, key: Key, values: Mapping[str, str] | None) -> PooledClient:
         pooled: PooledClient
@@ -501,12 +471,8 @@ class Upstream:
             **self._options,
             "on_loss": lambda error: self._on_loss(pooled, str(error)),
         }
-        if self._forwards and "sampling" not in self._asks:
-            options.pop("sampling", None)
-        if self._forwards and "elicitation" not in self._asks:
-            options.pop("elicitation", None)
-        if self._forwards and "roots" not in self._asks:
-            options.pop("roots", None)
+        if self._permitted is not None:
+            options = self._permitted.without_refused(options)
         if self._forwards and key != SHARED:
             options.pop("on_log", None)  # its messages are for one user only
         if key == SHARED or self.is_personal:
@@ -516,9 +482,7 @@ class Upstream:
         if isinstance(server, OpenApiConfig):
             options["timeout"] = server.timeout + API_GRACE
             server = self._api_server(server)
-        owner, login = owner_of(key), None
-        if self._credentials is not None and owner and self._uses_logins_of_users:
-            login = partial(self._credentials.login, owner, self.name)
+        owner = owner_of(key)
         client, redactor = make_client(
             server,
             self._environ,
@@ -526,16 +490,12 @@ class Upstream:
             options,
             owner=owner,
             user=values,
-            login=login,
+            login=self._users.login(owner),
         )
         pooled = PooledClient(key, client, redactor)
         if key == SHARED:
             self._latest = pooled
         return pooled
-
-    @property
-    def _uses_logins_of_users(self) -> bool:
-        return self._settings is not None and self._settings.sharing != "shared"
 
     def _notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
         """Return what a server in this program says about its tools, such as an `OpenApiServer`."""
@@ -591,7 +551,14 @@ class Upstream:
         """Return the tools of all users, with those that a user's connection has just listed."""
         if not self.is_personal:
             return listing
-        return self._lists.merge(TOOLS, owner_of(pooled.key), listing)
+        offered = self._offered(listing, pooled)
+        return self._lists.merge(
+            TOOLS,
+            owner_of(pooled.key),
+            listing,
+            hashes={each.name: each.hash for each in offered if self._checked.compares},
+            accepted=self._checked.accepted,
+        )
 
     # Failing
 
@@ -758,6 +725,13 @@ class Upstream:
 
     # Resources and prompts
 
+    @property
+    def has_resources(self) -> bool:
+        """Whether the server is connected, and says that it has resources."""
+        return any(
+            pooled.client.capabilities.resources is not None for pooled in self._pool.connections
+        )
+
     async def list_resources(self) -> Listing[Resource]:
         """List its resources, from the cache while the server allows it.
 
@@ -788,17 +762,14 @@ class Upstream:
             InterlockError: The server is down, or refuses.
         """
         pooled = await self._shared()
-        if not (pooled.client.capabilities.resources or {}).get("subscribe"):
-            raise CapabilityError(f"server {self.name!r} has no subscriptions to resources")
         try:
-            await pooled.client.subscribe(uri)
+            await self._standing.follow(pooled, uri)
         except InterlockError as error:
             raise self._redacted(pooled, error) from None
-        self._followed.add(uri)
 
     async def unfollow(self, uri: str) -> None:
         """End the subscription to a resource."""
-        self._followed.discard(uri)
+        self._standing.unfollow(uri)
         shared = self._pool.shared
         if shared is not None:
             with suppress(InterlockError):
@@ -806,9 +777,7 @@ class Upstream:
 
     async def want_log_level(self, level: LogLevel) -> None:
         """Have a legacy server log at this level, unless it logs at a lower one already."""
-        if self._log_level is None or LEVELS.index(level) < LEVELS.index(self._log_level):
-            self._log_level = level
-            await asyncio.gather(*map(self._set_log_level, self._pool.connections))
+        await self._standing.want_log_level(level, self._pool.connections)
 
     # Calling
 
@@ -835,20 +804,12 @@ class Upstream:
             InterlockError: Whether that is so cannot be determined.
         """
         owner = call.caller.owner
-        if self._credentials is None or not owner or not self._needs:
+        if not owner or not self.needs:
             return
         if isinstance(self._server, OpenApiConfig):
             await self._api_server(self._server).check_user(call.name, owner)
-            return
-        values: Mapping[str, str] = {}
-        if self._needs.names:
-            values = await self._credentials.values(owner, self.name)
-            check_values(self.name, self._needs.names, values)
-        if self._needs.login and isinstance(self._server, HttpServer):
-            server = resolve(self._server, self._environ, values)
-            login = self._credentials.login(owner, self.name, server)
-            if not login.token and not await login.valid_token():
-                await login.refresh_after(AuthRequired("a token is needed", 401))
+        else:
+            await self._users.check(owner)
 
     async def send(self, call: Call) -> Outcome:
         """Send a call whose arguments have been validated; starts the server if it is down.
@@ -862,13 +823,17 @@ class Upstream:
         try:
             pooled = await self._pool.acquire(call.caller)
             try:
-                outcome = await self._forward(pooled.client, call)
-            except InterlockError as error:
-                self._note_failure(pooled, error)
-                clean = self._redacted(pooled, error)
-                if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
-                    self._flag(call.name, clean)
-                raise clean from None
+                call.revision = pooled.client.revision
+                if self._has_files:
+                    call = await self._with_files(call)
+                try:
+                    outcome = await self._forward(pooled.client, call)
+                except InterlockError as error:
+                    self._note_failure(pooled, error)
+                    clean = self._redacted(pooled, error)
+                    if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
+                        self._flag(call.name, clean)
+                    raise clean from None
             finally:
                 self._pool.release(pooled)
         finally:
@@ -880,7 +845,7 @@ class Upstream:
 
     async def _forward(self, client: Client, call: Call) -> Outcome:
         name, is_tool = call.name, isinstance(call.entry, Entry)
-        can = call.capabilities
+        can, permitted = call.capabilities, self._permitted
         raw = await client.forward(
             call.method,
             call.params(),
@@ -890,30 +855,28 @@ class Upstream:
             meta=call.meta,
             idempotent=self._may_repeat(call),
             back=call.back,
-            capabilities=can and self.permitted(can),
+            capabilities=can if can is None or permitted is None else permitted.of(can),
             log_level=call.log_level,
             returns_questions=call.returns_questions,
         )
+        outcome = Outcome(raw)
         # A caller that forwards the result may never decode it; others find out here what is wrong.
-        if is_tool and (call.back is None or client.has_output_schema(name)):
+        is_checked = is_tool and (call.back is None or client.has_output_schema(name))
+        if is_checked and not (call.returns_questions and outcome.is_task):
             return Outcome(raw, client.check_result(name, raw))
-        return Outcome(raw)
+        return outcome
+
+    async def _with_files(self, call: Call) -> Call:
+        """Return a call of an API with the contents of the resources that its files name."""
+        api: Any = self._api or self._server
+        arguments = await api.with_files(
+            call.name, call.arguments, lambda uri: self._read_file(uri, call)
+        )
+        return call if arguments is call.arguments else replace(call, arguments=arguments)
 
     def permitted(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return what the server may ask a client for, and use of it."""
-        if not self._forwards:
-            return can
-        known, permitted = self._permitted
-        if known is can:  # clients repeat theirs
-            return permitted
-        refused = [each for each in _QUESTIONS - self._asks if getattr(can, each) is not None]
-        permitted = can
-        if refused or can.extensions:
-            # A task's handle would be unknown to the gateway.
-            others = {k: v for k, v in (can.extensions or {}).items() if k != TASKS_EXTENSION}
-            permitted = replace(can, extensions=others or None, **dict.fromkeys(refused))
-        self._permitted = can, permitted
-        return permitted
+        return can if self._permitted is None else self._permitted.of(can)
 
     async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
         """Request completions on behalf of a caller, and return the result encoded.
@@ -929,6 +892,33 @@ class Upstream:
                 if not at_least(pooled.client.revision, COMPLETION_CONTEXT):
                     params = replace(params, context=UNSET)
                 return await pooled.client.forward("completion/complete", encode(params))
+            except InterlockError as error:
+                self._note_failure(pooled, error)
+                raise self._redacted(pooled, error) from None
+            finally:
+                self._pool.release(pooled)
+
+    async def ask_task(
+        self, caller: Caller, method: str, params: bytes, task: str, can: ClientCapabilities
+    ) -> Raw:
+        """Send a request about a task of this server, and return the result encoded.
+
+        Args:
+            caller: Whose call became the task.
+            method: `tasks/get`, `tasks/update` or `tasks/cancel`.
+            params: Encoded.
+            task: The server's id of the task.
+            can: What the client of the caller declares.
+
+        Raises:
+            InterlockError: As `send`.
+        """
+        async with self._slots:
+            pooled = await self._pool.acquire(caller)
+            try:
+                return await pooled.client.forward(
+                    method, params, name=task, idempotent=True, capabilities=self.permitted(can)
+                )
             except InterlockError as error:
                 self._note_failure(pooled, error)
                 raise self._redacted(pooled, error) from None

@@ -1,11 +1,13 @@
 """The lists of a server that each user sees with a credential of their own.
 
 A server may offer different tools to different users. The toolbox has one list for all, so it is
-merged: the newest definition of each item that any user's list has.
+merged: the newest definition of each item that any user's list has. If users have different
+definitions of one tool, the accepted one stays, and the users with another one do not see the tool.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from interlock.client.listing import Kind, Listing
@@ -19,7 +21,9 @@ class UserLists:
     """The lists of one server."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, dict[str, frozenset[str]]] = {}  # names by owner and kind
+        # The hashes of definitions by owner, kind and name; "" where definitions are not compared.
+        self._seen: dict[str, dict[str, dict[str, str]]] = {}
+        self._offered: dict[str, str] = {}  # the hash of the merged definition of each tool
         self._merged: dict[str, Listing[Any]] = {}  # by kind
 
     def has(self, owner: str) -> bool:
@@ -40,26 +44,50 @@ class UserLists:
         seen = self._seen.get(owner)
         if seen is None:
             return kind != "resources"
-        return any(name in seen.get(each, ()) for each in _MEMBERS[kind])
+        found = next((seen[each] for each in _MEMBERS[kind] if name in seen.get(each, ())), None)
+        return found is not None and found[name] in ("", self._offered.get(name))
 
-    def merge(self, kind: Kind[_T], owner: str, listing: Listing[_T]) -> Listing[_T]:
-        """Replace a user's list; return the items of all users."""
-        of_owner = self._seen.setdefault(owner, {})
-        of_owner[kind.member] = frozenset(map(kind.key, listing))
+    def merge(
+        self,
+        kind: Kind[_T],
+        owner: str,
+        listing: Listing[_T],
+        *,
+        hashes: Mapping[str, str] | None = None,
+        accepted: Callable[[str], str] = lambda _: "",
+    ) -> Listing[_T]:
+        """Replace a user's list; return the items of all users.
+
+        Args:
+            kind: Of the items.
+            owner: The user.
+            listing: The user's list.
+            hashes: Of the definitions of tools, by name; None where definitions are not compared.
+            accepted: Returns the hash of the accepted definition of a tool; "" for none.
+        """
+        of_owner = {name: (hashes or {}).get(name, "") for name in map(kind.key, listing)}
+        self._seen.setdefault(owner, {})[kind.member] = of_owner
         while len(self._seen) > MAX_USERS:
             del self._seen[next(iter(self._seen))]
-        others = frozenset[str]().union(
-            *(seen.get(kind.member, ()) for each, seen in self._seen.items() if each != owner)
-        )
+        others = [seen.get(kind.member, {}) for each, seen in self._seen.items() if each != owner]
+        before: Listing[_T] = self._merged.get(kind.member, Listing())
+        pairs = zip(before, before.definitions, strict=True)
+        kept = {kind.key(item): (item, definition) for item, definition in pairs}
         merged: Listing[_T] = Listing()
-        merged.extend(listing)
-        merged.definitions = list(listing.definitions)
         merged.ttl, merged.truncated = listing.ttl, listing.truncated
         merged.skipped = list(listing.skipped)
-        before: Listing[_T] = self._merged.get(kind.member, Listing())
-        for item, definition in zip(before, before.definitions, strict=True):
+        for item, definition in zip(listing, listing.definitions, strict=True):
             name = kind.key(item)
-            if name in others and name not in of_owner[kind.member]:
+            hash, wanted = of_owner[name], accepted(name)
+            is_kept = name in kept and self._offered.get(name) == wanted != hash
+            if hash and is_kept and any(each.get(name) == wanted for each in others):
+                item, definition = kept[name]
+            elif hash:
+                self._offered[name] = hash
+            merged.append(item)
+            merged.definitions.append(definition)
+        for name, (item, definition) in kept.items():
+            if name not in of_owner and any(name in each for each in others):
                 merged.append(item)
                 merged.definitions.append(definition)
         self._merged[kind.member] = merged

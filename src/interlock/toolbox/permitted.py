@@ -1,0 +1,51 @@
+"""What the server behind a gateway may ask clients for."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from interlock.client import ClientOptions
+from interlock.config.servers import AUTO
+from interlock.revisions import TASKS_EXTENSION
+from interlock.types import ClientCapabilities
+
+_QUESTIONS = frozenset({"elicitation", "sampling", "roots"})
+
+
+class PermittedQuestions:
+    """The questions that the configuration of a server permits.
+
+    Args:
+        settings: The configuration; None for a server in this program.
+    """
+
+    def __init__(self, settings: object | None) -> None:
+        self._refused = _QUESTIONS - frozenset(getattr(settings, "asks", AUTO))
+        self._is_per_call = getattr(settings, "sharing", "") == "per_call"
+        self._last = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
+
+    def of(self, can: ClientCapabilities) -> ClientCapabilities:
+        """Return the part of a client's capabilities that the server may use."""
+        known, permitted = self._last
+        if known is can:  # clients repeat theirs
+            return permitted
+        refused = [each for each in self._refused if getattr(can, each) is not None]
+        permitted = can
+        if refused:
+            permitted = replace(can, **dict.fromkeys(refused))
+        if can.extensions and self._is_per_call:
+            # The connection that a task belongs to ends with the call.
+            others = {k: v for k, v in can.extensions.items() if k != TASKS_EXTENSION}
+            permitted = replace(permitted, extensions=others or None)
+        self._last = can, permitted
+        return permitted
+
+    def without_refused(self, options: ClientOptions) -> ClientOptions:
+        """Return the options of a client without handlers for questions that are not permitted."""
+        kept = options.copy()
+        for each in self._refused:
+            kept.pop(each, None)  # type: ignore[misc] # a question is the name of its handler
+        return kept
+
+
+__all__ = ["PermittedQuestions"]

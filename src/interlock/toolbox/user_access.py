@@ -1,0 +1,99 @@
+"""On whose behalf a server is called, and the credentials that this takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from interlock.config import HttpServer, OpenApiConfig, resolve
+from interlock.errors import AuthRequired
+from interlock.toolbox.user_credentials import Needs, UserCredentials, check_values, needs_of
+from interlock.transports import Authorization
+
+
+class UserAccess:
+    """The credentials that one server needs of its users.
+
+    Args:
+        name: Its name in the toolbox.
+        server: How to reach it.
+        environ: Where `${VAR}` in the configuration is looked up.
+        credentials: Those of the users; None if the local user is the only one.
+
+    Attributes:
+        needs: What it needs of each user, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: object,
+        environ: Mapping[str, str],
+        credentials: UserCredentials | None,
+    ) -> None:
+        self.needs = needs_of(server) if credentials is not None else Needs()
+        self._name = name
+        self._server = server
+        self._environ = environ
+        self._credentials = credentials
+
+    @property
+    def is_personal(self) -> bool:
+        """Whether each connection takes a credential of the user who calls."""
+        return bool(self.needs) and not isinstance(self._server, OpenApiConfig)
+
+    def require_login(self) -> None:
+        """Note that a server which need not have required a login requires one of each user."""
+        server = self._server
+        if isinstance(server, HttpServer) and self._credentials is not None:
+            is_of_users = server.sharing != "shared" and server.uses_login
+            self.needs = Needs(self.needs.names, self.needs.login or is_of_users)
+
+    async def owners(self) -> Sequence[str]:
+        """Return some users with a credential for the server, the latest first."""
+        return [] if self._credentials is None else await self._credentials.owners(self._name)
+
+    def connect_url(self, owner: str) -> str:
+        """Return where a user connects to the server; "" for nowhere."""
+        return "" if self._credentials is None else self._credentials.connect_url(owner, self._name)
+
+    async def values(self, owner: str) -> Mapping[str, str] | None:
+        """Return what stands for `${user:NAME}` in a connection; None for nothing.
+
+        Raises:
+            LoginRequired: The user lacks a value, or no user is calling.
+        """
+        if not self.needs.names or not self.is_personal or self._credentials is None:
+            return None
+        values = await self._credentials.values(owner, self._name) if owner else {}
+        check_values(self._name, self.needs.names, values)
+        return values
+
+    def login(self, owner: str) -> Callable[[HttpServer], Authorization] | None:
+        """Return what makes the login of a user's connection; None if users share the server's."""
+        shared = getattr(self._server, "sharing", "shared") == "shared"
+        if self._credentials is None or not owner or shared:
+            return None
+        return partial(self._credentials.login, owner, self._name)
+
+    async def check(self, owner: str) -> None:
+        """Check that a user has the credentials. A login that has expired is refreshed.
+
+        Raises:
+            LoginRequired: The user must log in, or store a value.
+            InterlockError: Whether that is so cannot be determined.
+        """
+        if self._credentials is None:
+            return
+        values: Mapping[str, str] = {}
+        if self.needs.names:
+            values = await self._credentials.values(owner, self._name)
+            check_values(self._name, self.needs.names, values)
+        if self.needs.login and isinstance(self._server, HttpServer):
+            server = resolve(self._server, self._environ, values)
+            login = self._credentials.login(owner, self._name, server)
+            if not login.token and not await login.valid_token():
+                await login.refresh_after(AuthRequired("a token is needed", 401))
+
+
+__all__ = ["UserAccess"]
