@@ -31,6 +31,7 @@ from interlock.errors import (
 )
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
@@ -193,7 +194,8 @@ async def test_usage_is_the_sum_of_all_rounds():
         agent = Agent(Counting([tool_calls(("1", "s__echo", {"text": "a"})), "Done."]), toolbox)
         events = [event async for event in agent.stream(conversation())]
 
-    assert events[-1] == Done(AssistantMessage("Done."), Usage(20, 2), "length")
+    answer = AssistantMessage("Done.", usage=Usage(10, 1))
+    assert events[-1] == Done(answer, Usage(20, 2), "length")
 
 
 # Concurrent calls
@@ -306,6 +308,33 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
     assert messages[3].is_error
     assert "secret" not in messages[3].content
     assert "calling s__echo failed" in caplog.text
+
+
+async def test_images_and_sounds_of_a_result_go_to_the_model_but_for_those_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_module, "MAX_FILE", 5)
+    server = Server("eyes")
+
+    @server.tool
+    def look() -> list[ImageContent | AudioContent]:
+        """Look."""
+        return [
+            ImageContent("cG5n", "image/PNG"),
+            AudioContent("d2F2", "audio/wav"),
+            ImageContent("bm90IHNtYWxs", "image/png"),
+        ]
+
+    messages: list[Message] = [UserMessage("Look.")]
+    model = ScriptedModel([tool_calls(("1", "eyes__look", {})), "A cat."])
+    async with Toolbox({"eyes": server}) as toolbox:
+        await Agent(model, toolbox).complete(messages)
+
+    result = model.requests[1].messages[-1]
+    assert isinstance(result, ToolMessage)
+    files = (Attachment("image/png", b"png"), Attachment("audio/wav", b"wav"))
+    assert result.attachments == files
+    assert result.content.splitlines()[:2] == ["[image/PNG, 3 bytes]", "[audio/wav, 3 bytes]"]
 
 
 async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():

@@ -13,25 +13,36 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from hashlib import sha256
 from itertools import zip_longest
 from time import monotonic
 from typing import Any, Literal, Self
 
+import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock.calls import Call, Caller
 from interlock.calls.call import new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
-from interlock.calls.kept_results import TOOL as READER
 from interlock.compaction import ContextLimits
 from interlock.errors import ContextTooLong, InterlockError, ModelInterrupted, StepLimit
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    ToolCall,
+    ToolMessage,
+    interrupted,
+)
 from interlock.models import (
     Model,
     ModelEvent,
+    Notice,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -43,6 +54,7 @@ from interlock.models.answer_size import AnswerSize, check_size
 from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
 from interlock.toolbox import Toolbox
+from interlock.toolbox.resource_tool import LINK
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -56,6 +68,8 @@ from interlock.types import (
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
+MAX_FILE = 5 * 1024 * 1024  # bytes of an image or a sound in a result that the model gets
+MAX_FILES = 8  # of one result
 
 Record = Callable[[Sequence[Message]], Awaitable[None]]
 _contexts = ContextLimits()
@@ -123,6 +137,12 @@ class ApprovalAsked(Struct, frozen=True):
     approvers: tuple[str, ...] = ("caller",)
 
 
+def approval_hash(address: str, arguments: dict[str, Any]) -> str:
+    """Return the hash of a call as a person is shown it."""
+    shown = msgspec.json.encode([address, arguments], order="sorted")
+    return sha256(shown).hexdigest()
+
+
 class QuestionAsked(Struct, frozen=True):
     """A server asks the user something during a call. `params` are those of the request.
 
@@ -163,6 +183,7 @@ class Done(Struct, frozen=True):
 AgentEvent = (
     TextDelta
     | ReasoningDelta
+    | Notice
     | ToolStarted
     | ToolProgress
     | ToolFinished
@@ -258,11 +279,14 @@ class Agent:
                 raise ModelInterrupted(f"the answer of {model.name} was cut off")
             check_size(reply.message, model.name)
             used = used.plus(reply.usage)
-            if not reply.message.tool_calls:
-                await self._add(messages, [reply.message])
-                yield Done(reply.message, used, reply.stop_reason)
+            message = reply.message
+            if reply.usage != Usage():
+                message = replace(message, usage=reply.usage)
+            if not message.tool_calls:
+                await self._add(messages, [message])
+                yield Done(message, used, reply.stop_reason)
                 return
-            async with aclosing(self._act(reply.message, messages)) as acts:
+            async with aclosing(self._act(message, messages)) as acts:
                 async for act in acts:
                     yield act
         raise StepLimit(self._max_rounds)
@@ -295,7 +319,7 @@ class Agent:
     ) -> AsyncGenerator[AgentEvent, None]:
         """Run the calls of `message` concurrently; their results follow it in the calls' order."""
         calls = message.tool_calls
-        tasks: list[asyncio.Task[ToolFinished]] = []
+        tasks: list[asyncio.Task[_Outcome]] = []
         try:
             await self._add(messages, [message])
             ids = [new_call_id() for _ in calls]
@@ -315,7 +339,7 @@ class Agent:
                     yield event
                 for task in tasks:
                     if task in done:
-                        yield task.result()
+                        yield task.result().event
         finally:
             # A stopped answer needs a result for each of its calls, too.
             unfinished = [task for task in tasks if not task.done()]
@@ -329,25 +353,27 @@ class Agent:
                     pairs = zip_longest(calls, tasks)
                     await self._add(messages, [_result(call, task) for call, task in pairs])
 
-    async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> ToolFinished:
+    async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> _Outcome:
         started = monotonic()
         seen = await self._observe(call, id, reports)
         address, duration = self._address(call.name), monotonic() - started
-        return ToolFinished(
+        event = ToolFinished(
             *(call.id, address, call.input, seen.text, seen.is_error, duration),
             call_id=id,
             ending=seen.ending,
             reason=seen.reason,
         )
+        return _Outcome(event, seen.files)
 
-    async def _skip(self, call: ToolCall, id: str) -> ToolFinished:
+    async def _skip(self, call: ToolCall, id: str) -> _Outcome:
         text = (
             f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
         )
         address = self._address(call.name)
-        return ToolFinished(
+        event = ToolFinished(
             *(call.id, address, call.input, text, True, 0.0), call_id=id, ending="refused"
         )
+        return _Outcome(event)
 
     async def _observe(self, call: ToolCall, id: str, reports: Reports | None) -> _Seen:
         """Run one call; its failure becomes text for the model."""
@@ -366,7 +392,7 @@ class Agent:
             _log.exception("calling %s failed", call.name)
             return _Seen("error: the call failed because of a bug in the client program")
         ending: Ending = "failed" if result.is_error else "ran"
-        return _Seen(text_of(result), result.is_error, ending)
+        return _Seen(text_of(result), result.is_error, ending, files=files_of(result))
 
     async def _add(self, messages: list[Message], new: Sequence[Message]) -> None:
         messages += new
@@ -400,8 +426,8 @@ class Agent:
             return []
         await self._toolbox.refresh()
         entries = self._toolbox.tools
-        if any(isinstance(each, ToolMessage) and READER in each.content for each in messages):
-            entries += self._toolbox.own.entries  # not before, as each tool costs the model
+        results = [each.content for each in messages if isinstance(each, ToolMessage)]
+        entries += self._toolbox.own.offered(self._caller, results)
         return [
             ToolDefinition(each.wire_name, each.tool.description, each.input_schema)
             for each in entries
@@ -423,6 +449,14 @@ class _Seen(Struct, frozen=True):
     is_error: bool = True
     ending: Ending = "failed"
     reason: str = ""
+    files: tuple[Attachment, ...] = ()
+
+
+class _Outcome(Struct, frozen=True):
+    """The end of a call, and the files of its result for the model."""
+
+    event: ToolFinished
+    files: tuple[Attachment, ...] = ()
 
 
 class Reports:
@@ -454,8 +488,8 @@ class Reports:
 
 
 async def _first_of(
-    running: set[asyncio.Task[ToolFinished]], reports: Reports | None
-) -> tuple[set[asyncio.Task[ToolFinished]], set[asyncio.Task[ToolFinished]]]:
+    running: set[asyncio.Task[_Outcome]], reports: Reports | None
+) -> tuple[set[asyncio.Task[_Outcome]], set[asyncio.Task[_Outcome]]]:
     """Wait until a call has ended, or has reported progress."""
     if reports is None:
         return await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -468,12 +502,12 @@ async def _first_of(
     return done, running - done
 
 
-def _result(call: ToolCall, task: asyncio.Task[ToolFinished] | None) -> ToolMessage:
+def _result(call: ToolCall, task: asyncio.Task[_Outcome] | None) -> ToolMessage:
     """Return the result of a call; `task` is None if the call never started."""
     if task is None or not task.done() or task.cancelled() or task.exception() is not None:
         return interrupted(call)
-    outcome = task.result()
-    return ToolMessage(call.id, outcome.result, call.name, outcome.is_error)
+    event, files = task.result().event, task.result().files
+    return ToolMessage(call.id, event.result, call.name, event.is_error, files)
 
 
 def text_of(result: CallToolResult) -> str:
@@ -484,6 +518,20 @@ def text_of(result: CallToolResult) -> str:
     return "\n".join(parts)
 
 
+def files_of(result: CallToolResult) -> tuple[Attachment, ...]:
+    """Return the images and sounds of a tool's result, but for those over the limits."""
+    files: list[Attachment] = []
+    for block in result.content:
+        if isinstance(block, ImageContent | AudioContent) and len(files) < MAX_FILES:
+            try:
+                data = base64.b64decode(block.data, validate=True)
+            except ValueError:
+                continue  # the text names it
+            if 0 < len(data) <= MAX_FILE:
+                files.append(Attachment(block.mime_type.lower(), data))
+    return tuple(files)
+
+
 def describe(block: Content) -> str:
     """Return a content block as text, or a note about it."""
     if isinstance(block, TextContent):
@@ -491,7 +539,7 @@ def describe(block: Content) -> str:
     if isinstance(block, ImageContent | AudioContent):
         return f"[{block.mime_type}, {len(block.data) * 3 // 4} bytes]"
     if isinstance(block, EmbeddedResource):
-        return block.resource.text or f"[resource {block.resource.uri}]"
+        return block.resource.text or f"{LINK}{block.resource.uri}]"
     if isinstance(block, ResourceLink):
-        return f"[resource {block.uri}]"
+        return f"{LINK}{block.uri}]"
     return "[content of an unknown type]"

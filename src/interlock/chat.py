@@ -13,24 +13,43 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    aclosing,
+    asynccontextmanager,
+)
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from interlock import store
-from interlock.agent import Agent, AgentEvent
+from interlock.agent import Agent, AgentEvent, Record
+from interlock.attachments import TEXT, block
 from interlock.calls import Around, Caller
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
-from interlock.errors import MissingExtra, StoreError, UnknownConversation
-from interlock.messages import Message, SystemMessage, UserMessage
-from interlock.models import Model, choose
+from interlock.config.settings import Settings
+from interlock.errors import (
+    CapabilityError,
+    MissingExtra,
+    ModelUnavailable,
+    StoreError,
+    UnknownConversation,
+)
+from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
+from interlock.models import Model, choose, claude_code
 from interlock.toolbox import Toolbox
 from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
+from interlock.types import JsonObject
 
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
@@ -73,6 +92,17 @@ class ConversationLog:
         except StoreError as error:
             self._warn_once(error)
 
+    async def keep_file(self, file: Attachment) -> str:
+        """Store a file, so that the chat page can show it; return its id."""
+        if self._store is not None:
+            try:
+                kept = await self._store.files.add(file.name, file.media_type, file.data)
+            except StoreError as error:
+                self._warn_once(error)
+            else:
+                return kept.id
+        return f"f_{secrets.token_urlsafe(12)}"
+
     async def record(self, messages: Sequence[Message]) -> None:
         """Store messages, after those that could not be stored before.
 
@@ -96,6 +126,18 @@ class ConversationLog:
             self._unsaved = []
             self._must_succeed = False
 
+    async def note_setting(self, name: str, value: JsonObject) -> None:
+        """Store a setting of the conversation."""
+        if self._store is None or self.conversation is None:
+            return
+        settings = {**self.conversation.settings, name: value}
+        try:
+            await self._store.update(self.conversation.id, settings=settings)
+        except StoreError as error:
+            self._warn_once(error)
+        else:
+            self.conversation = replace(self.conversation, settings=settings)
+
     async def note_model(self, model: str) -> None:
         """Store the name of the model that continues the conversation."""
         if self._store is None or self.conversation is None or self.conversation.model == model:
@@ -105,6 +147,25 @@ class ConversationLog:
         except StoreError as error:
             self._warn_once(error)
 
+    async def copied(self, messages: Sequence[Message], count: int) -> ConversationLog:
+        """Return a log for a copy of the conversation, which stays as it is.
+
+        Args:
+            messages: All messages of the conversation.
+            count: How many of them to copy.
+        """
+        if self._store is not None and self.conversation is not None and count:
+            try:
+                known = await self._store.resolve(self.conversation.id)
+                if known.message_count == len(messages):
+                    copy = await self._store.fork(known.id, count)
+                    return ConversationLog(self._store, copy, warn=self._warn)
+            except StoreError as error:
+                self._warn_once(error)
+        log = self.successor()
+        log._unsaved = list(messages[:count])  # stored with the next message
+        return log
+
     def successor(self) -> ConversationLog:
         """Return a log for another conversation in the same store."""
         return ConversationLog(self._store, warn=self._warn)
@@ -113,6 +174,29 @@ class ConversationLog:
         if str(error) != self._last_warning:
             self._last_warning = str(error)
             self._warn(f"conversation not stored: {error}")
+
+
+class OtherAgent(Protocol):
+    """An agent with a model and a loop of its own, which answers in a chat."""
+
+    def stream(self, messages: list[Message], record: Record) -> AsyncGenerator[AgentEvent, None]:
+        """Answer the last message: add to `messages`, and record what is added; see `Agent`."""
+        ...
+
+    async def change_model(self, name: str) -> None:
+        """Use another model from now on; raises if the agent cannot."""
+        ...
+
+    async def begin(self, log: ConversationLog) -> None:
+        """Leave the conversation, and begin another one with the next message."""
+        ...
+
+
+# Opens one: name of the model, tools, log and messages of the conversation, instructions.
+OpenAgent = Callable[
+    [str, "Toolbox | None", ConversationLog, Sequence[Message], str],
+    AbstractAsyncContextManager[OtherAgent],
+]
 
 
 class Chat:
@@ -127,16 +211,26 @@ class Chat:
         *,
         system: str = "",
         caller: Caller = CHAT,
+        wishes: ModelWishes | None = None,
+        agent: OtherAgent | None = None,
     ) -> None:
         self.model = model
+        self._agent = agent
+        self._wishes = wishes or ModelWishes()
         self._system = system
         self.toolbox = toolbox
         self.log = log
         self.messages = messages
         self._caller = caller
 
-    async def ask(self, text: str) -> AsyncGenerator[AgentEvent, None]:
+    async def ask(
+        self, text: str, files: Sequence[Attachment] = ()
+    ) -> AsyncGenerator[AgentEvent, None]:
         """Send the user's message to the model; yield what happens until the answer is complete.
+
+        Args:
+            text: The message.
+            files: Files that belong to it. The text of those of type text/plain becomes part of it.
 
         Raises:
             StoreError: A continued conversation does not accept the message.
@@ -144,15 +238,37 @@ class Chat:
             StepLimit: The model was still calling tools after the last round.
         """
         await self.log.create(_title(text), self.model.name)
-        new: list[Message] = [UserMessage(text)]
+        new: list[Message] = [await self._message(text, files)]
         if self._system and not self.messages:
             new.insert(0, SystemMessage(self._system))
         await self.log.record(new)
         self.messages += new
-        agent = Agent(self.model, self.toolbox, record=self.log.record, caller=self._caller)
-        async with aclosing(agent.stream(self.messages)) as events:
+        async with aclosing(self._answer()) as events:
             async for event in events:
                 yield event
+
+    def _answer(self) -> AsyncGenerator[AgentEvent, None]:
+        if self._agent is not None:
+            return self._agent.stream(self.messages, self.log.record)
+        agent = Agent(
+            self.model, self.toolbox, record=self.log.record, caller=self._caller, progress=True
+        )
+        return agent.stream(self.messages)
+
+    async def _message(self, text: str, files: Sequence[Attachment]) -> UserMessage:
+        parts = [text]
+        for file in files:
+            if file.media_type == TEXT:
+                id = await self.log.keep_file(file)
+                body = file.data.decode()
+                parts.append(block(id, TEXT, len(file.data), file.name, body))
+        media = tuple(each for each in files if each.media_type != TEXT)
+        return UserMessage("\n\n".join(each for each in parts if each), media)
+
+    def cost(self, usage: Usage) -> float | None:
+        """Return what tokens of the model cost; None if the user has not set a price."""
+        price = self._wishes.settings.price_of(self.model.name)
+        return None if price is None else price.cost(usage)
 
     async def change_model(self, name: str) -> None:
         """Continue with another model.
@@ -161,15 +277,78 @@ class Chat:
             ModelUnavailable: The model does not exist; the old one stays.
             MissingExtra: It needs a package that is not installed; the old one stays.
         """
-        new = await choose.choose(name)
+        name = self._wishes.settings.name_of(name)
+        if self._agent is not None:
+            await self._agent.change_model(name)
+        new = await self._wishes.open(name)
+        if self._agent is None and new.name.partition(":")[0] == claude_code.PROVIDER:
+            raise ModelUnavailable(
+                "Claude Code cannot continue a conversation of another model; leave the chat and "
+                f"start another one with --model {name}"
+            )
         old, self.model = self.model, new
         await old.close()
         await self.log.note_model(new.name)
 
-    def start_conversation(self) -> None:
+    @property
+    def last_question(self) -> UserMessage | None:
+        """The user's last message; None if there is none."""
+        found = (each for each in reversed(self.messages) if isinstance(each, UserMessage))
+        return next(found, None)
+
+    async def undo(self) -> None:
+        """Take back the user's last message and all after it, in a copy of the conversation.
+
+        Raises:
+            CapabilityError: An agent with a conversation of its own answers.
+        """
+        if self._agent is not None:
+            raise CapabilityError(
+                f"{self.model.name} cannot take back a message; /new starts again"
+            )
+        last = self.last_question
+        if last is not None:
+            place = next(
+                place for place, each in reversed(list(enumerate(self.messages))) if each is last
+            )
+            self.log = await self.log.copied(self.messages, place)
+            self.messages = self.messages[:place]
+
+    async def start_conversation(self) -> None:
         """Leave this conversation and start another one."""
         self.log = self.log.successor()
         self.messages = []
+        if self._agent is not None:
+            await self._agent.begin(self.log)
+
+
+class ModelWishes(Struct, frozen=True):
+    """How the user wants models: the settings file, and options that are stronger.
+
+    Attributes:
+        settings: Those of the user's file.
+        options: Members of each request to a model.
+    """
+
+    settings: Settings = Settings()
+    options: Mapping[str, Any] = {}
+
+    async def open(self, name: str | None, *, remembered: bool = False) -> Model:
+        """Return a model with its options. The arguments are those of `choose`."""
+        model = await choose.choose(name, remembered=remembered, options=self.options)
+        options = {**self.settings.options_of(model.name), **self.options}
+        if options == self.options:
+            return model
+        await model.close()  # it has not been asked anything
+        by_chance = name is None
+        return await choose.choose(
+            name or model.name, remembered=remembered or by_chance, options=options
+        )
+
+    async def preferred(self) -> Model:
+        """Return the model of INTERLOCK_MODEL, of the settings, or the first one available."""
+        name = os.environ.get("INTERLOCK_MODEL") or self.settings.model
+        return await self.open(self.settings.name_of(name) or None)
 
 
 @asynccontextmanager
@@ -186,12 +365,14 @@ async def open_chat(
     results: ResultBudget | None = None,
     pins: PinKeeper | None = None,
     caller: Caller = CHAT,
+    wishes: ModelWishes | None = None,
+    agents: Mapping[str, OpenAgent] | None = None,
 ) -> AsyncIterator[Chat]:
     """Open a chat; close the servers, the model and the store at the end.
 
     Args:
         servers: By name; None for a chat without tools.
-        model: As for `choose`; None uses the conversation's model, if it has one.
+        model: As for `choose`, or an alias; None uses the conversation's model, if it has one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
         latest: Continue the conversation that changed last.
         system: Instructions to the model, at the start of each new conversation.
@@ -201,15 +382,18 @@ async def open_chat(
         results: The budget of results, as for `Toolbox`.
         pins: Which definitions are accepted, as for `Toolbox`.
         caller: On whose behalf the model calls tools.
+        wishes: How the user wants models.
+        agents: Agents that answer instead of a model, by the beginning of its name.
 
     Raises:
         InterlockError: No model is available, or the conversation cannot be continued.
     """
+    wishes = wishes or ModelWishes()
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.TaskGroup() as group:
                 opening = group.create_task(_open_log(stack, conversation, latest, warn))
-                choosing = group.create_task(_choose(model, opening))
+                choosing = group.create_task(_choose(model, opening, wishes))
                 toolbox = None
                 if servers is not None:
                     toolbox = Toolbox(
@@ -220,7 +404,18 @@ async def open_chat(
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         log, messages = opening.result()
-        chat = Chat(choosing.result(), toolbox, log, messages, system=system, caller=caller)
+        model_to_use = choosing.result()
+        agent = None
+        if opens := (agents or {}).get(model_to_use.name.partition(":")[0]):
+            opening_agent = opens(model_to_use.name, toolbox, log, messages, system)
+            agent = await stack.enter_async_context(opening_agent)
+        chat = Chat(
+            *(model_to_use, toolbox, log, messages),
+            system=system,
+            caller=caller,
+            wishes=wishes,
+            agent=agent,
+        )
         stack.push_async_callback(lambda: chat.model.close())
         await log.note_model(chat.model.name)
         yield chat
@@ -241,7 +436,7 @@ async def _open_log(
     if latest:
         found = await opened.list(1)
         if not found:
-            raise UnknownConversation("no conversation exists that could continue")
+            raise UnknownConversation("no conversation found to continue")
         id = found[0].id
     if id is None:
         return ConversationLog(opened, warn=warn), []
@@ -249,12 +444,16 @@ async def _open_log(
     return ConversationLog(opened, conversation, warn=warn), await opened.resume(conversation.id)
 
 
-async def _choose(name: str | None, opening: asyncio.Task[_Opened]) -> Model:
-    remembered = name is None
+async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: ModelWishes) -> Model:
+    log = None
     if name is None:
         log, _ = await asyncio.shield(opening)
-        name = log.conversation.model if log.conversation else None
-    model = await choose.choose(name or None, remembered=remembered)
+    if name:
+        model = await wishes.open(wishes.settings.name_of(name))
+    elif log is not None and log.conversation is not None and log.conversation.model:
+        model = await wishes.open(log.conversation.model, remembered=True)
+    else:
+        model = await wishes.preferred()
     for provider in choose.PROVIDERS:
         if model.name.startswith(f"{provider.name}:") and find_spec(provider.package):
             # Takes about a second, which the first answer need not wait for.

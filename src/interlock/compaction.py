@@ -109,7 +109,7 @@ def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:
             break
         if isinstance(message, ToolMessage) and len(message.content) > _SHORT:
             note = f"{_NOTE} ({len(message.content):,} characters); call the tool again if needed]"
-            messages[place] = replace(message, content=note)
+            messages[place] = replace(message, content=note, attachments=())
             over -= len(message.content) - len(note)
     return over
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from copy import copy
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -31,8 +32,10 @@ class Redactor:
     """
 
     def __init__(self, texts: Iterable[str] = (), authorization: HasToken | None = None) -> None:
+        # In JSON, a secret with a quotation mark or a backslash looks different.
+        given = {each for text in texts for each in _written(text)}
         # The longest first: "Bearer abc" before "abc".
-        self._texts = sorted({*texts}, key=len, reverse=True)
+        self._texts = sorted(given, key=len, reverse=True)
         self._authorization = authorization
 
     def __repr__(self) -> str:
@@ -47,25 +50,30 @@ class Redactor:
         return text
 
 
+def _written(text: str) -> Iterable[str]:
+    return text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]
+
+
 def redact_error(error: _E, redactor: Redactor) -> _E:
     """Return a copy of an error without secrets in its text and its attributes."""
     clean = copy(error)
     for name, value in vars(error).items():
-        setattr(clean, name, _redact_all(value, redactor))
-    clean.args = _redact_all(error.args, redactor)
+        setattr(clean, name, redact_value(value, redactor))
+    clean.args = redact_value(error.args, redactor)
     return clean
 
 
-def _redact_all(value: Any, redactor: Redactor) -> Any:
+def redact_value(value: Any, redactor: Redactor) -> Any:
+    """Return a JSON value, or a tuple of them, without secrets in its texts."""
     if isinstance(value, str):
         return redactor.redact(value)
     if isinstance(value, tuple):
-        return tuple(_redact_all(each, redactor) for each in value)
+        return tuple(redact_value(each, redactor) for each in value)
     if isinstance(value, list):
-        return [_redact_all(each, redactor) for each in value]
+        return [redact_value(each, redactor) for each in value]
     if isinstance(value, dict):
         return {
-            _redact_all(key, redactor): _redact_all(each, redactor) for key, each in value.items()
+            redact_value(key, redactor): redact_value(each, redactor) for key, each in value.items()
         }
     return value
 

@@ -19,6 +19,7 @@ from interlock.errors import (
 )
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
@@ -41,6 +42,7 @@ from tests.servers.ports import free_port
 
 KEY = "sk-ant-canary-7f3b9d2e5a8c"
 TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
+MARK = {"type": "ephemeral"}
 ASK: list[Message] = [UserMessage("What time is it?")]
 
 
@@ -100,12 +102,45 @@ async def test_a_request_without_tools_and_system_prompt_has_neither_field(
 
     body = server.asked[0].body
     assert body.keys() == {"model", "max_tokens", "messages", "stream"}
-    assert body["messages"] == [
+    assert wire.unmarked(body["messages"]) == [
         {"role": "user", "content": [{"type": "text", "text": "What time is it?"}]}
     ]
     assert KEY in server.asked[0].headers.get("Authorization", "") + server.asked[0].headers.get(
         "X-Api-Key", ""
     )
+
+
+async def test_images_and_documents_stand_before_the_text(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("A cat.")]
+    files = (Attachment("image/png", b"png"), Attachment("application/pdf", b"pdf", "a.pdf"))
+
+    await complete(model, [UserMessage("What is this?", files)])
+
+    assert wire.unmarked(server.asked[0].body["messages"][0]["content"]) == [
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"},
+        },
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": "cGRm"},
+        },
+        {"type": "text", "text": "What is this?"},
+    ]
+
+
+async def test_options_are_members_of_the_request(server: WireServer) -> None:
+    server.script = [wire.says("Yes.")]
+    options = {"temperature": 0.2, "max_tokens": 500}
+    model = AnthropicModel("claude-test", api_key=KEY, base_url=server.root, options=options)
+
+    await complete(model, ASK)
+
+    await model.close()
+    body = server.asked[0].body
+    assert (body["temperature"], body["max_tokens"]) == (0.2, 500)
 
 
 async def test_system_messages_become_the_system_prompt(
@@ -115,7 +150,9 @@ async def test_system_messages_become_the_system_prompt(
 
     await complete(model, [SystemMessage("Be brief."), *ASK, SystemMessage("Be kind.")])
 
-    assert server.asked[0].body["system"] == "Be brief.\n\nBe kind."
+    assert wire.unmarked(server.asked[0].body["system"]) == [
+        {"type": "text", "text": "Be brief.\n\nBe kind."}
+    ]
     assert [m["role"] for m in server.asked[0].body["messages"]] == ["user"]
 
 
@@ -126,7 +163,7 @@ async def test_tools_are_offered_with_their_schema_unchanged(
 
     await complete(model, ASK, [TIME])
 
-    assert server.asked[0].body["tools"] == [
+    assert wire.unmarked(server.asked[0].body["tools"]) == [
         {
             "name": "time__now",
             "description": "The time.",
@@ -199,7 +236,65 @@ async def test_tokens_read_from_and_written_to_the_cache_count_as_input(
     start = wire.start(7, cache_read_input_tokens=100, cache_creation_input_tokens=1000)
     server.script = [wire.events(start, *wire.text(0, "Yes."), *wire.stop(output_tokens=42))]
 
-    assert (await complete(model, ASK)).usage == Usage(1107, 42, 100)
+    assert (await complete(model, ASK)).usage == Usage(1107, 42, 100, 1000)
+
+
+async def test_ends_of_tools_instructions_and_conversation_are_marked_for_the_cache(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("Yes.")]
+    call = AssistantMessage("", (ToolCall("1", "time__now"),))
+    messages = [SystemMessage("Be brief."), *ASK, call, ToolMessage("1", "12:00")]
+
+    await complete(model, messages, [TIME, TIME])
+
+    body = server.asked[0].body
+    assert [tool.get("cache_control") for tool in body["tools"]] == [None, MARK]
+    assert [block.get("cache_control") for block in body["system"]] == [MARK]
+    ends = [message["content"][-1].get("cache_control") for message in body["messages"]]
+    assert ends == [None, None, MARK]
+
+
+async def test_server_that_refuses_cache_marks_is_asked_without_from_then_on(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    refusal = "tools.0.cache_control: Extra inputs are not permitted"
+    server.script = [wire.error(400, "invalid_request_error", refusal)]
+    server.script += [wire.says("One."), wire.says("Two.")]
+
+    for _ in range(2):
+        await complete(model, ASK, [TIME])
+
+    assert ["cache_control" in str(asked.body) for asked in server.asked] == [True, False, False]
+
+
+async def test_image_of_a_result_stands_in_its_block_and_a_sound_is_only_named(
+    server: WireServer, model: AnthropicModel
+) -> None:
+    server.script = [wire.says("A cat.")]
+    call = AssistantMessage("", (ToolCall("1", "time__now"),))
+    files = (Attachment("image/png", b"png"), Attachment("audio/wav", b"wav"))
+
+    await complete(model, [*ASK, call, ToolMessage("1", "[image/png, 3 bytes]", attachments=files)])
+
+    (block,) = wire.unmarked(server.asked[0].body["messages"][-1]["content"])
+    assert block["content"] == [
+        {"type": "text", "text": "[image/png, 3 bytes]"},
+        {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": "cG5n"},
+        },
+    ]
+
+
+async def test_effort_is_sent_as_the_api_names_it(server: WireServer) -> None:
+    server.script = [wire.says("Yes.")]
+    model = AnthropicModel("m", api_key=KEY, base_url=server.root, options={"effort": "low"})
+
+    await complete(model, ASK)
+    await model.close()
+
+    assert server.asked[0].body["output_config"] == {"effort": "low"}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +360,7 @@ async def test_results_are_sent_as_blocks_of_one_user_message(
         [TIME],
     )
 
-    assert server.asked[0].body["messages"][1:] == [
+    assert wire.unmarked(server.asked[0].body["messages"][1:]) == [
         {
             "role": "assistant",
             "content": [
@@ -303,7 +398,7 @@ async def test_empty_messages_are_dropped_and_repeated_roles_merged(
         model, [UserMessage(" "), AssistantMessage(""), UserMessage("Hello?"), SystemMessage("")]
     )
 
-    assert server.asked[0].body["messages"] == [
+    assert wire.unmarked(server.asked[0].body["messages"]) == [
         {
             "role": "user",
             "content": [
@@ -598,10 +693,15 @@ async def test_an_answer_over_the_size_limit_is_interrupted(
         await complete(model, ASK)
 
 
-async def test_an_html_page_is_interrupted(server: WireServer, model: AnthropicModel) -> None:
+async def test_web_page_instead_of_a_stream_is_reported(
+    server: WireServer, model: AnthropicModel
+) -> None:
     server.script = [page(200)]
 
-    assert isinstance(await fails(model), ModelInterrupted)
+    error = await fails(model)
+
+    assert isinstance(error, ModelUnavailable)
+    assert "sent a web page" in str(error)
 
 
 @pytest.mark.slow("works through much data")

@@ -14,7 +14,7 @@ from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
 from interlock.messages import AssistantMessage, UserMessage
 from interlock.models import choose as choose_module
 from interlock.models import complete
-from interlock.models.choose import choose
+from interlock.models.choose import available, choose
 from interlock.models.openai import OpenAIModel
 from tests.models import wire_openai as wire
 from tests.servers.ports import free_port
@@ -56,14 +56,20 @@ async def lists() -> AsyncIterator[Lists]:
     """Return a function that starts a server for `GET /v1/models` and returns its URL."""
     runners = []
 
-    async def start(body: bytes | object, status: int = 200, location: str = "") -> str:
+    async def start(
+        body: bytes | object, status: int = 200, location: str = "", shown: object = None
+    ) -> str:
         async def answer(request: web.Request) -> web.Response:
             asked.append(dict(request.headers))
             encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
             return web.Response(body=encoded, status=status, headers={"location": location})
 
+        async def show(request: web.Request) -> web.Response:
+            return web.json_response(shown)
+
         app = web.Application()
         app.router.add_get("/v1/models", answer)
+        app.router.add_post("/api/show", show)
         runner = web.AppRunner(app)
         runners.append(runner)
         await runner.setup()
@@ -117,7 +123,7 @@ async def test_a_provider_without_a_model_uses_its_default(name: str) -> None:
     assert model
 
 
-async def test_interlock_model_is_used_without_a_name(
+async def test_model_of_the_environment_is_used_if_none_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("INTERLOCK_MODEL", "openai:gpt-x")
@@ -388,3 +394,22 @@ async def test_a_remembered_name_at_openai_base_url_is_sent_the_key(
 
     assert isinstance(remembered, OpenAIModel)
     assert remembered._api_key is None
+
+
+async def test_models_of_local_servers_are_listed_with_what_the_servers_say(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {"capabilities": ["completion", "tools", "vision", "thinking"]}
+    shown |= {"model_info": {"general.name": "Q", "qwen3.context_length": 40960}}
+    ollama = await lists(listing("qwen3"), shown=shown)
+    vllm = {"object": "list", "data": [{"id": "big", "max_model_len": 8192}]}
+    llama = {"object": "list", "data": [{"id": "small", "meta": {"n_ctx_train": 2048}}]}
+    urls = await lists(vllm), await lists(llama)
+    monkeypatch.setenv("OLLAMA_HOST", seen(ollama))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", urls)
+
+    found = {each.name: (each.can, each.context) for each in await available()}
+
+    assert found["ollama:qwen3"] == (("tools", "images", "reasoning"), 40960)
+    assert found[f"openai:big@{urls[0]}"] == ((), 8192)
+    assert found[f"openai:small@{urls[1]}"] == ((), 2048)

@@ -21,8 +21,8 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, complete
+from interlock.models.llama import Engine, Text
 from interlock.models.local import LocalModel
-from interlock.models.local.engine import Engine, Text
 
 pytestmark = pytest.mark.program("the embedded model")
 one_loop = pytest.mark.asyncio(loop_scope="module")  # the loop in which the model was loaded

@@ -4,6 +4,7 @@ import json
 import sys
 import traceback
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from interlock.errors import (
 )
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
@@ -26,6 +28,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import (
+    Notice,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -36,7 +39,8 @@ from interlock.models import (
 )
 from interlock.models.openai import OpenAIModel, ollama_url
 from tests.models import wire_openai as wire
-from tests.models.wire_http import Answer, WireServer, page
+from tests.models.wire_http import Answer, WireServer, failure, page
+from tests.servers.certificate_authority import CertificateAuthority
 from tests.servers.ports import free_port
 
 KEY = "sk-proj-canary-7f3b9d2e5a8c"
@@ -157,6 +161,152 @@ async def test_a_request_without_tools_has_no_tools_field(
         "stream_options": {"include_usage": True},
     }
     assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_images_and_documents_stand_before_the_text(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("A cat.")]
+    files = (Attachment("image/png", b"png"), Attachment("application/pdf", b"pdf", "a.pdf"))
+
+    await complete(model, [UserMessage("What is this?", files)])
+
+    pdf = {"filename": "a.pdf", "file_data": "data:application/pdf;base64,cGRm"}
+    assert server.asked[0].body["messages"][0]["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}},
+        {"type": "file", "file": pdf},
+        {"type": "text", "text": "What is this?"},
+    ]
+
+
+async def test_files_of_results_follow_them_in_a_message_of_the_user(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.says("A cat.")]
+    call = AssistantMessage("", (ToolCall("1", "time__now"), ToolCall("2", "time__now")))
+    image, sound = Attachment("image/png", b"png"), Attachment("audio/wav", b"wav")
+    unknown = Attachment("audio/ogg", b"ogg")
+    results = [
+        ToolMessage("1", "one", attachments=(image,)),
+        ToolMessage("2", "two", attachments=(sound, unknown)),
+    ]
+
+    await complete(model, [*ASK, call, *results], [TIME])
+
+    *_, second, files = server.asked[0].body["messages"]
+    assert second == {"role": "tool", "tool_call_id": "2", "content": "two"}
+    assert files["role"] == "user"
+    assert files["content"][1:] == [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,cG5n"}},
+        {"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}},
+    ]
+
+
+async def test_model_that_refuses_images_gets_a_line_for_each_from_then_on(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.error(400, "image input is not supported")]
+    server.script += [wire.says("One."), wire.says("Two.")]
+    asking = UserMessage("What is this?", (Attachment("image/png", b"png", "cat.png"),))
+
+    for _ in range(2):
+        await complete(model, [asking])
+
+    line = "What is this?\n[image/png cat.png, 3 bytes: this model cannot read it]"
+    sent = [asked.body["messages"][0]["content"] for asked in server.asked]
+    assert sent[1:] == [line, line]
+
+
+async def test_model_that_refuses_sounds_still_gets_images(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.error(400, "audio is not supported"), wire.says("A cat.")]
+    files = (Attachment("image/png", b"png"), Attachment("audio/wav", b"wav"))
+
+    await complete(model, [UserMessage("What is this?", files)])
+
+    sent = server.asked[1].body["messages"][0]["content"]
+    assert [part["type"] for part in sent] == ["image_url", "text"]
+    assert "[audio/wav, 3 bytes: this model cannot read it]" in sent[1]["text"]
+
+
+async def test_model_without_tools_answers_without_them_and_says_so_once(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script = [wire.error(400, "gemma does not support tools")]
+    server.script += [wire.says("One."), wire.says("Two.")]
+
+    events = [event for _ in range(2) async for event in model.stream(ASK, [TIME])]
+
+    assert ["tools" in asked.body for asked in server.asked] == [True, False, False]
+    assert events[0] == Notice(f"{model.name} cannot use tools; it answers without them")
+    assert [type(event) for event in events].count(Notice) == 1
+
+
+async def test_effort_is_sent_as_the_api_names_it(server: WireServer) -> None:
+    server.script = [wire.says("Yes.")]
+    url = f"{server.root}/v1"
+    model = OpenAIModel("m", api_key=KEY, base_url=url, options={"effort": "low"})
+
+    await complete(model, ASK, [TIME])
+    await model.close()
+
+    assert server.asked[0].body["reasoning_effort"] == "low"
+
+
+async def test_answer_that_is_not_streamed_is_taken_whole(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "time__now", "arguments": "{}"}}
+    message = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    answer = {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 5, "completion_tokens": 2},
+    }
+    server.script = [failure(200, answer)]
+
+    events = [event async for event in model.stream(ASK, [TIME])]
+
+    calls = (ToolCall("c1", "time__now"),)
+    reply = Reply(AssistantMessage("I look.", calls), Usage(5, 2), "tool_calls")
+    assert events == [TextDelta("I look."), reply]
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (page(200), "sent a web page .* check the address"),
+        (failure(200, {"error": {"message": "no\nGPU"}}), "failed to run .* no GPU"),
+    ],
+    ids=["page", "error"],
+)
+async def test_response_of_200_that_is_not_an_answer_is_reported(
+    server: WireServer, model: OpenAIModel, answer: Answer, problem: str
+) -> None:
+    server.script = [answer]
+
+    with pytest.raises(ModelUnavailable, match=problem):
+        await complete(model, ASK)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_options_are_members_of_the_request(
+    server: WireServer, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    url = f"{server.root}/v1"
+    if is_own:
+        monkeypatch.setattr("interlock.models.openai.OPENAI_URL", url)
+    server.script = [wire.says("Yes.")]
+    options = {"temperature": 0.2, "max_tokens": 500}
+    model = OpenAIModel("gpt-test", api_key=KEY, base_url=url, options=options)
+
+    await complete(model, ASK)
+
+    await model.close()
+    body = server.asked[0].body
+    assert body["temperature"] == 0.2
+    assert body["max_completion_tokens" if is_own else "max_tokens"] == 500
 
 
 async def test_tools_are_offered_with_their_schema_unchanged(
@@ -607,6 +757,21 @@ async def test_a_loopback_server_is_reached_without_a_proxy(
 
     assert (await complete(model, ASK)).message.content == "Yes."
     await model.close()
+
+
+async def test_a_loopback_server_may_have_a_certificate_of_ssl_cert_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = CertificateAuthority(tmp_path)
+    server = wire.server()
+    await server.start(tls=authority.server("localhost"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    server.script = [wire.says("Yes.")]
+    model = OpenAIModel("m", api_key="", base_url=f"{server.root}/v1")
+
+    assert (await complete(model, ASK)).message.content == "Yes."
+    await model.close()
+    await server.stop()
 
 
 async def test_a_missing_vendor_package_is_an_error_with_the_extra(

@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.models.wire_http import Answer, WireServer, failure
 
-FIELDS = {"model", "max_tokens", "messages", "system", "tools", "stream"}
+FIELDS = {"model", "max_tokens", "messages", "system", "tools", "stream", "temperature", "top_p"}
+FIELDS |= {"output_config"}
 
 
 def server() -> WireServer:
@@ -73,6 +74,13 @@ def error(status: int, kind: str, message: str, **headers: str) -> Answer:
     return failure(status, body, **headers)
 
 
+def unmarked(value: Any) -> Any:
+    """Return a part of a request without its marks for the prompt cache."""
+    if isinstance(value, dict):
+        return {key: unmarked(each) for key, each in value.items() if key != "cache_control"}
+    return [unmarked(each) for each in value] if isinstance(value, list) else value
+
+
 # Validation of requests
 
 
@@ -80,9 +88,11 @@ def problem(body: dict[str, Any]) -> str | None:
     """Return why the API would refuse this request, or None."""
     if unknown := body.keys() - FIELDS:
         return f"{unknown}: Extra inputs are not permitted"
+    if str(body).count("'cache_control'") > 4:
+        return "A maximum of 4 blocks with cache_control may be provided"
     if not isinstance(body.get("max_tokens"), int) or body.get("stream") is not True:
         return "max_tokens: Field required"
-    if "system" in body and not body["system"].strip():
+    if not all(block["text"].strip() for block in body.get("system", [])):
         return "system: text content blocks must be non-empty"
     if "tools" in body and not body["tools"]:
         return "tools: List should have at least 1 item"
@@ -122,11 +132,21 @@ def _block_problem(role: str, block: dict[str, Any]) -> str | None:
     match block:
         case {"type": "text", "text": str(said)} if said.strip():
             return None
-        case {"type": "tool_result", "tool_use_id": str(), "content": str(), "is_error": bool()}:
+        case {
+            "type": "tool_result",
+            "tool_use_id": str(),
+            "content": str() | list(),
+            "is_error": bool(),
+        }:
             return None if role == "user" else "tool_result belongs to the user"
         case {"type": "tool_use", "id": str(id), "name": str(name), "input": dict()}:
             fits = re.fullmatch(r"[A-Za-z0-9_-]+", id) and re.fullmatch(r"[\w-]{1,64}", name)
             return None if fits and role == "assistant" else f"tool_use {id!r} {name!r}"
+        case {
+            "type": "image" | "document",
+            "source": {"type": "base64", "media_type": str(), "data": str(data)},
+        } if data:
+            return None if role == "user" else "files belong to the user"
         case {"type": "thinking", "thinking": str(), "signature": str(signature)} if signature:
             return None
         case {"type": "redacted_thinking", "data": str(data)} if data:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,27 +33,30 @@ class WireServer:
     with 400 in the provider's format and listed in `problems`.
     """
 
-    def __init__(self, path: str, problem: Callable[[dict[str, Any]], str | None]) -> None:
+    def __init__(
+        self, path: str, problem: Callable[[dict[str, Any]], str | None], *more: str
+    ) -> None:
         self._problem = problem
-        self._runner = web.AppRunner(self._app(path), handler_cancellation=True)
+        self._runner = web.AppRunner(self._app((path, *more)), handler_cancellation=True)
         self.script: list[Answer] = []
         self.asked: list[Asked] = []
         self.problems: list[str] = []
         self.models: list[str] = []
         self.root = ""
 
-    def _app(self, path: str) -> web.Application:
+    def _app(self, paths: tuple[str, ...]) -> web.Application:
         app = web.Application()
-        app.router.add_post(path, self._answer)
+        for path in paths:
+            app.router.add_post(path, self._answer)
         app.router.add_get("/v1/models", self._list)
         return app
 
-    async def start(self) -> None:
+    async def start(self, *, tls: ssl.SSLContext | None = None) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.root = f"http://{host}:{port}"
+        self.root = f"https://localhost:{port}" if tls else f"http://{host}:{port}"
 
     async def stop(self) -> None:
         await self._runner.cleanup()

@@ -7,7 +7,20 @@ from typing import Any
 
 from tests.models.wire_http import Answer, WireServer, failure
 
-FIELDS = {"model", "messages", "tools", "stream", "stream_options", "reasoning_effort"}
+FIELDS = {
+    "model",
+    "messages",
+    "tools",
+    "stream",
+    "stream_options",
+    "reasoning_effort",
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "max_tokens",
+    "max_completion_tokens",
+}
 
 
 def server() -> WireServer:
@@ -116,6 +129,23 @@ def _messages_problem(messages: list[dict[str, Any]], assistant: set[str]) -> st
                 if not isinstance(json.loads(call["function"]["arguments"]), dict):
                     return "arguments must be an object"
                 open_calls.append(call["id"])
-        elif not isinstance(message["content"], str):
+        elif not isinstance(message["content"], str) and not _are_parts(role, message["content"]):
             return f"messages[{position}].content: expected a string"
     return f"tool_call_ids {open_calls} did not have response messages" if open_calls else None
+
+
+def _are_parts(role: str, content: Any) -> bool:
+    return role == "user" and isinstance(content, list) and all(map(_is_part, content))
+
+
+def _is_part(part: Any) -> bool:
+    match part:
+        case {"type": "text", "text": str()}:
+            return True
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return url.startswith("data:image/")
+        case {"type": "file", "file": {"filename": str(), "file_data": str(url)}}:
+            return url.startswith("data:application/pdf;base64,")
+        case {"type": "input_audio", "input_audio": {"data": str(), "format": "wav" | "mp3"}}:
+            return True
+    return False

@@ -8,7 +8,19 @@ from typing import Protocol
 from msgspec import Struct
 
 from interlock.errors import ModelInterrupted
-from interlock.messages import AssistantMessage, Message
+from interlock.messages import AssistantMessage, Message, Usage
+
+__all__ = [
+    "Model",
+    "ModelEvent",
+    "Notice",
+    "ReasoningDelta",
+    "Reply",
+    "TextDelta",
+    "ToolDefinition",
+    "Usage",
+    "complete",
+]
 
 
 class ToolDefinition(Struct, frozen=True):
@@ -17,26 +29,6 @@ class ToolDefinition(Struct, frozen=True):
     name: str  # wire name: 1-64 of [A-Za-z0-9_-]
     description: str
     input_schema: bytes  # JSON Schema, encoded, as the server gave it
-
-
-class Usage(Struct, frozen=True):
-    """Tokens counted by the provider; 0 if it does not report them.
-
-    Attributes:
-        cached_tokens: Those of the input that came from the provider's cache.
-    """
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-
-    def plus(self, other: Usage) -> Usage:
-        """Return the sum of both."""
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-        )
 
 
 class TextDelta(Struct, frozen=True):
@@ -53,6 +45,12 @@ class ReasoningDelta(Struct, frozen=True):
     agent: str = ""
 
 
+class Notice(Struct, frozen=True):
+    """A remark for the user about the model, such as that it cannot use tools."""
+
+    text: str
+
+
 class Reply(Struct, frozen=True):
     """The whole answer. Each stream has exactly one, and it is the last event.
 
@@ -64,7 +62,7 @@ class Reply(Struct, frozen=True):
     stop_reason: str = "end"
 
 
-ModelEvent = TextDelta | ReasoningDelta | Reply
+ModelEvent = TextDelta | ReasoningDelta | Notice | Reply
 
 
 class Model(Protocol):

@@ -26,7 +26,7 @@ class AnswerSize:
 
     def add(self, text: str) -> None:
         """Count the UTF-8 bytes of a piece of text."""
-        self._add_bytes(len(text.encode(errors="replace")))
+        self.add_bytes(len(text.encode(errors="replace")))
 
     def add_json(self, value: Any) -> None:
         """Count the bytes of a value written as JSON."""
@@ -34,9 +34,10 @@ class AnswerSize:
 
     def add_call(self) -> None:
         """Count a tool call that begins; its name and arguments are added as text."""
-        self._add_bytes(_CALL_OVERHEAD)
+        self.add_bytes(_CALL_OVERHEAD)
 
-    def _add_bytes(self, count: int) -> None:
+    def add_bytes(self, count: int) -> None:
+        """Count bytes of any kind."""
         self._bytes += count
         if self._bytes > MAX_ANSWER_BYTES:
             raise ModelInterrupted(

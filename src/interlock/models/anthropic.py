@@ -6,14 +6,17 @@ Rules for writing a conversation in the format of the Messages API:
 2. Consecutive messages of one role become one message; tool results come first in it.
 3. Signed blocks, such as thinking, are sent back unchanged. If the API refuses them because the
    tools or the model have changed, the request is repeated without them.
+4. The ends of tools, instructions and conversation are marked for the prompt cache, so that the
+   next request reads them from it. Servers that refuse the marks are asked without them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -21,7 +24,14 @@ from msgspec import Struct
 
 from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
-from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
 from interlock.models import (
     ModelEvent,
     ReasoningDelta,
@@ -32,6 +42,8 @@ from interlock.models import (
 )
 from interlock.models.answer_size import AnswerSize
 from interlock.models.vendors import (
+    DOCUMENTS,
+    IMAGES,
     ModelEndpoint,
     call_id,
     call_name,
@@ -39,6 +51,8 @@ from interlock.models.vendors import (
     object_schema,
     tool_call,
     unique_ids,
+    whole_answer,
+    without_files,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +83,7 @@ class AnthropicModel:
         api_key: str | None = None,
         base_url: str | None = None,
         max_tokens: int = 32_000,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Store the settings; nothing is sent yet.
 
@@ -78,11 +93,17 @@ class AnthropicModel:
             base_url: Else `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
             max_tokens: Limit of one answer, thinking included. It is lowered to the model's own
                 when the API refuses it.
+            options: Members of each request, such as {"temperature": 0.2}. "effort" is that of
+                `output_config`.
         """
         self._model = model
         self._api_key = api_key
         self._base_url = base_url
-        self._max_tokens = max_tokens
+        self._options = dict(options or {})
+        self._max_tokens = self._options.pop("max_tokens", max_tokens)
+        if effort := self._options.pop("effort", None):
+            self._options.setdefault("output_config", {"effort": effort})
+        self._takes_marks = True
         self._opening = asyncio.Lock()
         self._connection: _Connection | None = None
 
@@ -101,6 +122,10 @@ class AnthropicModel:
         try:
             async with await self._ask(connection, messages, tools) as events:
                 answer.started = True
+                if await whole_answer(events.response, connection.endpoint) is not None:
+                    raise ModelInterrupted(
+                        f"{connection.endpoint.host} did not stream the answer of {self.name}"
+                    )
                 async for event in events:
                     for piece in answer.add(event_fields(event)):
                         yield piece
@@ -164,7 +189,7 @@ class AnthropicModel:
         try:
             return await create(**request, stream=True)
         except connection.bad_request as error:
-            if not self._learn_limit(str(error)):
+            if not (self._learn_limit(str(error)) or self._learn_marks(str(error))):
                 plain = self._request(messages, tools, signed=False)
                 if "thinking" not in str(error) or plain == request:
                     raise
@@ -179,6 +204,13 @@ class AnthropicModel:
         self._max_tokens = int(found[1])
         return True
 
+    def _learn_marks(self, refusal: str) -> bool:
+        """Stop marking requests for the cache, if the server has refused the marks."""
+        if "cache_control" not in refusal or not self._takes_marks:
+            return False
+        self._takes_marks = False
+        return True
+
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition], *, signed: bool
     ) -> dict[str, Any]:
@@ -189,7 +221,9 @@ class AnthropicModel:
         }
         system = [m.content for m in messages if isinstance(m, SystemMessage) and m.content.strip()]
         if system:
-            request["system"] = "\n\n".join(system)
+            request["system"] = _text_blocks("\n\n".join(system))
+        if self._options:
+            request["extra_body"] = self._options
         if tools:
             request["tools"] = [
                 {
@@ -199,7 +233,17 @@ class AnthropicModel:
                 }
                 for tool in tools
             ]
+        if self._takes_marks:
+            _mark(request)
         return request
+
+
+def _mark(request: dict[str, Any]) -> None:
+    """Mark the last tool, the instructions and the last message for the prompt cache."""
+    conversation = request["messages"][-1]["content"] if request["messages"] else []
+    for blocks in (request.get("tools"), request.get("system"), conversation):
+        if blocks and blocks[-1].get("type") not in ("thinking", "redacted_thinking"):
+            blocks[-1] = {**blocks[-1], "cache_control": {"type": "ephemeral"}}
 
 
 async def _refuse_long_waits(response: httpx2.Response) -> None:
@@ -228,7 +272,7 @@ def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[d
         signed: Send stored blocks of the API unchanged, where a message has them.
     """
     wire: list[dict[str, Any]] = []
-    for message in messages:
+    for message in without_files(messages, IMAGES | DOCUMENTS):
         role, blocks = _blocks(message, signed)
         if not blocks:
             continue
@@ -251,8 +295,22 @@ def _blocks(message: Message, signed: bool) -> tuple[str, list[dict[str, Any]]]:
             "content": message.content,
             "is_error": message.is_error,
         }
+        if message.attachments:
+            files = [_file_block(each) for each in message.attachments]
+            result["content"] = [*_text_blocks(message.content), *files]
         return "user", [result]
-    return "user", _text_blocks(message.content) or _text_blocks("(empty message)")
+    files = [_file_block(each) for each in message.attachments]
+    return "user", [*files, *_text_blocks(message.content)] or _text_blocks("(empty message)")
+
+
+def _file_block(file: Attachment) -> dict[str, Any]:
+    source = {
+        "type": "base64",
+        "media_type": file.media_type,
+        "data": base64.b64encode(file.data).decode(),
+    }
+    kind = "image" if file.media_type.startswith("image/") else "document"
+    return {"type": kind, "source": source}
 
 
 def _assistant_blocks(message: AssistantMessage) -> list[dict[str, Any]]:
@@ -445,5 +503,6 @@ class _ReplyBuilder:
     def _total(self) -> Usage:
         usage = self._usage
         cached = usage.cache_read_input_tokens or 0
-        read = (usage.input_tokens or 0) + (usage.cache_creation_input_tokens or 0) + cached
-        return Usage(read, usage.output_tokens or 0, cached)
+        written = usage.cache_creation_input_tokens or 0
+        read = (usage.input_tokens or 0) + written + cached
+        return Usage(read, usage.output_tokens or 0, cached, written)

@@ -1,5 +1,7 @@
 """OpenAI's models, DeepSeek's, and any server that speaks OpenAI's chat completions.
 
+A model that chat completions refuse is asked by the Responses API, see `responses`.
+
 Servers differ in how they stream tool calls: in fragments, whole, without ids, without indexes.
 `_Calls` holds the rules for all of them. A server's reasoning is shown and stored. It is sent back
 to the same server only.
@@ -8,9 +10,11 @@ to the same server only.
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+import ssl
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,9 +23,17 @@ from msgspec import Struct
 
 from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
-from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+)
 from interlock.models import (
     ModelEvent,
+    Notice,
     ReasoningDelta,
     Reply,
     TextDelta,
@@ -29,7 +41,10 @@ from interlock.models import (
     Usage,
 )
 from interlock.models.answer_size import AnswerSize
+from interlock.models.responses import ResponseBuilder, response_request
 from interlock.models.vendors import (
+    DOCUMENTS,
+    IMAGES,
     ModelEndpoint,
     call_id,
     call_name,
@@ -37,6 +52,8 @@ from interlock.models.vendors import (
     object_schema,
     tool_call,
     unique_ids,
+    whole_answer,
+    without_files,
 )
 
 if TYPE_CHECKING:
@@ -48,6 +65,24 @@ _KEYS = {"openai": "OPENAI_API_KEY", "deepseek": "DEEPSEEK_API_KEY", "ollama": "
 _STOP_REASONS = {"length": "length", "content_filter": "refusal"}
 _FAILED = {"error", "insufficient_system_resource"}  # finish reasons of an incomplete answer
 _REASONING = ("reasoning_content", "reasoning")  # DeepSeek and llama.cpp; Ollama and vLLM
+# Words in the refusal of reasoning that the API cannot decrypt, or of items without it.
+_ITEM_REFUSALS = ("encrypted", "reasoning", "item")
+_SOUNDS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+_FILES = IMAGES | DOCUMENTS | _SOUNDS.keys()
+_NONE: frozenset[str] = frozenset()
+# Words in the refusal of a file by a model that reads only text.
+_FILE_REFUSAL = re.compile(
+    r"image|audio|multimodal|vision|mmproj|modalit|content (part|type)|expected a string|"
+    r"file_data|must be a string",
+    re.IGNORECASE,
+)
+# Words in the refusal of tools by a model without them: of Ollama, vLLM, and others.
+_TOOL_REFUSAL = re.compile(
+    r"does not support tools|tools? (is|are) not supported|enable-auto-tool-choice|"
+    r"does not support (function|tool) call|no endpoints found that support tool use",
+    re.IGNORECASE,
+)
+_by_responses: set[str] = set()  # names of the models that chat completions have refused
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
@@ -64,6 +99,7 @@ class OpenAIModel:
         provider: str = "openai",
         api_key: str | None = None,
         base_url: str | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         """Store the settings; nothing is sent yet.
 
@@ -74,6 +110,8 @@ class OpenAIModel:
                 Only OpenAI's and DeepSeek's own servers require one.
             base_url: Up to and including "/v1"; else the provider's `OPENAI_BASE_URL` or
                 `OLLAMA_HOST`, else the provider's own URL.
+            options: Members of each request, such as {"temperature": 0.2}. "effort" stands for
+                "reasoning_effort".
 
         Raises:
             ValueError: The provider is unknown.
@@ -87,6 +125,15 @@ class OpenAIModel:
         self._opening = asyncio.Lock()
         self._connection: _Connection | None = None
         self._effort: str | None = None
+        self._takes_tools = True
+        self._notice = ""  # for the user, once
+        self._readable = _FILES if provider != "deepseek" else _NONE  # media types
+        self._options = dict(options or {})
+        if "effort" in self._options:
+            self._options.setdefault("reasoning_effort", self._options.pop("effort"))
+        if "max_tokens" in self._options and (base_url or _address(provider)) == OPENAI_URL:
+            # OpenAI's own models refuse the older name, which other servers know alone.
+            self._options["max_completion_tokens"] = self._options.pop("max_tokens")
 
     @property
     def name(self) -> str:
@@ -102,15 +149,23 @@ class OpenAIModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
-        answer = _ReplyBuilder(self.name, f"{self._provider}{self._at}")
+        started = False
         try:
-            async with await self._ask(connection, messages, tools) as chunks:
-                answer.started = True
-                async for chunk in chunks:
+            answer, opened = await self._ask(connection, messages, tools)
+            async with opened as chunks:
+                started = True
+                if self._notice:
+                    notice, self._notice = self._notice, ""
+                    yield Notice(notice)
+                whole = await whole_answer(chunks.response, connection.endpoint)
+                if whole is not None:
+                    for piece in answer.add_whole(whole):
+                        yield piece
+                async for chunk in chunks if whole is None else _nothing():
                     for piece in answer.add(event_fields(chunk)):
                         yield piece
         except connection.failures as error:
-            raise connection.endpoint.explain(error, started=answer.started) from error
+            raise connection.endpoint.explain(error, started=started) from error
         yield answer.reply()
 
     async def close(self) -> None:
@@ -138,11 +193,16 @@ class OpenAIModel:
             import openai
         except ImportError as error:
             raise MissingExtra("OpenAI and compatible models", "openai") from error
-        is_here = urls.is_loopback(urlsplit(address).hostname or "")  # needs no proxy
+        http_client = None
+        if urls.is_loopback(urlsplit(address).hostname or ""):
+            # No proxy; certificates still come from SSL_CERT_FILE, which this context reads.
+            http_client = openai.DefaultAsyncHttpxClient(
+                trust_env=False, verify=ssl.create_default_context()
+            )
         client = openai.AsyncOpenAI(
             api_key=key or "none",  # the package requires one; servers without keys ignore it
             base_url=address,
-            http_client=openai.DefaultAsyncHttpxClient(trust_env=False) if is_here else None,
+            http_client=http_client,
         )
         endpoint = ModelEndpoint(
             name=self.name,
@@ -152,8 +212,14 @@ class OpenAIModel:
             variable=_KEYS[self._provider],
         )
         failures = (openai.OpenAIError, ValueError)
+        refused = (openai.BadRequestError, openai.NotFoundError)
         return _Connection(
-            client, client.chat.completions.create, endpoint, failures, openai.BadRequestError
+            client,
+            client.chat.completions.create,
+            client.responses.create,
+            endpoint,
+            failures,
+            refused,
         )
 
     async def _ask(
@@ -161,29 +227,76 @@ class OpenAIModel:
         connection: _Connection,
         messages: Sequence[Message],
         tools: Sequence[ToolDefinition],
-    ) -> Any:
-        request = self._request(messages, tools)
-        create = connection.create
+    ) -> tuple[ReplyBuilder | ResponseBuilder, Any]:
+        """Send a request; return the reader of its answer, and the answer's events."""
+        if self.name in _by_responses:
+            return await self._ask_responses(connection, messages, tools)
+        builder = ReplyBuilder(self.name, f"{self._provider}{self._at}")
+        while True:
+            request = self._request(messages, tools)
+            try:
+                return builder, await connection.create(**request)
+            except connection.refused as error:
+                if "v1/responses" in str(error):
+                    _by_responses.add(self.name)
+                    return await self._ask_responses(connection, messages, tools)
+                if not self._learn(error, request):
+                    raise
+
+    def _learn(self, error: Exception, request: dict[str, Any]) -> bool:
+        """Learn from a refusal what the model cannot do; return whether to ask again."""
+        detail = str(error)
+        if "tools" in request and self._takes_tools and _TOOL_REFUSAL.search(detail):
+            self._takes_tools = False
+            self._notice = f"{self.name} cannot use tools; it answers without them"
+            return True
+        # Some OpenAI models accept tools in this API only without reasoning.
+        unset = not (self._effort or "reasoning_effort" in self._options)
+        if getattr(error, "param", None) == "reasoning_effort" and "tools" in request and unset:
+            self._effort = "none"
+            return True
+        contents = [each["content"] for each in request["messages"]]
+        kinds = {part["type"] for each in contents if isinstance(each, list) for part in each}
+        if kinds and _FILE_REFUSAL.search(detail):
+            # Many models hear nothing, but see.
+            self._readable = self._readable - _SOUNDS.keys() if "input_audio" in kinds else _NONE
+            return True
+        return False
+
+    async def _ask_responses(
+        self,
+        connection: _Connection,
+        messages: Sequence[Message],
+        tools: Sequence[ToolDefinition],
+    ) -> tuple[ResponseBuilder, Any]:
+        provider = f"responses:{self.name}"
+        builder = ResponseBuilder(self.name, provider)
+        arguments = (self._model, messages, tools, self._options)
+        signed = response_request(*arguments, provider=provider)
         try:
-            return await create(**request)
-        except connection.bad_request as error:
-            # Some OpenAI models accept tools in this API only without reasoning.
-            if getattr(error, "param", None) != "reasoning_effort" or not tools or self._effort:
+            return builder, await connection.respond(**signed)
+        except connection.refused as error:
+            plain = response_request(*arguments, provider=provider, signed=False)
+            if plain == signed or not any(word in str(error) for word in _ITEM_REFUSALS):
                 raise
-        self._effort = "none"
-        return await create(**request, reasoning_effort=self._effort)
+        return builder, await connection.respond(**plain)
 
     def _request(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> dict[str, Any]:
         request: dict[str, Any] = {
             "model": self._model,
-            "messages": wire_messages(messages, provider=f"{self._provider}{self._at}"),
+            "messages": wire_messages(
+                without_files(messages, self._readable),
+                provider=f"{self._provider}{self._at}",
+            ),
             "stream": True,
             "stream_options": {"include_usage": True},
         }
-        if tools:
-            request["tools"] = [_wire_tool(tool) for tool in tools]
+        if self._options:
+            request["extra_body"] = self._options
+        if tools and self._takes_tools:
+            request["tools"] = [wire_tool(tool) for tool in tools]
             if self._effort:
                 request["reasoning_effort"] = self._effort
         return request
@@ -208,12 +321,18 @@ def ollama_url() -> str:
     return f"{scheme if found else 'http'}://{address}/v1"
 
 
+async def _nothing() -> AsyncGenerator[Any, None]:
+    return
+    yield
+
+
 class _Connection(NamedTuple):
     client: AsyncOpenAI
     create: Callable[..., Any]  # looked up with the client, since that imports the rest
+    respond: Callable[..., Any]
     endpoint: ModelEndpoint
     failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned
-    bad_request: type[Exception]
+    refused: tuple[type[Exception], ...]
 
 
 # Outgoing
@@ -226,7 +345,23 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
         messages: The conversation; assistant messages without text and calls are left out.
         provider: The provider whose reasoning is included; that of others is left out.
     """
-    return [wire for message in messages if (wire := _wire_message(message, provider))]
+    wire: list[dict[str, Any]] = []
+    files: list[Attachment] = []  # of the results so far
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            files += message.attachments
+        elif files:
+            wire.append(_files_of_results(files))
+            files = []
+        if written := _wire_message(message, provider):
+            wire.append(written)
+    return [*wire, _files_of_results(files)] if files else wire
+
+
+def _files_of_results(files: Sequence[Attachment]) -> dict[str, Any]:
+    # Messages of the role "tool" hold only text.
+    text = {"type": "text", "text": "The files of the results above:"}
+    return {"role": "user", "content": [text, *map(_file_part, files)]}
 
 
 def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
@@ -239,7 +374,20 @@ def _wire_message(message: Message, provider: str) -> dict[str, Any] | None:
         failed = message.is_error and not message.content.lower().startswith("error")
         content = f"Error: {message.content}" if failed else message.content
         return {"role": "tool", "tool_call_id": call_id(message.tool_call_id), "content": content}
-    return {"role": "user", "content": message.content}
+    if not message.attachments:
+        return {"role": "user", "content": message.content}
+    parts = [_file_part(each) for each in message.attachments]
+    return {"role": "user", "content": [*parts, {"type": "text", "text": message.content}]}
+
+
+def _file_part(file: Attachment) -> dict[str, Any]:
+    url = f"data:{file.media_type};base64,{base64.b64encode(file.data).decode()}"
+    if file.media_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": url}}
+    if sound := _SOUNDS.get(file.media_type):
+        data = base64.b64encode(file.data).decode()
+        return {"type": "input_audio", "input_audio": {"data": data, "format": sound}}
+    return {"type": "file", "file": {"filename": file.name or "file", "file_data": url}}
 
 
 def _wire_assistant(message: AssistantMessage, provider: str) -> dict[str, Any] | None:
@@ -270,7 +418,8 @@ def _wire_call(call: ToolCall) -> dict[str, Any]:
     return {"id": call_id(call.id), "type": "function", "function": function}
 
 
-def _wire_tool(tool: ToolDefinition) -> dict[str, Any]:
+def wire_tool(tool: ToolDefinition) -> dict[str, Any]:
+    """Return a tool in the format of the chat completions API."""
     description = tool.description
     if len(description) > _LONGEST_DESCRIPTION:
         description = f"{description[: _LONGEST_DESCRIPTION - 1]}…"
@@ -307,6 +456,7 @@ class _Delta(Struct):
 class _Choice(Struct):
     delta: _Delta | None = None
     finish_reason: str | None = None
+    message: _Delta | None = None  # of an answer that is not streamed
 
 
 class _Details(Struct):
@@ -330,11 +480,10 @@ class _Chunk(Struct):
     usage: _Usage | None = None
 
 
-class _ReplyBuilder:
+class ReplyBuilder:
     """Assembles the chunks of one answer."""
 
     def __init__(self, name: str, provider: str) -> None:
-        self.started = False
         self._name = name
         self._provider = provider
         self._size = AnswerSize(name)
@@ -352,7 +501,9 @@ class _ReplyBuilder:
             msgspec.ValidationError: It is not a chunk of a chat completion.
             ModelInterrupted: The answer is too long.
         """
-        chunk = msgspec.convert(data, _Chunk)
+        return self._add(msgspec.convert(data, _Chunk))
+
+    def _add(self, chunk: _Chunk) -> list[ModelEvent]:
         if chunk.usage:
             self._usage = chunk.usage.as_usage()
         pieces: list[ModelEvent] = []
@@ -361,6 +512,18 @@ class _ReplyBuilder:
             if choice.delta:
                 pieces += self._extend(choice.delta)
         return pieces
+
+    def add_whole(self, answer: Any) -> list[ModelEvent]:
+        """Add an answer that is not streamed. Some servers cannot stream tool calls.
+
+        Raises:
+            msgspec.ValidationError: It is not a chat completion.
+            ModelInterrupted: The answer is too long.
+        """
+        whole = msgspec.convert(answer, _Chunk)
+        for choice in whole.choices or []:
+            choice.delta, choice.finish_reason = choice.message, choice.finish_reason or "stop"
+        return self._add(whole)
 
     def reply(self) -> Reply:
         """Return the whole answer.

@@ -25,7 +25,8 @@ from interlock.errors import (
     ModelRefused,
     ModelUnavailable,
 )
-from interlock.messages import ToolCall
+from interlock.messages import Attachment, Message, ToolCall, ToolMessage, UserMessage
+from interlock.models.answer_size import AnswerSize
 
 # Outgoing
 
@@ -92,6 +93,39 @@ def _resolve(schema: dict[str, Any], branch: dict[str, Any]) -> dict[str, Any]:
     return branch
 
 
+IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
+DOCUMENTS = frozenset(("application/pdf",))
+
+
+def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset()) -> list[Message]:
+    """Return the messages with the files that a model can read.
+
+    A line takes the place of each other file of a user. The text of a result names its files.
+
+    Args:
+        messages: The conversation.
+        keep: The media types that the model can read.
+    """
+    return [_without_files(message, keep) for message in messages]
+
+
+def _without_files(message: Message, keep: frozenset[str]) -> Message:
+    if not isinstance(message, UserMessage | ToolMessage) or not message.attachments:
+        return message
+    kept = tuple(each for each in message.attachments if each.media_type in keep)
+    content = message.content
+    if isinstance(message, UserMessage):
+        notes = [file_note(each) for each in message.attachments if each not in kept]
+        content = "\n".join(line for line in (content, *notes) if line)
+    return msgspec.structs.replace(message, content=content, attachments=kept)
+
+
+def file_note(file: Attachment) -> str:
+    """Return a line that takes the place of a file."""
+    name = f" {file.name}" if file.name else ""
+    return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
+
+
 def _mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -107,6 +141,42 @@ def event_fields(event: Any) -> Any:
     """Return the JSON of a vendor's event object, unknown fields included."""
     # The packages do not validate their objects, so an event may be any JSON value.
     return event.to_dict(warnings=False) if hasattr(event, "to_dict") else event
+
+
+async def whole_answer(response: Any, endpoint: ModelEndpoint) -> Any:
+    """Return the JSON of a response that is not a stream; None if it is one.
+
+    Args:
+        response: The HTTP response of a vendor's stream.
+        endpoint: The model, for errors.
+
+    Raises:
+        ModelUnavailable: It is a web page, perhaps of a proxy, or an error.
+        ModelInterrupted: It is too long, or not JSON.
+    """
+    kind = response.headers.get("content-type", "")
+    if "html" in kind:
+        raise ModelUnavailable(
+            f"{endpoint.host} sent a web page instead of an answer of {endpoint.name}; "
+            f"check the address {endpoint.host}"
+        )
+    if "json" not in kind or "stream" in kind:
+        return None
+    body, size = b"", AnswerSize(endpoint.name)
+    async for piece in response.aiter_bytes():
+        body += piece
+        size.add_bytes(len(piece))
+    try:
+        answer = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise ModelInterrupted(f"the answer of {endpoint.name} is not JSON: {error}") from error
+    if isinstance(answer, dict) and answer.get("error"):
+        detail = answer["error"]
+        reason = detail.get("message") if isinstance(detail, dict) else detail
+        raise ModelUnavailable(
+            f"{endpoint.host} failed to run {endpoint.name}: {endpoint.clean(str(reason))}"
+        )
+    return answer
 
 
 def tool_call(id: str, name: str, arguments: str) -> ToolCall:
@@ -169,7 +239,7 @@ class ModelEndpoint(NamedTuple):
             return ModelInterrupted(f"the answer of {self.name} was cut off: {detail}")
         if "Timeout" in type(error).__name__:
             return ModelUnavailable(f"{self.host} did not answer {self.name} in time")
-        reason = self._clean(str(error.__cause__ or error))
+        reason = self.clean(str(error.__cause__ or error))
         return ModelUnavailable(f"cannot connect to {self.host} for {self.name}: {reason}")
 
     def _refusal(self, status: int, detail: str, error: Exception) -> ModelError:
@@ -206,12 +276,13 @@ class ModelEndpoint(NamedTuple):
         if isinstance(body, dict):
             inner = body.get("error", body)
             message = inner.get("message") if isinstance(inner, dict) else inner
-            return self._clean(str(message or _error_type(error) or "no reason given"))
+            return self.clean(str(message or _error_type(error) or "no reason given"))
         if isinstance(body, str):  # an HTML page, perhaps of a proxy
             return f"the response is not from a model API; check the address {self.host}"
-        return self._clean(str(error) or type(error).__name__)
+        return self.clean(str(error) or type(error).__name__)
 
-    def _clean(self, text: str) -> str:
+    def clean(self, text: str) -> str:
+        """Return a text of the provider as one short line without the key."""
         text = " ".join(self.redact(text[:2000]).split())
         return text if len(text) <= 300 else f"{text[:299]}…"
 

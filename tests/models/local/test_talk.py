@@ -9,8 +9,8 @@ import pytest
 
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ToolDefinition, complete
+from interlock.models.llama import Text
 from interlock.models.local import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
-from interlock.models.local.engine import Text
 
 MADE_UP = "It is 10 pm now."
 

@@ -28,8 +28,8 @@ import platformdirs
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
+from interlock.models.llama import Engine, Text
 from interlock.models.local.answers import format_results
-from interlock.models.local.engine import Engine, Text
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import abilities, chat_prompt
 from interlock.models.local.ranking import LONGEST, ToolIndex
@@ -50,7 +50,9 @@ SURE = 0.8  # a tool with this score is called
 FAR = 0.3  # a tool with a missing argument must lead by this much to be preferred
 CLEAR = 1.35  # a tool with this score is meant, even if a required argument is missing
 # Answers to requests about facts that the model would make up.
-_LARGER = "use a larger model: interlock chat --model anthropic:…, openai:… or ollama:…"
+_LARGER = (
+    "use a larger model: interlock chat --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
+)
 UNFIT = (
     "None of my tools seems to fit this, and I am too small a model to know facts. Name the tool's "
     f"subject and its values, or {_LARGER}"

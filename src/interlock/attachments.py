@@ -1,0 +1,122 @@
+"""Files that a user adds to a message: their types, their limits, and how a text file is written.
+
+A text file becomes a block at the end of the message, between two lines with its id. So a
+conversation that is exported, copied or continued by another program keeps it. An image or a PDF
+document is an `Attachment` of the message.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from interlock.errors import AttachmentError
+from interlock.messages import Attachment
+
+MAX_FILE = 16 * 1024 * 1024  # bytes
+MAX_FILES = 10  # of a message
+MAX_ALL = 24 * 1024 * 1024  # bytes of all files of a message
+MAX_TEXT = 200_000  # characters of a file that the model gets
+TEXT = "text/plain"
+UNKNOWN = "application/octet-stream"
+BLOCK = re.compile(
+    r"\n*<file id=(f_[\w-]{16}) type=(\S+) bytes=(\d+) name=([^\n]*)>\n.*?\n</file \1>",
+    re.DOTALL,
+)
+_MEDIA = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+def sniff(content: bytes) -> str:
+    """Return the media type of a file by its content; what it is named does not count."""
+    for start, type in _MEDIA:
+        if content.startswith(start):
+            return type
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if b"\0" not in content:
+        try:
+            content.decode()
+        except UnicodeDecodeError:
+            pass
+        else:
+            return TEXT
+    return UNKNOWN
+
+
+def load(path: Path) -> Attachment:
+    """Read a file that can be sent to a model.
+
+    Raises:
+        AttachmentError: It cannot be read, is too large, or is neither text, an image nor a PDF.
+    """
+    try:
+        path = path.expanduser()
+        if not stat.S_ISREG(path.stat().st_mode):  # such as a pipe, which would never end
+            raise AttachmentError(f"cannot attach {path}: it is not a file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE + 1)
+    except (OSError, RuntimeError) as error:  # RuntimeError: no such ~user
+        reason = getattr(error, "strerror", None) or str(error)
+        raise AttachmentError(f"cannot attach {path}: {reason}") from None
+    return checked(path.name, content)
+
+
+def checked(name: str, content: bytes) -> Attachment:
+    """Return a file as an attachment.
+
+    Raises:
+        AttachmentError: It is too large, empty, or neither text, an image nor a PDF.
+    """
+    if len(content) > MAX_FILE:
+        limit = MAX_FILE // 1024 // 1024
+        raise AttachmentError(f"cannot attach {name}: it is too large (limit {limit} MB)")
+    if not content:
+        raise AttachmentError(f"cannot attach {name}: it is empty")
+    type = sniff(content)
+    if type == UNKNOWN:
+        raise AttachmentError(
+            f"cannot attach {name}: it is neither text in UTF-8, nor a PNG, JPEG, GIF or WebP "
+            "image, nor a PDF"
+        )
+    return Attachment(type, content, name)
+
+
+def described(file: Attachment) -> str:
+    """Return the name, type and size of a file on one line."""
+    name = " ".join(file.name.split()) or "file"
+    return f"{name} ({file.media_type}, {len(file.data):,} bytes)"
+
+
+def check_all(files: Sequence[Attachment]) -> None:
+    """Check the files of one message together.
+
+    Raises:
+        AttachmentError: There are too many, or they are too large.
+    """
+    if len(files) > MAX_FILES:
+        raise AttachmentError(f"too many files for one message ({len(files)}, limit {MAX_FILES})")
+    if sum(len(each.data) for each in files) > MAX_ALL:
+        limit = MAX_ALL // 1024 // 1024
+        raise AttachmentError(f"the files of one message are too large (limit {limit} MB in all)")
+
+
+def block(id: str, type: str, size: int, name: str, text: str) -> str:
+    """Return a file as it stands in a message; the end of a long text is cut off."""
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}\n[cut: {len(text) - MAX_TEXT:,} more characters]"
+    name = " ".join(name.split()) or "file"
+    return f"<file id={id} type={type} bytes={size} name={name}>\n{text}\n</file {id}>"
+
+
+def split(content: str) -> tuple[str, str]:
+    """Return the text of a message and its blocks of files."""
+    blocks = [match[0] for match in BLOCK.finditer(content)]
+    return BLOCK.sub("", content), "".join(blocks)

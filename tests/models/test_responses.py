@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from interlock.errors import ModelInterrupted, ModelOverloaded, ModelRefused
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models.openai import OpenAIModel
+from tests.models import wire_openai
+from tests.models import wire_responses as wire
+from tests.models.wire_http import WireServer
+
+TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
+ASK: list[Message] = [UserMessage("What time is it?")]
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[WireServer]:
+    server = wire.server()
+    await server.start()
+    server.script = [wire.REFUSAL]
+    yield server
+    await server.stop()
+    assert server.problems == []
+
+
+@pytest.fixture
+async def model(server: WireServer) -> AsyncIterator[OpenAIModel]:
+    model = OpenAIModel("gpt-pro", api_key="sk-x", base_url=f"{server.root}/v1")
+    yield model
+    await model.close()
+
+
+async def test_refusal_of_chat_completions_is_remembered_for_all_models_of_this_name(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script += [wire.answer(wire.message("Noon.")) for _ in range(3)]
+
+    await complete(model, ASK)
+    await complete(model, ASK)
+    again = OpenAIModel("gpt-pro", api_key="sk-x", base_url=f"{server.root}/v1")
+    await complete(again, ASK)
+    await again.close()
+
+    assert [asked.path for asked in server.asked] == [CHAT, RESPONSES, RESPONSES, RESPONSES]
+
+
+async def test_text_and_reasoning_arrive_in_pieces_with_usage(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    items = wire.reasoning("I look.", "e1"), wire.message("It is noon.")
+    server.script += [wire.answer(*items, usage=wire.usage(100, 7, 60, 30))]
+
+    events = [event async for event in model.stream(ASK)]
+
+    assert events[:4] == [
+        ReasoningDelta("I l"),
+        ReasoningDelta("ook."),
+        TextDelta("It is"),
+        TextDelta(" noon."),
+    ]
+    assert isinstance(reply := events[-1], Reply)
+    assert (reply.message.content, reply.stop_reason) == ("It is noon.", "end")
+    assert reply.usage == Usage(100, 7, 60, 30)
+
+
+async def test_calls_and_encrypted_reasoning_are_sent_back_as_they_came(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    items = [wire.reasoning("Hm.", "e1"), wire.call("c1", "time__now", '{"zone":"A"}')]
+    items.append(wire.call("c2", "time__now", ""))
+    server.script += [wire.answer(*items), wire.answer(wire.message("Noon."))]
+
+    reply = await complete(model, [SystemMessage("Be brief."), *ASK], [TIME])
+    results = [ToolMessage("c1", "12:00"), ToolMessage("c2", "unknown zone", is_error=True)]
+    await complete(model, [SystemMessage("Be brief."), *ASK, reply.message, *results], [TIME])
+
+    assert reply.stop_reason == "tool_calls"
+    assert [call.input for call in reply.message.tool_calls] == [{"zone": "A"}, {}]
+    body = server.asked[-1].body
+    assert body["instructions"] == "Be brief."
+    assert body["input"][1:] == [
+        *items,
+        {"type": "function_call_output", "call_id": "c1", "output": "12:00"},
+        {"type": "function_call_output", "call_id": "c2", "output": "Error: unknown zone"},
+    ]
+
+
+async def test_conversation_of_another_model_is_sent_without_its_items(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    data = {"provider": "anthropic", "content": [{"type": "thinking"}]}
+    earlier = AssistantMessage("I look.", (ToolCall("c1", "time__now", {"zone": "A"}),), data)
+    server.script += [wire.answer(wire.message("Noon."))]
+
+    await complete(model, [*ASK, earlier, ToolMessage("c1", "12:00")], [TIME])
+
+    assert server.asked[-1].body["input"][1:3] == [
+        {"role": "assistant", "content": "I look."},
+        {
+            "type": "function_call",
+            "call_id": "c1",
+            "name": "time__now",
+            "arguments": '{"zone":"A"}',
+        },
+    ]
+
+
+async def test_reasoning_that_cannot_be_decrypted_is_left_out(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    first = wire.answer(wire.reasoning("Hm.", "e1"), wire.message("Noon."))
+    refusal = wire_openai.error(400, "The encrypted content e1 could not be verified.")
+    server.script += [first, refusal, wire.answer(wire.message("Still."))]
+
+    reply = await complete(model, ASK)
+    await complete(model, [*ASK, reply.message, UserMessage("And now?")])
+
+    sent = [[item.get("type") for item in asked.body["input"]] for asked in server.asked[2:]]
+    assert sent == [[None, "reasoning", "message", None], [None, None, None]]
+
+
+async def test_files_of_users_and_results_are_sent(server: WireServer, model: OpenAIModel) -> None:
+    image, document = Attachment("image/png", b"png"), Attachment("application/pdf", b"p", "a.pdf")
+    sound = Attachment("audio/wav", b"wav", "a.wav")
+    call = AssistantMessage("", (ToolCall("c1", "time__now"),))
+    server.script += [wire.answer(wire.message("A cat."))]
+    asking = UserMessage("What is this?", (image, document, sound))
+
+    await complete(model, [asking, call, ToolMessage("c1", "[image]", attachments=(image,))])
+
+    picture = {
+        "type": "input_image",
+        "image_url": "data:image/png;base64,cG5n",
+        "detail": "auto",
+    }
+    first, _, last = server.asked[-1].body["input"]
+    assert first["content"] == [
+        picture,
+        {
+            "type": "input_file",
+            "filename": "a.pdf",
+            "file_data": "data:application/pdf;base64,cA==",
+        },
+        {
+            "type": "input_text",
+            "text": "What is this?\n[audio/wav a.wav, 3 bytes: this model cannot read it]",
+        },
+    ]
+    assert last["output"] == [picture, {"type": "input_text", "text": "[image]"}]
+
+
+async def test_options_have_the_names_of_this_api(server: WireServer) -> None:
+    options = {"max_tokens": 99, "effort": "low", "temperature": 0.5}
+    url = f"{server.root}/v1"
+    model = OpenAIModel("gpt-pro-2", api_key="sk-x", base_url=url, options=options)
+    server.script = [wire.REFUSAL, wire.answer(wire.message("Noon."))]
+
+    await complete(model, ASK)
+    await model.close()
+
+    body = server.asked[-1].body
+    assert (body["max_output_tokens"], body["temperature"]) == (99, 0.5)
+    assert body["reasoning"] == {"effort": "low"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("max_output_tokens", "length"), ("content_filter", "refusal")]
+)
+async def test_incomplete_answer_states_why(
+    server: WireServer, model: OpenAIModel, reason: str, expected: str
+) -> None:
+    items = wire.message("It"), wire.call("c1", "time__now", "")
+    details = {"reason": reason}
+    server.script += [wire.answer(*items, end="incomplete", incomplete_details=details)]
+
+    reply = await complete(model, ASK, [TIME])
+
+    assert (reply.message.content, reply.stop_reason) == ("It", expected)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [("server_error", ModelInterrupted), ("rate_limit_exceeded", ModelOverloaded)],
+)
+async def test_failed_answer_is_an_error_with_its_reason(
+    server: WireServer, model: OpenAIModel, code: str, error: type[Exception]
+) -> None:
+    response = {"id": "resp_1", "error": {"code": code, "message": "It\nbroke."}}
+    server.script += [wire.stream({"type": "response.failed", "response": response})]
+
+    with pytest.raises(error, match=r"It broke\."):
+        await complete(model, ASK)
+
+
+async def test_stream_that_ends_early_is_interrupted(
+    server: WireServer, model: OpenAIModel
+) -> None:
+    server.script += [wire.stream({"type": "response.output_text.delta", "delta": "It"})]
+
+    with pytest.raises(ModelInterrupted, match="ended early"):
+        await complete(model, ASK)
+
+
+async def test_other_refusals_are_not_asked_again(server: WireServer, model: OpenAIModel) -> None:
+    server.script += [wire_openai.error(400, "Unsupported value.")]
+
+    with pytest.raises(ModelRefused, match="Unsupported value"):
+        await complete(model, ASK)
+
+    assert len(server.asked) == 2
