@@ -223,6 +223,7 @@ async def test_key_in_memory_needs_no_database_and_is_never_written():
     assert (source.touched, ended) == ([], [])
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_path):
     ended = asyncio.Event()
     ids: list[Collection[str]] = []

@@ -19,6 +19,7 @@ from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.gateway_chat import GatewayChat
+from interlock.web.inspect_gateway import GatewayInspector
 from tests.gateway.support import OWN_TOOLS
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
@@ -49,10 +50,20 @@ class RunningGateway:
         self.file = file
         self.assembly = assembly
         self.keys = keys
-        address = Address("127.0.0.1", 8000)
-        self.endpoint = Endpoint(assembly, RESOURCE, address=address, chat=GatewayChat)
-        self.http = Http(self.endpoint.app)
         self._make = make
+        self.serve()
+
+    def serve(self, view: str = "") -> None:
+        """Make the endpoint, for one view or for all."""
+        self.endpoint = Endpoint(
+            self.assembly,
+            RESOURCE,
+            address=Address("127.0.0.1", 8000),
+            view=view,
+            chat=GatewayChat,
+            inspector=GatewayInspector,
+        )
+        self.http = Http(self.endpoint.app)
 
     async def key(self, user: str = "anna", *scopes: str, **options: Any) -> str:
         """Create a key that the gateway knows at once."""
@@ -122,6 +133,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
             try:
                 yield found
             finally:
+                found.endpoint.drain()
+                await found.endpoint.close()
                 await found.endpoint.app.close()
 
     return run

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from interlock.auth import Principal
 from tests.gateway.conftest import RunningGateway
 from tests.gateway.notes import User, allowed, cookie_of, reason
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
@@ -36,7 +37,8 @@ def entry(folder: Path, api: ScriptedApi, place: str, auth: Json, **more: Any) -
 
 async def store(gateway: RunningGateway, user: str, **values: str) -> None:
     for name, value in values.items():
-        await gateway.assembly.vault.set(f"/user:{user}", "shop", name, value, by="user:root")
+        by = Principal("user:root")
+        await gateway.assembly.vault.set(f"/user:{user}", "shop", name, value, by=by)
 
 
 @pytest.mark.slow("fills a database")

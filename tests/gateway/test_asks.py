@@ -49,6 +49,7 @@ async def declined(_: ElicitParams) -> ElicitResult:
     return ElicitResult(action="decline")
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("asks", [AUTO, (), ("sampling",)], ids=["auto", "never", "sampling"])
 async def test_server_asks_only_what_its_configuration_permits(
     asks: tuple[Question, ...], tmp_path: Path

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from interlock.store import AuditReader
+from tests.gateway.conftest import bearer
 from tests.gateway.notes import Notes, User, allowed, cookie_of, reason, serving_notes
 from tests.server.http.conftest import Reply
 from tests.servers.authorization_server import always
@@ -177,3 +180,33 @@ async def test_session_of_the_pages_opens_a_link_like_a_key(users: tuple[User, U
         codes.append((await http.request("POST", url, b"{}", headers=headers)).code)
 
     assert codes == [200, 403]
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("is_up", [True, False])
+async def test_deleted_login_is_revoked_at_its_authorization_server_if_that_answers(
+    users: tuple[User, User], notes: Notes, tmp_path: Path, is_up: bool
+):
+    anna, _ = users
+    await anna.connect(await anna.url())
+    server = notes.authorization
+    origin = server.origin if is_up else "http://127.0.0.1:9"
+    server.metadata |= {"revocation_endpoint": f"{origin}/revoke"}
+    server.replies["/revoke"] = always("")
+    token = (await anna.call()).text
+    headers = bearer(anna.key)
+    place = "/me/credentials/notes/login"
+    deleted = await anna.gateway.http.request("DELETE", place, headers=headers)
+    states = await anna.gateway.http.request("GET", "/me/credentials", headers=headers)
+    await anna.gateway.settle()
+
+    assert deleted.code == 204
+    assert [each["state"] for each in states.json] == ["revoked"]
+    sent = server.sent("/revoke")
+    assert [each["token_type_hint"] for each in sent] == ["refresh_token"] * is_up
+    assert reason(await anna.call())["code"] == "needs_login"
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        every = [each async for piece in reader.export() for each in piece]
+    done = [each["action"] for each in every if each["kind"] == "credential"]
+    assert done == ["logged_in", "deleted", "revoked" if is_up else "not_revoked"]
+    assert token not in str(every)

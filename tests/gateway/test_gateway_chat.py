@@ -92,6 +92,26 @@ async def test_page_logs_in_with_a_key_and_lists_what_its_user_may_use(running, 
     assert [each["address"] for each in tools.json["items"]] == ["crm:x"]
 
 
+async def test_chat_of_one_view_offers_its_tools_only(running, tmp_path: Path):
+    views = {"support": {"servers": ["crm"]}, "other": {"servers": ["time"]}}
+    settings = chat(tmp_path, calling("time__y"), {"content": "No."}, views=views)
+    time = offering("y")
+    async with running(settings, crm=offering("x"), time=time) as gateway:
+        gateway.serve(view="support")
+        key = await gateway.key("anna")
+        tools = await gateway.http.request("GET", "/api/tools", headers=bearer(key))
+        other = bearer(await gateway.key("bert", view="other"))
+        refused = await gateway.http.request("GET", "/api/tools", headers=other)
+        socket = asking(gateway, key)
+        called = await socket.until("tool_complete")
+        await socket.leave()
+
+    assert [each["address"] for each in tools.json["items"]] == ["crm:x"]
+    assert refused.code == 404
+    assert called["outcome"] != "ran"
+    assert time.sent("tools/call") == []
+
+
 async def test_call_of_the_chat_is_recorded_as_one_of_its_user(running, tmp_path: Path):
     crm = offering("x")
     settings = chat(tmp_path, calling("crm__x"), {"content": "It is so."})

@@ -25,6 +25,7 @@ from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.explain import Explainer, Explanation
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.refusals import REASON_KEY
+from interlock.gateway.task_ids import TaskIds
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox
@@ -283,7 +284,7 @@ def test_every_listed_tool_can_be_called_and_no_other_one(
     toolbox: Toolbox, generated: list[Rule], principal: Principal
 ):
     policy = compiled(generated)
-    catalogue = ToolboxCatalogue(toolbox, policy, Forwarder(toolbox, policy))
+    catalogue = ToolboxCatalogue(toolbox, policy, Forwarder(toolbox, policy, TaskIds(None)))
     context = context_of(principal, MODERN)
     listed = {each.fields["name"] for each in catalogue.page("tools", "", context)[0]}
 

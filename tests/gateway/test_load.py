@@ -62,6 +62,39 @@ async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(runn
     assert {"broken__good", *(f"s{number}__x" for number in range(7))} == set(names)
 
 
+@pytest.mark.slow("hundreds of calls")
+async def test_server_that_hangs_in_calls_delays_no_call_of_nine_others(running):
+    never = asyncio.Event()
+
+    async def hang(_: Json) -> None:
+        await never.wait()
+
+    hanging = offering("x")
+    hanging.answers["tools/call"] = hang
+    others: dict[str, Any] = {f"s{number}": offering("x") for number in range(9)}
+    limits = {"perKey": {"concurrent": 200}}
+    slots = {"limits": {"concurrent": 4}}
+    async with running({"limits": limits}, h=(hanging, slots), **others) as gateway:
+        anna, bert = await gateway.key("anna"), await gateway.key("bert")
+        stuck = [asyncio.create_task(gateway.call("h__x", anna)) for _ in range(100)]
+        async with asyncio.timeout(30):
+            while len(hanging.sent("tools/call")) < 4:  # noqa: ASYNC110 - it counts
+                await asyncio.sleep(0.01)
+            replies = await asyncio.gather(
+                *(gateway.call(f"{name}__x", key) for name in others for key in [anna, bert] * 10)
+            )
+        refused = [each for each in stuck if each.done()]
+        for each in stuck:
+            each.cancel()
+        await asyncio.gather(*stuck, return_exceptions=True)
+
+    assert [each.text for each in replies] == ["done"] * 180
+    assert [len(each.sent("tools/call")) for each in others.values()] == [20] * 9
+    assert len(hanging.sent("tools/call")) == 4
+    # Four run, and 64 of one caller may wait; the others were refused at once.
+    assert [each.result().code for each in refused] == [503] * 32
+
+
 @pytest.mark.slow("fills a database")
 async def test_polite_caller_is_served_next_while_a_greedy_one_waits(running):
     order: list[str] = []

@@ -119,6 +119,23 @@ async def test_question_of_a_legacy_server_is_answered_by_a_modern_client():
     assert len(server.sent("tools/call")) == 1
 
 
+async def test_abandoned_call_costs_the_others_one_question_at_most(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+):
+    asked = await call(gateway, "s__who")
+    kept = await call(gateway, "s__who", principal=BERT)  # Anna may be about to answer
+    monkeypatch.setattr(parking, "ABANDONED", 0.0)
+    refused = await call(gateway, "s__who", principal=BERT)
+    later = await call(gateway, "s__who", principal=BERT)
+    done = await call(gateway, "s__who", principal=BERT, **answered(later))
+
+    for each in (kept, refused):
+        assert "ask_ambiguous" in each["content"][0]["text"]
+    assert '"name":"anna"' in done["content"][0]["text"]
+    ended = await call(gateway, "s__who", **answered(asked))
+    assert ended["_meta"]["interlock/reason"]["code"] == "cancelled"
+
+
 async def test_state_of_a_parked_call_is_used_once(gateway: Gateway):
     asked = await call(gateway, "s__who", {"times": 2})
     more = await call(gateway, "s__who", {"times": 2}, **answered(asked))

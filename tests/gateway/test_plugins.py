@@ -212,3 +212,30 @@ def test_manifest_on_the_page_of_the_gateway_is_read_without_problems(tmp_path, 
     (plugin,) = read_plugins(tmp_path / "plugins", frozenset())
 
     assert ([each.name for each in plugin.tools], plugin.problems) == (["refund"], {})
+
+
+@pytest.mark.slow("fills a database")
+async def test_changed_manifest_is_obeyed_within_a_second(tmp_path, manifest):
+    async with running(tmp_path) as gateway:
+        anna = await gateway.key("anna")
+        await gateway.store.install("refunds", "user:anna", by="user:local")
+        session = await gateway.http.initialize(headers=bearer(anna))
+        stream = session.listen()
+        seen = []
+        for change in (
+            lambda: manifest("refunds", LIST),
+            lambda: manifest("refunds", {**LIST, "name": "refunds_of_today"}),
+            lambda: (tmp_path / "plugins" / "refunds" / "manifest.json").unlink(),
+        ):
+            began = monotonic()
+            change()
+            told = await stream.message()
+            assert monotonic() - began < 1 + changes.GAP
+            assert told["method"] == "notifications/tools/list_changed"
+            seen.append(await gateway.names(anna))
+
+    assert seen == [
+        ["crm__list_orders", "crm__list_refunds"],
+        ["crm__list_orders", "crm__refunds_of_today"],
+        ["crm__list_orders"],
+    ]

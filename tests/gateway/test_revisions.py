@@ -130,6 +130,7 @@ async def endpoint(tmp_path: Path) -> AsyncIterator[str]:
     await task
 
 
+@pytest.mark.slow("starts a program")
 async def test_every_transport_and_revision_of_client_gets_the_same_over_http(endpoint: str):
     seen = []
     urls = [(f"{endpoint}/mcp", "streamable", each) for each in ALL[1:]]

@@ -37,6 +37,7 @@ server.run()
 ANNA, BERT = (Principal(f"user:{each}", frozenset({"mcp:*"})) for each in ("anna", "bert"))
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(
     ("sharing", "revision", "counts"),
     [

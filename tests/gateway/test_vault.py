@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from interlock.auth import Principal
 from interlock.config import loads
 from interlock.gateway.vault import owner_of, user_of
 from interlock.store import AuditReader
 from interlock.store.credentials import CredentialStore, Place
+from interlock.store.pins import PinStore
 from interlock.toolbox.user_credentials import Needs, needs_of
 from tests.gateway.conftest import RunningGateway, bearer
 
@@ -65,7 +67,7 @@ def crm(tmp_path: Path) -> dict[str, Any]:
 
 async def store(gateway: RunningGateway, user: str, value: str) -> None:
     owner = owner_of(Place(f"user:{user}", "crm", ""))
-    await gateway.assembly.vault.set(owner, "crm", "TOKEN", value, by=f"user:{user}")
+    await gateway.assembly.vault.set(owner, "crm", "TOKEN", value, by=Principal(f"user:{user}"))
 
 
 def reason(reply: Any) -> dict[str, Any]:
@@ -97,7 +99,7 @@ async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_d
         await store(gateway, "anna", "anna-2")
         changed = (await gateway.call("crm__token", anna)).text
         vault = gateway.assembly.vault
-        await vault.delete("/user:anna", "crm", "TOKEN", by="user:anna")
+        await vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:anna"))
         refused = await gateway.call("crm__token", anna)
         other = (await gateway.call("crm__token", bert)).text
 
@@ -178,7 +180,7 @@ async def test_resources_and_prompts_use_the_credential_of_the_tools(running, cr
         await gateway.call("crm__token", key)
         read = await gateway.http.ask("resources/read", {"uri": "crm://mine"}, headers=bearer(key))
         got = await gateway.http.ask("prompts/get", {"name": "crm__greet"}, headers=bearer(key))
-        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by="user:anna")
+        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:anna"))
         refused = await gateway.http.ask("prompts/get", {"name": "crm__greet"}, headers=bearer(key))
 
     assert read.json["result"]["contents"][0]["text"] == "anna-1"
@@ -271,7 +273,7 @@ def test_owner_of_a_user_names_the_same_user(place: Place):
 async def test_changes_are_in_the_audit_trail_without_values(running, crm, tmp_path: Path):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "canary-of-anna")
-        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by="user:root")
+        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:root"))
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = [each async for page in reader.export() for each in page]
     seen = [
@@ -284,3 +286,46 @@ async def test_changes_are_in_the_audit_trail_without_values(running, crm, tmp_p
         ("user:root", "crm", "deleted", "TOKEN", "user:anna"),
     ]
     assert "canary-of-anna" not in json.dumps(records)
+
+
+GREETER = """
+import os
+from interlock import Server
+server = Server("crm")
+
+@server.tool(description=f"Greet as {os.environ['TOKEN'].partition('-')[0]}.")
+def greet() -> str:
+    return os.environ["TOKEN"]
+
+@server.tool
+def token() -> str:
+    return os.environ["TOKEN"]
+
+server.run()
+"""
+
+
+@pytest.mark.slow("starts programs")
+async def test_users_with_other_definitions_of_a_tool_do_not_change_its_pin(
+    running, crm, tmp_path: Path
+):
+    (tmp_path / "crm.py").write_text(GREETER)
+    async with running(crm=crm) as gateway:
+        anna, bert = await gateway.key("anna"), await gateway.key("bert")
+        both = ["crm__greet", "crm__token"]
+        pins = PinStore(gateway.assembly.database)
+        seen = []
+        for user in ("anna", "bert", "anna"):
+            await store(gateway, user, f"{user}-1")
+            states = {
+                each.name: each.state for each in await pins.list("crm") if each.kind == "tool"
+            }
+            seen.append((await gateway.names(anna), await gateway.names(bert), states))
+        called = await gateway.call("crm__greet", anna)
+        refused = await gateway.call("crm__greet", bert)
+
+    accepted = {"greet": "accepted", "token": "accepted"}
+    assert seen[0] == (both, both, accepted)  # nobody has seen a list of Bert yet
+    assert seen[1:] == [(both, ["crm__token"], accepted)] * 2
+    assert called.text == "anna-1"
+    assert "unknown tool" in refused.json["error"]["message"]

@@ -427,6 +427,7 @@ async def test_locked_changes_of_processes_and_tasks_are_not_lost(folder: Path, 
     assert counted.access_token == "60"
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_a_lock_is_held_by_one_task_at_a_time(any_store: TokenStore):
     inside = most = 0
 

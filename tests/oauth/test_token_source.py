@@ -586,6 +586,7 @@ async def test_the_store_is_not_locked_while_the_user_is_asked(world: World):
     assert await world.call(world.oauth(ask=ask))
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_an_authorization_server_that_does_not_answer_times_out(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):

@@ -96,17 +96,24 @@ class GatewayAuth:
             AuthUnavailable: 503; the credential cannot be verified now.
             AuthError: 404; the key is bound to another view.
         """
-        given = [each for each in headers if each[0] == b"authorization" or each[0] == API_KEY]
-        if len(given) != 1:
-            raise self._refused("two_credentials" if given else "no_credential", peer)
-        ((name, value),) = given
+        name = value = b""
+        for header in headers:  # plain loops, as every request comes by
+            if header[0] == b"authorization" or header[0] == API_KEY:
+                if name:
+                    raise self._refused("two_credentials", peer)
+                name, value = header
+        if not name:
+            raise self._refused("no_credential", peer)
         value = value.strip(b" \t")
         if name == b"authorization":
             scheme, _, value = value.partition(b" ")
             value = value.lstrip(b" ") if scheme.lower() == b"bearer" else b""
         known = await self._known(value, peer)
         principal = known.principal
-        if not any(scope.startswith(self._scope_prefix) for scope in principal.scopes):
+        for scope in principal.scopes:
+            if scope.startswith(self._scope_prefix):
+                break
+        else:
             needed = f"{self._scope_prefix}read"
             challenge = f'{self.challenge}, error="insufficient_scope", scope="{needed}"'
             raise InsufficientScope((needed,), challenge)

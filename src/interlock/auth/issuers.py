@@ -96,7 +96,11 @@ class Issuers:
         if issuer is None or principal is None:
             self._known.pop(digest, None)
             return None
-        known = KnownToken(_with_groups(principal, issuer), {}, self._clock() + self._rest(token))
+        known = KnownToken(
+            with_groups(principal, issuer.groups, issuer.scopes),
+            {},
+            self._clock() + self._rest(token),
+        )
         self._known[digest] = known
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
@@ -129,12 +133,20 @@ def _issuer_of(token: bytes) -> str:
     return _payload_of(token).iss
 
 
-def _with_groups(principal: Principal, issuer: TrustedIssuer) -> Principal:
-    """Add the groups of the token, and the scopes of its groups if it states none."""
-    groups = _words(principal.claims.get(issuer.groups)) if issuer.groups else frozenset()
+def with_groups(
+    principal: Principal, claim: str, scopes_of: Mapping[str, tuple[str, ...]]
+) -> Principal:
+    """Add the groups of a token, and the scopes of its groups if it states none.
+
+    Args:
+        principal: The owner of the token.
+        claim: The claim that lists groups; "" for none.
+        scopes_of: Scopes by group.
+    """
+    groups = _words(principal.claims.get(claim)) if claim else frozenset()
     scopes = principal.scopes
     if not scopes and "scope" not in principal.claims and "scp" not in principal.claims:
-        scopes = frozenset(scope for group in groups for scope in issuer.scopes.get(group, ()))
+        scopes = frozenset(scope for group in groups for scope in scopes_of.get(group, ()))
     return replace(principal, groups=groups, scopes=scopes)
 
 
@@ -146,4 +158,4 @@ def _words(claim: Any) -> frozenset[str]:
     return frozenset()
 
 
-__all__ = ["Issuers", "KnownToken", "TrustedIssuer"]
+__all__ = ["Issuers", "KnownToken", "TrustedIssuer", "with_groups"]

@@ -159,6 +159,7 @@ class PageSessions:
     Args:
         source: Where they are stored.
         keys: The API keys, which sessions depend on; None where no key opens a session.
+        is_trusted: Returns whether a user whom no key identifies may still use a session.
         wall: The wall clock, in microseconds since 1970.
     """
 
@@ -167,10 +168,12 @@ class PageSessions:
         source: SessionSource,
         keys: KeyRing | None = None,
         *,
+        is_trusted: Callable[[str], bool] = lambda _: True,
         wall: Callable[[], int] = now_micros,
     ) -> None:
         self._source = source
         self._keys = keys
+        self._is_trusted = is_trusted
         self._wall = wall
         self._principals: OrderedDict[bytes, Principal] = OrderedDict()  # of sessions without key
 
@@ -235,6 +238,8 @@ class PageSessions:
             known = self._keys.by_id(stored.key) if self._keys is not None else None
             is_active = known is not None and self._keys is not None and self._keys.is_active(known)
             return known.principal if known is not None and is_active else None
+        if not self._is_trusted(stored.user):
+            return None
         made = principal_of(stored)
         kept = self._principals.get(stored.id_hash)
         if kept == made:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TypeAlias
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from interlock.types import JsonObject
 Identity: TypeAlias = tuple[str, str, str, str]  # tenant, id, key and view
 
 
-class Principal(Struct, frozen=True):
+class Principal(Struct, frozen=True, dict=True):
     """A verified caller.
 
     Attributes:
@@ -33,7 +34,7 @@ class Principal(Struct, frozen=True):
     tenant: str = ""
     view: str = ""
 
-    @property
+    @cached_property
     def owner(self) -> str:
         """The key for what a caller owns, and for limits: the same for all of its keys."""
         return f"{quote(self.tenant, safe='')}/{self.id}"

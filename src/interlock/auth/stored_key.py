@@ -49,6 +49,11 @@ class StoredKey(Struct, frozen=True):
     created_by: str = ""
     tenant: str = TENANT
 
+    @property
+    def lifetime(self) -> float | None:
+        """Seconds from its creation to its end; None for no end."""
+        return None if self.expires is None else (self.expires - self.created) / 1_000_000
+
     def state(self, now: int) -> KeyState:
         """Return its state at a time."""
         if self.revoked is not None and self.revoked <= now:

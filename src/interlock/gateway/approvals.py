@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -29,6 +30,7 @@ from interlock.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import ElicitResult
 
+PAGE_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened its page
 MAX_FORM = 8 * 1024  # bytes of arguments that a form shows
 FORM = {
     "type": "object",
@@ -74,8 +76,11 @@ class ClientQuestions:
         page = self.page_of(approval)
         if page is not None:
             text = f"{quoting.visible(call.entry.address)} must be approved on its page"
-            await _ask(context, approval, url_elicitation(text, page))
-        return None  # that the page was opened decides nothing
+            answer = await _ask(context, approval, url_elicitation(text, page))
+            # That the page was opened decides nothing; a decision ends this task.
+            if answer is not None and answer.action == "accept":
+                await asyncio.sleep(PAGE_TIMEOUT)
+        return None
 
 
 def form_of(call: Call, approval: Approval) -> Question | None:

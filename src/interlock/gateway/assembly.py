@@ -19,11 +19,11 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.calls import Around, Caller, Entry
 from interlock.calls.approvals import Approvals
-from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
+from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
 from interlock.calls.quotas import Quotas
 from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
-from interlock.config.gateway import Audit
+from interlock.config.gateway import Audit, Issuer
 from interlock.errors import LimitExceeded
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
@@ -41,6 +41,7 @@ from interlock.policy import enforce
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import note_change
+from interlock.store.claims import Claim
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database import Database, open_database
 from interlock.store.kept_results import KeptResultStore
@@ -49,7 +50,9 @@ from interlock.store.location import folder_beside
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
+from interlock.store.recorded import Record
 from interlock.timestamps import now_micros
+from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
 from interlock.version import __version__
 
@@ -121,7 +124,12 @@ class Assembly:
         self.trail: AuditTrail | None = None
         if writer is not None:
             self.trail = make_trail(writer, secret, parts.settings.audit)
-        self.vault = Vault(CredentialStore(database, secret), secret, self._note_credential)
+        self.vault = Vault(
+            CredentialStore(database, secret),
+            secret,
+            self._note_credential,
+            self._recording_credential,
+        )
         self.logins = Logins(self.vault, self._configured, environ)
         self._questions = LoginQuestions(self.vault)
         self.results = ResultBudget(kept, limits_of(parts))
@@ -147,6 +155,7 @@ class Assembly:
             pins=self.pins,
             asks_pass=True,
             on_unknown_tool=self._unknown_tool,
+            on_task=self._note_task,
             refuses_clashes=True,
         )
         self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
@@ -269,6 +278,7 @@ class Assembly:
                 PluginStore(database),
                 lambda: assembly.parts.plugins,
                 lambda: assembly.gateway.rights_changed(),
+                assembly._read_plugins,
             )
             await stack.enter_async_context(plugins)
             yield assembly
@@ -290,6 +300,10 @@ class Assembly:
         """
         async with self._reloading:
             return await self._reload(config)
+
+    async def _read_plugins(self) -> None:
+        async with self._reloading:
+            await self._reload(self.parts.written)
 
     async def _reload(self, config: Config) -> list[str]:
         described = described_parts(self.parts)
@@ -321,8 +335,23 @@ class Assembly:
 
     def _around(self, parts: Parts) -> list[Around]:
         approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
-        layers = layers_of(parts, self.trail, *approve, self._questions.around)
+        layers = layers_of(parts, self.trail, *approve, *self._connecting(parts))
         return [self._prompts.around, *layers, self.metrics.sent]
+
+    def _connecting(self, parts: Parts) -> list[Around]:
+        """Return the layer of the servers that may need a credential of the user who calls."""
+        personal = frozenset(
+            each.namespace or name
+            for name, each in parts.config.servers.items()
+            if needs_of(each) or each.sharing != "shared"
+        )
+        return [self._questions.around(personal)] if personal else []
+
+    @property
+    def layers(self) -> tuple[list[Around], list[Around]]:
+        """The layers outside and around every call, for calls beside the toolbox of the gateway."""
+        enforced = enforce(self.parts.policy, asks_pass=True)
+        return self._outside, [enforced, *self._around(self.parts)]
 
     def _deciding(self) -> list[Around]:
         """Return the layers that decide about a tool of Claude Code."""
@@ -342,6 +371,17 @@ class Assembly:
         if self.trail is not None:
             body = {"action": action, "name": place.name, "of": place.user}
             self.trail.note("credential", body, user=by, server=place.server)
+
+    def _recording_credential(self, action: str, by: Principal) -> Record | None:
+        trail = self.trail
+        if trail is None:
+            return None
+
+        async def record(claim: Claim, place: Place) -> None:
+            body = {"action": action, "name": place.name, "of": place.user}
+            await trail.record("credential", body, by, server=place.server, claim=claim)
+
+        return record
 
     @property
     def _outside(self) -> list[Around]:
@@ -366,6 +406,14 @@ class Assembly:
         self.metrics.refusals[reason] += 1
         if self.trail is not None:
             self.trail.refused(caller, reason, entry=entry, name=name, rule=rule)
+
+    def _note_task(self, caller: Caller, entry: Entry, call: str, event: str) -> None:
+        if self.trail is not None:
+            user = caller.principal.id if caller.principal is not None else LOCAL_USER
+            tool, server = entry.address, entry.server
+            self.trail.note(
+                "task", {"event": event}, user=user, server=server, tool=tool, call=call
+            )
 
     # Callers
 
@@ -395,6 +443,10 @@ class Assembly:
     def key_for_this_run(self) -> str | None:
         """Return a new key that is not stored; None if the database has keys."""
         return None if len(self.keys) else self.keys.issue(LOCAL, ["mcp:*"])
+
+    def login_issuers(self) -> list[Issuer]:
+        """Return the issuers at which people can log in to the pages."""
+        return [each for each in self.parts.settings.issuers if each.client_id]
 
     @property
     def has_callers(self) -> bool:

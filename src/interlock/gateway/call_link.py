@@ -31,10 +31,17 @@ class CallLink:
     Args:
         context: The client's request.
         park: How a modern client is asked; None if it cannot be.
+        end_if_abandoned: Ends the call if its client has not answered a question for long.
     """
 
-    def __init__(self, context: Context, park: Park | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        park: Park | None = None,
+        end_if_abandoned: Callable[[], None] = lambda: None,
+    ) -> None:
         self.context = context
+        self.end_if_abandoned = end_if_abandoned
         self._park = park
         self._sent_at = -PROGRESS_GAP
         self._latest: Progress | None = None  # not sent yet

@@ -22,6 +22,7 @@ from interlock.gateway.offers import Listed, Offers
 from interlock.gateway.refusals import REASON_KEY
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
+from interlock.revisions import TASKS_EXTENSION
 from interlock.server.catalogue import Definition, EncodedDefinition, Kind
 from interlock.server.subscribers import ListKind
 from interlock.toolbox import Toolbox
@@ -72,6 +73,7 @@ class ToolboxCatalogue:
             prompts=changes,
             completions={},
             logging={},
+            extensions={TASKS_EXTENSION: {}},
         )
 
     def view(self, context: Context) -> Hashable:

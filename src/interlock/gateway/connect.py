@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,11 +25,21 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from interlock.auth.principal import Principal
 from interlock.config import HttpServer, ServerConfig, resolve
-from interlock.errors import AuthError, InterlockError, InvalidArguments, StoreError
-from interlock.gateway.vault import Vault, user_of
+from interlock.errors import (
+    AuthError,
+    InterlockError,
+    InvalidArguments,
+    StoreCorrupt,
+    StoreError,
+)
+from interlock.gateway.vault import Vault
 from interlock.oauth import AuthorizationRequest, OAuth
+from interlock.oauth.login import Ask
+from interlock.oauth.storage import TokenStore
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.credentials import LOGIN
 from interlock.toolbox.connect import client_identity, login_challenge
 from interlock.toolbox.user_credentials import Needs
 
@@ -39,6 +50,7 @@ FINISH_TIMEOUT = 30.0  # seconds for the tokens after that
 MAX_LOGINS = 1_000  # under way
 
 _Key = tuple[str, str]  # owner and server
+_log = logging.getLogger("interlock.gateway")
 
 
 class _Login:
@@ -132,11 +144,11 @@ class Logins:
 
     async def _log_in(self, login: _Login) -> None:
         config = self._servers().get(login.server)
+        challenge = ""
         if isinstance(config, HttpServer):
-            server = resolve(config, self._environ)
-            oauth, challenge = self._oauth(login, server), await _challenge(server)
-        else:
-            oauth, challenge = await self._api_login(login), ""
+            challenge = await _challenge(resolve(config, self._environ))
+        store = self.vault.tokens(login.owner, login.server)
+        oauth = await self._oauth(login.server, store, login.ask)
         await oauth.login(challenge)
         if oauth.save_error is not None:
             raise oauth.save_error
@@ -146,32 +158,69 @@ class Logins:
     def _callback(self) -> str:
         return f"{self.vault.public_url}{CALLBACK_PATH}"
 
-    def _oauth(self, login: _Login, server: HttpServer) -> OAuth:
-        client, metadata = client_identity(server), server.oauth.client_metadata_url
+    async def _oauth(self, server: str, store: TokenStore, ask: Ask | None) -> OAuth:
+        """Return the login of a user to a server.
+
+        Args:
+            server: Its name.
+            store: Keeps the tokens.
+            ask: Shows the login to the user; None for a login that cannot be shown.
+
+        Raises:
+            InterlockError: The server has no logins, or its document cannot be read.
+        """
+        config = self._servers().get(server)
         fixed = self._callback
+        if not isinstance(config, HttpServer):
+            return await self._api_login(server, store=store, ask=ask, redirect_uri=fixed)
+        config = resolve(config, self._environ)
+        client, metadata = client_identity(config), config.oauth.client_metadata_url
         return OAuth(
-            server.url,
+            config.url,
             # A registered client, or one with a document, has a fixed redirect URI.
             redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
-            ask=login.ask,
+            ask=ask,
             client=client,
             client_metadata_url=metadata,
-            scopes=server.oauth.scopes,
-            store=self.vault.tokens(login.owner, login.server),
+            scopes=config.oauth.scopes,
+            store=store,
         )
 
-    async def _api_login(self, login: _Login) -> OAuth:
+    async def _api_login(self, server: str, **options: Any) -> OAuth:
         """Return the login at the authorization server that the document of an API names."""
-        upstream = self.vault.upstreams().get(login.server)
+        upstream = self.vault.upstreams().get(server)
         api = upstream.api if upstream is not None else None
         if api is None:
             raise not_found()
         await api.load()
-        return api.tools.identity.login(
-            store=self.vault.tokens(login.owner, login.server),
-            ask=login.ask,
-            redirect_uri=self._callback,
-        )
+        return api.tools.identity.login(**options)
+
+    async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
+        """Delete a value or a login; return whether there was one.
+
+        A login is deleted here first, and then revoked at its authorization server, if that has an
+        endpoint for it and answers.
+
+        Raises:
+            StoreError: It cannot be deleted.
+        """
+        store: TokenStore | None = None
+        if name == LOGIN:
+            with suppress(StoreCorrupt):  # then there is nothing to revoke
+                store = await self.vault.tokens(owner, server).copied()
+        was_there = await self.vault.delete(owner, server, name, by=by)
+        if was_there and store is not None:
+            await self._revoke(owner, server, store)
+        return was_there
+
+    async def _revoke(self, owner: str, server: str, store: TokenStore) -> None:
+        try:
+            problem = (await (await self._oauth(server, store, None)).log_out()).problem
+        except (InterlockError, Problem) as error:
+            problem = str(error)
+        if problem:
+            _log.warning("a deleted login to server %r is not revoked: %s", server, problem)
+        self.vault.note("not_revoked" if problem else "revoked", owner, server)
 
     async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
         """Finish a login with what the browser brings; return the name of its server.
@@ -258,7 +307,7 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
     if unknown := given.keys() - needs.names:
         raise Problem(400, "bad_request", f"server {server!r} needs no {sorted(unknown)[0]!r}")
     for name, value in given.items():
-        await vault.set(owner, server, name, value, by=user_of(owner)[1])
+        await vault.set(owner, server, name, value, by=request.principal)
     if not needs.login:
         return JsonReply({"server": server, "connected": True})
     try:

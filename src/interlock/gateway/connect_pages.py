@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
-from hashlib import sha256
 from html import escape
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qsl
 
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.gateway.connect import CALLBACK_PATH, Logins
+from interlock.gateway.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.gateway.vault import CONNECT_PATH
 from interlock.quoting import clip
 from interlock.server.http.guard import Guard
-from interlock.server.http.json_api import JsonApi
+from interlock.server.http.options import AsgiApp
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse, reply
 
 MAX_QUERY = 16_384  # bytes of a callback's query
-_HTML = b"text/html; charset=utf-8"
 _SCRIPT = """
 const form = document.querySelector("form");
 const said = document.querySelector("output");
@@ -62,28 +59,6 @@ form.addEventListener("submit", async (event) => {
   }
 });
 """
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 32rem; margin: 4rem auto }
-label, output { display: block; margin: 1rem 0 }
-input { width: 100%; font: inherit; padding: .4rem }
-@media (prefers-color-scheme: dark) { body { background: #16181d; color: #e6e6e6 } }
-"""
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-_POLICY = (
-    f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-_HEADERS = (
-    (b"content-security-policy", _POLICY.encode()),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"cache-control", b"no-store"),
-)
 
 
 class ConnectPages:
@@ -95,7 +70,7 @@ class ConnectPages:
         hosts: Allowed values of `Host`; see `Guard`.
     """
 
-    def __init__(self, logins: Logins, api: JsonApi, hosts: Sequence[str] | None) -> None:
+    def __init__(self, logins: Logins, api: AsgiApp, hosts: Sequence[str] | None) -> None:
         self._logins = logins
         self._api = api
         # A login ends with a request from another site, which `PageGuard` would refuse.
@@ -116,7 +91,7 @@ class ConnectPages:
         except HttpRefusal as refusal:
             await refuse(send, refusal)
             return
-        await reply(send, status, page.encode(), _HEADERS, kind=_HTML)
+        await reply(send, status, page.encode(), headers_for(_SCRIPT), kind=HTML)
 
     async def _begin(self, request: HttpRequest) -> tuple[int, str]:
         id = request.scope["path"].removeprefix(CONNECT_PATH)
@@ -124,8 +99,8 @@ class ConnectPages:
             _, server = self._logins.vault.opened_link(id)
         except InvalidArguments:
             text = "This link is not valid any more. Call the tool again for a new one."
-            return 404, _page("Connect", f"<p>{text}</p>")
-        return 200, _page(f"Connect {server}", self._form(server), _SCRIPT)
+            return 404, plain_page("Connect", f"<p>{text}</p>")
+        return 200, plain_page(f"Connect {server}", self._form(server), _SCRIPT)
 
     def _form(self, server: str) -> str:
         needs = self._logins.needs(server)
@@ -147,28 +122,11 @@ class ConnectPages:
         raw: bytes = request.scope.get("query_string", b"")
         query = dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True))
         try:
-            server = await self._logins.finish(request.scope["path"], query, _cookies(request))
+            server = await self._logins.finish(request.scope["path"], query, cookies_of(request))
         except InterlockError as error:
-            return 400, _page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
+            return 400, plain_page("Not connected", f"<p>{escape(clip(str(error)))}</p>")
         text = f"<p>You are connected to <b>{escape(server)}</b>. You can close this page.</p>"
-        return 200, _page("Connected", text)
-
-
-def _cookies(request: HttpRequest) -> dict[str, str]:
-    try:
-        found = SimpleCookie(request.header(b"cookie") or "")
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in found.items()}
-
-
-def _page(title: str, body: str, script: str = "") -> str:
-    code = f"<script>{script}</script>" if script else ""
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"<h1>{escape(title)}</h1>{body}{code}</html>"
-    )
+        return 200, plain_page("Connected", text)
 
 
 __all__ = ["ConnectPages"]

@@ -6,6 +6,7 @@ The command `interlock lock` and the admin API are made of these methods.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,15 +16,16 @@ from msgspec.structs import replace
 
 from interlock.errors import ConfigError, DefinitionChanged, StoreError
 from interlock.gateway import lock_file
+from interlock.store.claims import Claim
 from interlock.store.pin import Pin, Risk
 from interlock.store.pins import CHANGED, PinStore
 from interlock.timestamps import now_micros, rfc3339
 from interlock.toolbox.pin_diff import diff
 from interlock.types import JsonObject
 
-# Records a decision: what was decided, the pin before and the pin after.
-Record = Callable[[str, Pin | None, Pin | None], Awaitable[None]]
-
+# Writes a decision with its audit record: what was decided, the change (None: only the record is to
+# be written), the pin before and the pin after.
+Record = Callable[[str, Claim | None, Pin | None, Pin | None], Awaitable[None]]
 
 _Pins: TypeAlias = list[Pin]
 
@@ -71,7 +73,7 @@ class Definitions:
     ) -> None:
         self._store = store
         self._by = by
-        self._record = record or _no_record
+        self._record = record
         self._file = file
 
     async def list(self, server: str | None = None) -> _Pins:
@@ -121,10 +123,11 @@ class Definitions:
             ConfigError: The lock file cannot be read or written.
         """
         risk = _hinted(pin) if risk_from_hints else None
-        if self._file is not None:
-            self._accept_in_file(self._file, pin, hash, risk)
-        before, after = await self._store.accept(pin, hash, by=self._by, risk=risk)
-        await self._record("accept", before, after)
+        locked = _with(self._file, pin, hash, risk) if self._file is not None else None
+        record = self._recorded("accept")
+        _, after = await self._store.accept(pin, hash, by=self._by, risk=risk, record=record)
+        if self._file is not None and locked is not None:
+            lock_file.write(self._file, locked)
         return after
 
     async def reject(self, pin: Pin, hash: str | None = None) -> Pin | None:
@@ -139,8 +142,8 @@ class Definitions:
         """
         if self._file is not None:
             raise ConfigError(f"{pin.address} is in {self._file}: remove it there (mode strict)")
-        before, after = await self._store.reject(pin, hash, by=self._by)
-        await self._record("reject", before, after)
+        record = self._recorded("reject")
+        _, after = await self._store.reject(pin, hash, by=self._by, record=record)
         return after
 
     async def export(self, path: Path) -> int:
@@ -164,22 +167,26 @@ class Definitions:
             raise ConfigError(f"gateway.lock.mode is strict: write to {self._file} instead")
         decided = {"decided_by": self._by, "decided_at": now_micros()}
         pins = [replace(each, **decided) for each in lock_file.read(path)]
-        await self._store.replace(pins)
         accepted = [each for each in pins if each.kind != "list"]
-        for each in accepted:
-            await self._record("import", None, each)
+        if self._record is not None:
+            for each in accepted:  # before the change, which is not in their transactions
+                await self._record("import", None, None, each)
+        await self._store.replace(pins)
         return accepted
 
-    def _accept_in_file(self, file: Path, pin: Pin, hash: str, risk: Risk | None) -> None:
-        """Write what was shown to the lock file."""
-        definition = pin.seen_definition or pin.definition
-        if hash != (pin.seen_hash or pin.hash) or definition is None:
-            raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
-        pins = lock_file.read(file) if file.exists() else []
-        others = [each for each in pins if (each.server, each.key) != (pin.server, pin.key)]
-        known = next((each.risk for each in pins if each not in others), None)
-        accepted = replace(pin, hash=hash, definition=definition, risk=risk or known)
-        lock_file.write(file, [*others, accepted])
+    def _recorded(self, decision: str) -> Callable[..., Awaitable[None]] | None:
+        return None if self._record is None else partial(self._record, decision)
+
+
+def decision_of(
+    decision: str, before: Pin | None, after: Pin | None
+) -> tuple[JsonObject, str, str]:
+    """Return what the audit trail says of a decision, and which server and tool it is about."""
+    pins = {"before": before, "after": after}
+    shown = {name: as_json(pin) for name, pin in pins.items() if pin is not None}
+    server = next((each.server for each in (after, before) if each is not None), "")
+    tool = next((each.address for each in (after, before) if each is not None and each.name), "")
+    return {"decision": decision, **shown}, server, tool
 
 
 def as_json(pin: Pin) -> JsonObject:
@@ -209,5 +216,12 @@ def _hinted(pin: Pin) -> Risk | None:
     return "read" if reads else "write"
 
 
-async def _no_record(_decision: str, _before: Pin | None, _after: Pin | None) -> None:
-    return
+def _with(file: Path, pin: Pin, hash: str, risk: Risk | None) -> list[Pin]:
+    """Return the pins of a lock file, with what was shown among them."""
+    definition = pin.seen_definition or pin.definition
+    if hash != (pin.seen_hash or pin.hash) or definition is None:
+        raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
+    pins = lock_file.read(file) if file.exists() else []
+    others = [each for each in pins if (each.server, each.key) != (pin.server, pin.key)]
+    known = next((each.risk for each in pins if each not in others), None)
+    return [*others, replace(pin, hash=hash, definition=definition, risk=risk or known)]

@@ -184,6 +184,12 @@ class Explainer:
             if each.kind == "tool" and each.state == "accepted"
         }
 
+    def schema_of(self, address: str) -> JsonObject:
+        """Return the input schema of a tool; {} for an unknown tool."""
+        entries = self._toolbox.tools
+        found = next((each for each in entries if each.address == address), None)
+        return {} if found is None else found.tool.input_schema
+
     async def explain_call(
         self,
         caller: Caller,
@@ -327,7 +333,8 @@ def _check_server(question: Question) -> Check | None:
     status = upstream.status
     word, reason = upstream.obstacle
     if not word:
-        return Check("server", "ok", f"{server}: ok, {_count(status.tools, 'tool')}")
+        state = "ok" if status.starts else "not started"
+        return Check("server", "ok", f"{server}: {state}, {_count(status.tools, 'tool')}")
     detail = f"{server}: {status.state}" + (f", {reason}" if reason != status.state else "")
     if upstream.entries and word == "server_down" and status.state == "down":
         if not status.retry_in:

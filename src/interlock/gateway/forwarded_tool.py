@@ -23,10 +23,11 @@ from interlock.gateway.refusals import refusal
 from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
 from interlock.server.catalogue import EncodedDefinition
+from interlock.server.tasks import TaskBegun
 from interlock.types import JsonObject
 
 STATE_KEY = "interlock/state"
-_FOR_THE_CLIENT = (InputRequired, MalformedAnswer)
+_FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
 class ForwardedTool:
@@ -60,6 +61,7 @@ class ForwardedTool:
         Raises:
             CallRefused, AuditUnavailable: The request is refused, whatever its tool.
             InputRequired: The server asks a modern client.
+            TaskBegun: The server answers with a task.
             MalformedAnswer: The answers or the state of a round are not valid.
         """
         given = {} if arguments is None else msgspec.json.decode(arguments)

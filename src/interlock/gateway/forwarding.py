@@ -15,6 +15,7 @@ from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
 from interlock.gateway.call_link import CallLink
 from interlock.gateway.parking import Parking, Ticket
+from interlock.gateway.task_ids import TaskIds
 from interlock.gateway.uris import Uris
 from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
@@ -50,11 +51,13 @@ class Forwarder:
     Args:
         toolbox: The servers.
         policy: Decides again about a request that goes on after questions.
+        task_ids: Makes the ids of tasks that clients see.
     """
 
-    def __init__(self, toolbox: Toolbox, policy: Policy) -> None:
+    def __init__(self, toolbox: Toolbox, policy: Policy, task_ids: TaskIds) -> None:
         self.parking = Parking(toolbox.handle)
         self.uris = Uris()
+        self.task_ids = task_ids
         self._toolbox = toolbox
         self.policy = policy
 
@@ -73,6 +76,7 @@ class Forwarder:
 
         Raises:
             InputRequired: The server asks a modern client.
+            TaskBegun: The server answers with a task.
             MissingCapability: It asks for what the client does not declare.
             InvalidArguments: The state of an earlier round is not valid.
             InterlockError: It was refused, or has failed.
@@ -97,11 +101,15 @@ class Forwarder:
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
-        if context.is_modern and b'"input_required"' in bytes(outcome.raw):
-            _raise_questions(outcome, self._permitted(entry, context), id)
-        return self._linked(entry, outcome.raw)
+        if context.is_modern:
+            raw = bytes(outcome.raw)
+            if b'"input_required"' in raw:
+                _raise_questions(outcome, self.permitted(entry, context), id)
+            if b'"task"' in raw and outcome.is_task and isinstance(entry, Entry):
+                raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
+        return self.with_links(entry, outcome.raw)
 
-    def _linked(self, entry: Entry | Item, result: Raw) -> Raw:
+    def with_links(self, entry: Entry | Item, result: Raw) -> Raw:
         """Let the resources be read that the result of a tool links to or contains."""
         encoded = bytes(result)
         if isinstance(entry, Item) or (_LINK not in encoded and _EMBEDDED not in encoded):
@@ -124,7 +132,8 @@ class Forwarder:
         if upstream is not None:
             await upstream.want_log_level(level)
 
-    def _permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
+    def permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
+        """Return what a server may ask a client for."""
         upstream = self._toolbox.upstreams.get(entry.server)
         can = context.client_capabilities
         return can if upstream is None else upstream.permitted(can)

@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
-from interlock.calls import Around, Caller, Entry
+from interlock.calls import Around, Caller, Entry, Item
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
@@ -31,11 +31,14 @@ from interlock.context import Context
 from interlock.errors import AskRefused, ConfigError, InterlockError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
+from interlock.gateway.forwarded_tasks import ForwardedTasks, NoteTask
 from interlock.gateway.forwarding import Forwarder, caller_of
 from interlock.gateway.offers import check_names
+from interlock.gateway.task_ids import TaskIds
 from interlock.policy import Policy, enforce
 from interlock.protocol import Request
 from interlock.server.catalogue import ServedTool
+from interlock.server.encoders import Encoder
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
 from interlock.server.sealing import EncryptingSeal
@@ -91,6 +94,8 @@ class Gateway:
             denied.
         on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
             caller, the name, and the tool if it exists for others.
+        on_task: Called when the client answers or cancels the task that a call began, and when it
+            reads that the task has ended.
         refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
             Later, such a clash costs the second tool only.
 
@@ -119,6 +124,7 @@ class Gateway:
         pins: PinKeeper | None = None,
         asks_pass: bool = False,
         on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
+        on_task: NoteTask | None = None,
         refuses_clashes: bool = False,
     ) -> None:
         self._refuses_clashes = refuses_clashes
@@ -141,16 +147,18 @@ class Gateway:
         )
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
-        self._forwarder = Forwarder(self.toolbox, policy)
+        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
         self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
+        self.toolbox.find_resource = self._find_resource
         self._changes = Changes(
             self.toolbox, self._catalogue, self.subscribers, self._forwarder.parking
         )
         self._admit = admit
         self._idle_timeout = idle_timeout
         self._on_unknown_tool = on_unknown_tool
+        info = Implementation(name=name, version=__version__)
         self._methods = Methods(
-            Implementation(name=name, version=__version__),
+            info,
             self._instructions_of_servers if instructions == SERVERS else instructions,
             self._catalogue,
             self.subscribers,
@@ -160,6 +168,7 @@ class Gateway:
             TASK_TTL,
             self._changes,
             self._unknown_tool,
+            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
         )
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
@@ -193,6 +202,14 @@ class Gateway:
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
         """Return a tool that the caller may use."""
         found: ServedTool | None = self._catalogue.find(kind, name, context)
+        return found
+
+    async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
+        found = self._catalogue.find_resource(uri, caller)
+        server, colon, rest = uri.partition(":")
+        if found is None and colon and server in self.toolbox.upstreams:
+            item = Item("resources", server, rest)  # that a result has linked to
+            found = item if self._catalogue.may_use(caller, item) else None
         return found
 
     def _unknown_tool(self, name: str, context: Context) -> None:

@@ -9,9 +9,12 @@ from msgspec.structs import replace
 
 from interlock.auth.stored_key import StoredKey
 from interlock.config.gateway import Gateway, KeyLimits
-from interlock.config.gateway_reading import key_limits, key_limits_problem, scope_problem
+from interlock.config.gateway_reading import scope_problem
+from interlock.config.limits_reading import key_limits, key_limits_problem
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments
+from interlock.timestamps import now_micros
+from interlock.types import JsonObject
 
 NEVER = "never"
 LIMITS = ("rate", "burst", "concurrent", "perDay")
@@ -50,6 +53,25 @@ def lifetime_of(text: str) -> float | None:
     if not seconds:
         raise InvalidArguments("expires is not a time such as 12h or 90d, or never")
     return float(seconds)
+
+
+def change_of(
+    action: str,
+    before: StoredKey | None,
+    after: StoredKey,
+    created: StoredKey | None = None,
+) -> JsonObject:
+    """Return what the audit trail says of a change.
+
+    Args:
+        action: Its name.
+        before: The key before; None if it was created.
+        after: The key after.
+        created: The key that replaces it.
+    """
+    now, keys = now_micros(), {"before": before, "after": after, "created": created}
+    shown = {name: key.as_json(now) for name, key in keys.items() if key is not None}
+    return {"action": action, "id": after.id, **shown}
 
 
 def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: int) -> StoredKey:

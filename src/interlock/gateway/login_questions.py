@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Collection
 
 import msgspec
 from msgspec import Raw
 
-from interlock.calls import Call, CallHandler, Outcome
+from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.client.caller_answers import lacking
 from interlock.context import ASK_TIMEOUT, url_elicitation
 from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
@@ -32,26 +33,38 @@ class LoginQuestions:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
 
-    def around(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that makes calls whose user has what the server needs."""
+    def around(self, servers: Collection[str]) -> Around:
+        """Return a layer that makes calls whose user has what the server needs.
 
-        async def call_with_credential(call: Call) -> Outcome:
-            upstream = self._vault.upstreams().get(call.entry.server)
-            if upstream is None or not call.caller.owner or not upstream.needs:
-                return await handle(call)
-            try:
-                await upstream.check_credentials(call)
-            except LoginRequired as error:
-                await self._connect(call, error)
-                await self._check_again(call, upstream)
-            try:
-                return await handle(call)
-            except AuthError as error:
-                if error.status != 401:
-                    raise
-                raise await self._refused(call, error) from None
+        Args:
+            servers: Names of those that may need it. Calls of others pass at once.
+        """
 
-        return call_with_credential
+        def wrap(handle: CallHandler) -> CallHandler:
+            def call_or_check(call: Call) -> Awaitable[Outcome]:
+                if call.entry.server not in servers:
+                    return handle(call)
+                return self._checked(call, handle)
+
+            return call_or_check
+
+        return wrap
+
+    async def _checked(self, call: Call, handle: CallHandler) -> Outcome:
+        upstream = self._vault.upstreams().get(call.entry.server)
+        if upstream is None or not upstream.needs or not call.caller.owner:
+            return await handle(call)
+        try:
+            await upstream.check_credentials(call)
+        except LoginRequired as error:
+            await self._connect(call, error)
+            await self._check_again(call, upstream)
+        try:
+            return await handle(call)
+        except AuthError as error:
+            if error.status != 401:
+                raise
+            raise await self._refused(call, error) from None
 
     async def _check_again(self, call: Call, upstream: Upstream) -> None:
         try:

@@ -10,11 +10,12 @@ from interlock.calls import Item
 from interlock.errors import ConfigError
 from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
 from interlock.gateway.forwarding import Forwarder
-from interlock.gateway.uris import LooseTemplate, Uris
+from interlock.gateway.uris import Uris
 from interlock.policy import CompiledView
 from interlock.protocol.envelope import encode_large
 from interlock.server.catalogue import EncodedDefinition
 from interlock.toolbox import Toolbox
+from interlock.toolbox.loose_template import LooseTemplate
 from interlock.toolbox.names import wire_name
 from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject

@@ -11,6 +11,7 @@ Rules:
 1. Only the same user can go on with a parked call, once for each state, and with the same request.
 2. It holds no slot while it is parked, and no deadline of it expires.
 3. It ends when it was parked for `TTL`, or when its server is removed from the configuration.
+   After `ABANDONED` it also ends when its server asks, and it is unknown for which of its calls.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
 
 TOGETHER = 0.02  # seconds within which questions are put to the client together
 TTL = 600.0  # seconds that a call may be parked
+ABANDONED = 60.0  # seconds of waiting from which a call gives way to questions of others
 MAX_EACH = 8  # parked calls of one principal
 MAX_OF_SERVER = 32
 MAX_ALL = 1_024
@@ -195,7 +197,7 @@ class _ParkedAtServer(ParkedCall):
 
     def __init__(self, parking: Parking, call: Call, context: Context) -> None:
         super().__init__(owner_of(context.principal), TTL)
-        self.link = CallLink(context, self._ask_client)
+        self.link = CallLink(context, self._ask_client, self._end_if_abandoned)
         self.slots = Slots()
         self.call = msgspec.structs.replace(
             call,
@@ -206,11 +208,13 @@ class _ParkedAtServer(ParkedCall):
         self.once = ""  # the last questions that were sent; "" if they are answered
         self._parking = parking
         self._waiting = 0  # questions
+        self._since = 0.0  # it waits, by the clock of the event loop
         self._count = 0
 
     async def _ask_client(self, method: str, params: bytes) -> Raw:
         if not self._waiting:
             self._parking.add(self)
+            self._since = asyncio.get_running_loop().time()
             self.slots.give_back()
         self._waiting += 1
         self._count += 1
@@ -226,6 +230,11 @@ class _ParkedAtServer(ParkedCall):
             self._waiting -= 1
             if not self._waiting:
                 self._parking.remove(self)
+
+    def _end_if_abandoned(self) -> None:
+        waited = asyncio.get_running_loop().time() - self._since
+        if self._waiting and waited >= ABANDONED:
+            self.work.cancel()
 
 
 def _note_end(work: asyncio.Task[Outcome]) -> None:

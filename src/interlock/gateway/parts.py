@@ -35,7 +35,8 @@ class Parts(Struct, frozen=True):
     """What a configuration says about calls; replaced as a whole.
 
     Attributes:
-        config: The configuration.
+        written: The configuration as it was written.
+        config: The same with the tools of the plugins.
         settings: Its member `gateway`, with variables replaced.
         servers: As for `Toolbox`.
         policy: Who may call what.
@@ -45,6 +46,7 @@ class Parts(Struct, frozen=True):
         plugins: Tools for users who have installed them.
     """
 
+    written: Config
     config: Config
     settings: Settings
     servers: Servers
@@ -68,6 +70,7 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         ConfigError: The configuration cannot be used.
     """
     settings = resolve(config.gateway or Settings(), environ)
+    written = config
     config, plugins = with_plugins(config)
     if before is not None:
         plugins.adopt(before.plugins)
@@ -79,6 +82,7 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     sizes = [_queue_size(name, each, settings) for name, each in every.items()]
     known = before.queues if before is not None else {}
     return Parts(
+        written,
         config,
         settings,
         servers_of(config),
@@ -97,6 +101,7 @@ def described_parts(parts: Parts) -> JsonObject:
         "servers": sorted(parts.servers),
         "views": sorted(parts.settings.views),
         "policy": parts.policy.hash,
+        "plugins": {each.name: each.version for each in parts.plugins.found},
     }
 
 

@@ -90,7 +90,7 @@ def _changed_risks(tools: Iterable[Entry], before: Policy, after: Policy) -> lis
 
 
 def _changed_names(assembly: Assembly, parts: Parts, tools: Iterable[Entry]) -> list[JsonObject]:
-    """Return the tools that have another name in a view, as its names become plain or wire."""
+    """Return the tools that get another name because their view changes `names`."""
     now, then = assembly.parts.settings.views, parts.settings.views
     views = [name for name in now if name in then and now[name].names != then[name].names]
     changed = []

@@ -15,15 +15,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock import aio
 from interlock.config import Config, OpenApiConfig
 from interlock.errors import ConfigError, InterlockError
 from interlock.openapi.selection import TOOL_NAME
@@ -33,6 +34,7 @@ from interlock.types import JsonObject
 POLL_EVERY = 0.5  # seconds
 MAX_MANIFEST = 1024 * 1024  # bytes
 MANIFEST = "manifest.json"
+Stamps: TypeAlias = dict[Path, tuple[int, int, int]]  # time of change, size and inode
 _log = logging.getLogger("interlock.gateway")
 
 
@@ -83,6 +85,17 @@ def read_plugins(folder: Path, taken: frozenset[str]) -> list[Plugin]:
     return [_read(each, used) for each in folders]
 
 
+def stamps_of(folder: Path) -> Stamps:
+    """Return what tells whether the manifests of a folder are still the same."""
+    found: Stamps = {}
+    with suppress(OSError):
+        for path in folder.glob(f"*/{MANIFEST}"):
+            with suppress(OSError):
+                status = path.stat()
+                found[path] = status.st_mtime_ns, status.st_size, status.st_ino
+    return found
+
+
 def _read(folder: Path, used: set[str]) -> Plugin:
     """Read a manifest; add the names of its tools to those that are used."""
     try:
@@ -116,13 +129,27 @@ def _read(folder: Path, used: set[str]) -> Plugin:
 class Plugins:
     """The plugins of a configuration, and who has installed them.
 
+    Args:
+        found: The manifests.
+        server: The API that they add tools to.
+        folder: Where they are; None without plugins.
+        stamps: Of the manifests, from before they were read.
+
     Attributes:
         found: The manifests.
     """
 
-    def __init__(self, found: list[Plugin] | None = None, server: str = "") -> None:
+    def __init__(
+        self,
+        found: list[Plugin] | None = None,
+        server: str = "",
+        folder: Path | None = None,
+        stamps: Stamps | None = None,
+    ) -> None:
         self.found = found or []
         self._server = server
+        self._folder = folder
+        self._stamps = stamps
         self._of_tools = {tool.name: each.name for each in self.found for tool in each.tools}
         self._installed: frozenset[tuple[str, str]] = frozenset()  # principal and plugin
 
@@ -133,6 +160,15 @@ class Plugins:
     def has(self, principal: str, plugin: str) -> bool:
         """Return whether a principal has installed a plugin."""
         return (principal, plugin) in self._installed
+
+    @property
+    def are_configured(self) -> bool:
+        """Whether the configuration names a folder of plugins."""
+        return self._folder is not None
+
+    def have_changed(self) -> bool:
+        """Return whether a manifest was added, changed or removed since they were read."""
+        return self._folder is not None and stamps_of(self._folder) != self._stamps
 
     def adopt(self, before: Plugins) -> None:
         """Keep the installations of the configuration before."""
@@ -165,12 +201,12 @@ def with_plugins(config: Config) -> tuple[Config, Plugins]:
     )
     if not isinstance(server, OpenApiConfig):
         raise ConfigError(f'gateway.plugins.server {settings.server!r} has no member "openapi"')
-    folder = config.path.parent if config.path is not None else Path()
-    found = read_plugins(folder / settings.folder, frozenset(server.openapi.tools))
-    extended = _extended(server, found)
-    return replace(config, servers={**config.servers, key: extended}), Plugins(
-        found, settings.server
-    )
+    beside = config.path.parent if config.path is not None else Path()
+    folder = beside / settings.folder
+    stamps = stamps_of(folder)
+    found = read_plugins(folder, frozenset(server.openapi.tools))
+    extended = replace(config, servers={**config.servers, key: _extended(server, found)})
+    return extended, Plugins(found, settings.server, folder, stamps)
 
 
 def _extended(server: OpenApiConfig, found: list[Plugin]) -> OpenApiConfig:
@@ -198,21 +234,25 @@ def _left_out(found: list[Plugin]) -> Iterator[tuple[str, str]]:
 
 @asynccontextmanager
 async def following(
-    store: PluginStore, current: Callable[[], Plugins], on_change: Callable[[], None]
+    store: PluginStore,
+    current: Callable[[], Plugins],
+    on_change: Callable[[], None],
+    read_again: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Load the installations, and follow those that users gain and lose.
+    """Load the installations, and follow them and the manifests.
 
     Args:
         store: The installations.
         current: Returns the plugins of the present configuration.
-        on_change: Called after a change.
+        on_change: Called after a change of installations.
+        read_again: Awaited after a change of manifests, to read them.
 
     Raises:
         StoreError: The database does not answer.
     """
     await store.changed()
     await current().load(store)
-    task = asyncio.create_task(_follow(store, current, on_change))
+    task = asyncio.create_task(_follow(store, current, on_change, read_again))
     try:
         yield
     finally:
@@ -222,19 +262,24 @@ async def following(
 
 
 async def _follow(
-    store: PluginStore, current: Callable[[], Plugins], on_change: Callable[[], None]
+    store: PluginStore,
+    current: Callable[[], Plugins],
+    on_change: Callable[[], None],
+    read_again: Callable[[], Awaitable[None]],
 ) -> None:
     was_answering = True
     while True:
         await asyncio.sleep(POLL_EVERY)
-        if not current().found:
+        if not current().are_configured:
             continue
         try:
+            if await aio.in_thread(current().have_changed):
+                await read_again()
             # After a failure the position in the changes may be lost.
             if (await store.changed() or not was_answering) and await current().load(store):
                 on_change()
             was_answering = True
         except InterlockError as error:
             if was_answering:
-                _log.warning("installations of plugins cannot be read: %s", error)
+                _log.warning("plugins cannot be read: %s", error)
             was_answering = False

@@ -95,9 +95,9 @@ def result_of(text: str, reason: JsonObject) -> Raw:
     return Raw(encode({"content": content, "isError": True, "_meta": {REASON_KEY: reason}}))
 
 
-def refused(item: Item, error: InterlockError, call: str = "") -> RemoteError:
-    """Return the JSON-RPC error for a resource or prompt; as `refusal`."""
-    code, reference = _logged(item, error, call)
+def refused(entry: Entry | Item, error: InterlockError, call: str = "") -> RemoteError:
+    """Return the JSON-RPC error for a resource, a prompt or a task; as `refusal`."""
+    code, reference = _logged(entry, error, call)
     data = _shown(code, reference, _retry_after(error))
     data |= _details(error)
     if isinstance(error, RemoteError):

@@ -19,7 +19,7 @@ from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError, StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakePages
+from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
 from interlock.policy import LOCAL_USER
 from interlock.server.http.serve import UvicornServer
 from interlock.server.server_connection import ServerConnection
@@ -54,6 +54,7 @@ async def serve_http(
     reload: Callable[[], None] = lambda: None,
     board: MakePages | None = None,
     chat: MakeChat | None = None,
+    inspector: MakeInspector | None = None,
 ) -> None:
     """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
 
@@ -65,6 +66,7 @@ async def serve_http(
         reload: Called on SIGHUP.
         board: Makes the application that serves the operators' pages.
         chat: Makes the chat, which is served if it is configured.
+        inspector: Makes the inspector.
 
     Raises:
         ConfigError: The address cannot be used, or other machines can reach it without a key.
@@ -82,7 +84,13 @@ async def serve_http(
         key = _first_key(assembly, address.host)
         resource = settings.public_url or _loopback(listener)
         endpoint = Endpoint(
-            assembly, resource, view=view, address=_address_of(listener), board=board, chat=chat
+            assembly,
+            resource,
+            view=view,
+            address=_address_of(listener),
+            board=board,
+            chat=chat,
+            inspector=inspector,
         )
         server = UvicornServer(
             endpoint.app,

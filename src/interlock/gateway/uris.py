@@ -8,15 +8,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote, unquote
 
 PREFIX = "interlock://servers/"
-MAX_URI = 64 * 1024
 MAX_LINKS = 10_000  # remembered
-_EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 class Uris:
@@ -66,29 +63,3 @@ class Uris:
         server, _, original = uri.removeprefix(PREFIX).partition("/")
         server = unquote(server)
         return (server, original) if server in self._prefixed else None
-
-
-class LooseTemplate:
-    """A template of RFC 6570 by its literals only: what matches may be a URI of it.
-
-    Its server decides. Matching takes linear time.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._literals = _EXPRESSION.split(text)
-
-    def may_match(self, uri: str) -> bool:
-        """Return whether the URI has the template's literals in their order."""
-        first, *others = self._literals
-        if len(uri) > MAX_URI or not uri.startswith(first):
-            return False
-        if not others:
-            return uri == first
-        last = others.pop()
-        place = len(first)
-        for literal in others:
-            place = uri.find(literal, place)
-            if place < 0:
-                return False
-            place += len(literal)
-        return len(uri) - len(last) >= place and uri.endswith(last)

@@ -26,6 +26,7 @@ from interlock.oauth.stored_login import StoredLogin
 from interlock.server.sealing import EncryptingSeal
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
 from interlock.store.login_tokens import LoginTokens
+from interlock.store.recorded import Record
 from interlock.timestamps import now_micros
 from interlock.toolbox.connect import client_identity
 from interlock.toolbox.upstream import Upstream
@@ -51,7 +52,10 @@ class Vault:
     Args:
         store: The table.
         secret: The gateway's key, which seals the links to connect.
-        note: Records a change in the audit trail: what was done, by whom, and to what.
+        note: Records in the audit trail what became of a login: what was done, by whom, and to
+            what.
+        recording: Returns what writes a change with its audit record, given what is done and by
+            whom.
 
     Attributes:
         public_url: The origin of the public listener; "" without one.
@@ -63,11 +67,13 @@ class Vault:
         store: CredentialStore,
         secret: GatewayKey,
         note: Callable[[str, str, Place], None] = lambda *_: None,
+        recording: Callable[[str, Principal], Record | None] = lambda *_: None,
     ) -> None:
         self.public_url = ""
         self.upstreams: Callable[[], Mapping[str, Upstream]] = dict
         self._store = store
-        self._record = note
+        self._note = note
+        self._recording = recording
         self._links = EncryptingSeal(secret.derive("connect"), LINK_TTL)
         self._values: dict[_Key, dict[str, str]] = {}
         self._tokens: dict[_Key, LoginTokens] = {}
@@ -212,7 +218,7 @@ class Vault:
                     one["url"] = url
         return [shown[key] for key in sorted(shown)]
 
-    async def set(self, owner: str, server: str, name: str, value: str, *, by: str) -> None:
+    async def set(self, owner: str, server: str, name: str, value: str, *, by: Principal) -> None:
         """Store a value, and use it at once.
 
         Args:
@@ -220,26 +226,23 @@ class Vault:
             server: Name of the server.
             name: That of `${user:NAME}`.
             value: A secret.
-            by: The id of the principal that stores it.
+            by: Who stores it.
 
         Raises:
             StoreError: The value is not valid, or cannot be stored.
         """
         place = place_of(owner, server, name)
-        await self._store.set(place, value)
-        self._record("set", by, place)
+        await self._store.set(place, value, record=self._recording("set", by))
         await self.refresh(patience=LIST_PATIENCE)
 
-    async def delete(self, owner: str, server: str, name: str, *, by: str) -> bool:
+    async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
         """Delete a value or a login; return whether there was one.
 
         Raises:
             StoreError: It cannot be deleted.
         """
         place = place_of(owner, server, name)
-        was_there = await self._store.revoke(place)
-        if was_there:
-            self._record("deleted", by, place)
+        was_there = await self._store.revoke(place, record=self._recording("deleted", by))
         await self.refresh(patience=LIST_PATIENCE)
         return was_there
 
@@ -264,7 +267,7 @@ class Vault:
 
     def note(self, action: str, owner: str, server: str) -> None:
         """Record what a user did with a login, in the audit trail."""
-        self._record(action, user_of(owner)[1], place_of(owner, server, LOGIN))
+        self._note(action, user_of(owner)[1], place_of(owner, server, LOGIN))
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
         """Return an event that is set when a credential of a user for a server next changes."""

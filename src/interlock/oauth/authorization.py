@@ -123,6 +123,7 @@ def begin(
     redirect_uri: str,
     scopes: Sequence[str],
     key_thumbprint: str = "",
+    nonce: str = "",
 ) -> Pending:
     """Return the request that the user is to allow.
 
@@ -133,11 +134,13 @@ def begin(
         redirect_uri: Where the browser is sent in the end.
         scopes: To request; () omits the parameter.
         key_thumbprint: Of the key to bind the tokens to; "" for bearer tokens.
+        nonce: What the ID token must repeat; "" for a login without one. It binds the code to
+            this request, so PKCE is used, but the server need not declare it.
 
     Raises:
         AuthError: The authorization server lacks something that a safe login needs.
     """
-    endpoint = _check_endpoints(found)
+    endpoint = _check_endpoints(found, needs_pkce=not nonce)
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
     digest = hashlib.sha256(verifier.encode()).digest()
     query = {
@@ -150,6 +153,8 @@ def begin(
     }
     if key_thumbprint:
         query["dpop_jkt"] = key_thumbprint  # binds the code, too (RFC 9449 section 10)
+    if nonce:
+        query["nonce"] = nonce
     if found.resource:
         query["resource"] = found.resource
     if scopes:
@@ -171,10 +176,10 @@ def begin(
     )
 
 
-def _check_endpoints(found: Discovery) -> str:
+def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:
     """Return the authorization endpoint, after all checks that do not need the user."""
     server, issuer = found.server, display(found.issuer)
-    if "S256" not in (server.code_challenge_methods_supported or ()):
+    if needs_pkce and "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
     if not server.authorization_endpoint or not server.token_endpoint:
         raise AuthError(f"{issuer} has no authorization endpoint or no token endpoint")

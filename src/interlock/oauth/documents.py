@@ -73,6 +73,7 @@ class ServerMetadata(Struct, frozen=True):
     token_endpoint: str | None = None
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
+    userinfo_endpoint: str | None = None
     scopes_supported: list[str] | None = None
     code_challenge_methods_supported: list[str] | None = None
     token_endpoint_auth_methods_supported: list[str] | None = None
@@ -108,6 +109,7 @@ class TokenAnswer(Redacted, frozen=True):
     expires_in: float | str | None = None  # seconds
     refresh_token: str | None = None
     scope: str | None = None
+    id_token: str | None = None  # of OpenID Connect
 
     @property
     def lifetime(self) -> float | None:

@@ -27,6 +27,7 @@ from interlock.oauth.discovery import Discovery
 from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.identity import identify, identity_of, retire
 from interlock.oauth.login_throttle import LoginThrottle
+from interlock.oauth.logout import LoggedOut, logout
 from interlock.oauth.scopes import add_missing, scopes_to_request
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.token_source import (
@@ -108,6 +109,14 @@ class OAuth(TokenSource):
         self._throttle = LoginThrottle()
         while not await self._share(partial(self._log_in_again, token_challenge(challenge))):
             pass  # that was another renewal
+
+    async def log_out(self) -> LoggedOut:
+        """Revoke the tokens at their authorization server and delete them; see `logout`.
+
+        Raises:
+            StoreError: The store cannot be read or written.
+        """
+        return await logout(self._server_url, self._store, client=self._client)
 
     # Renewal
 

@@ -47,7 +47,7 @@ async def request_tokens(
     scope: str = "",
     key: DpopKey | None = None,
 ) -> Tokens | TokenRefused:
-    """Request tokens.
+    """Request tokens; as `exchange`.
 
     Args:
         fetcher: Sends the request once, and again if the endpoint demands a nonce.
@@ -60,16 +60,34 @@ async def request_tokens(
     Raises:
         InterlockError: There was no answer, a temporary failure, or an invalid token.
     """
+    exchanged = await exchange(fetcher, found, client, grant, key)
+    if isinstance(exchanged, TokenRefused):
+        return exchanged
+    return _tokens(*exchanged, scope)
+
+
+async def exchange(
+    fetcher: Fetcher,
+    found: Discovery,
+    client: ClientIdentity,
+    grant: Mapping[str, str],
+    key: DpopKey | None = None,
+) -> tuple[TokenAnswer, TokenRequest] | TokenRefused:
+    """Return what a token endpoint answers, and to what.
+
+    Raises:
+        InterlockError: There was no answer, or a temporary failure.
+    """
     issuer, endpoint = display(found.issuer), found.server.token_endpoint
     if not endpoint:
         raise AuthError(f"{issuer} has no token endpoint")
     check_url(endpoint, f"the token_endpoint of {issuer}")
-    sent = _TokenRequest(found, client, grant, endpoint, key)
+    sent = TokenRequest(found, client, grant, endpoint, key)
     try:
         reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
         if nonce := _demanded_nonce(reply, key):
             # The endpoint has not used up the grant (RFC 9449 section 8).
-            sent = _TokenRequest(found, client, grant, endpoint, key, nonce)
+            sent = TokenRequest(found, client, grant, endpoint, key, nonce)
             reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
     except RedirectRefused as refused:
         return TokenRefused("", refused)
@@ -82,10 +100,9 @@ async def request_tokens(
             return TokenRefused("", why.error(what, reply.status))
         return TokenRefused(error.error, why.error(what, 403))
     try:
-        answer = reply.json(TokenAnswer)
+        return reply.json(TokenAnswer), sent
     except HttpError as unusable:
         return TokenRefused("", unusable)
-    return _tokens(answer, sent, scope)
 
 
 def _demanded_nonce(reply: Reply, key: DpopKey | None) -> str:
@@ -96,7 +113,7 @@ def _demanded_nonce(reply: Reply, key: DpopKey | None) -> str:
     return reply.headers.get("DPoP-Nonce", "")
 
 
-class _TokenRequest:
+class TokenRequest:
     """One request to a token endpoint. A repeated one has new signatures."""
 
     def __init__(
@@ -127,7 +144,7 @@ class _TokenRequest:
         return (credentials, *self.client.secrets, *in_form)
 
 
-def _tokens(answer: TokenAnswer, sent: _TokenRequest, scope: str) -> Tokens:
+def _tokens(answer: TokenAnswer, sent: TokenRequest, scope: str) -> Tokens:
     issuer = display(sent.found.issuer)
     kind = "bearer" if answer.token_type is None else answer.token_type.lower()
     if kind not in ("bearer", "dpop") or (kind == "dpop" and sent.key is None):

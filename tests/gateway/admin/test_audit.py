@@ -6,6 +6,7 @@ import json
 import sqlite3
 from contextlib import closing
 from itertools import chain
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +88,32 @@ async def test_verification_finds_a_changed_record(running):
 
     assert not found["whole"]
     assert found["problems"]
+
+
+@pytest.mark.slow("fills a database")
+async def test_verification_compares_the_copy_and_finds_an_older_database(running, tmp_path: Path):
+    copy, database = tmp_path / "copy.jsonl", tmp_path / "gateway.db"
+    async with running({"audit": {"copy": str(copy)}}, crm=offering("x")) as gateway:
+        key = await gateway.key()
+        await gateway.call("crm__x", key)
+        await gateway.settle()
+        with (
+            closing(sqlite3.connect(database)) as source,
+            closing(sqlite3.connect(tmp_path / "older.db")) as older,
+        ):
+            source.backup(older)
+        await gateway.call("crm__x", key)
+    async with running({"audit": {"copy": str(copy)}}, crm=offering("x")) as gateway:
+        operator = await Operator.of(gateway)
+        now = await operator.change("POST", "/audit/verify", {})
+    (tmp_path / "older.db").replace(database)
+    async with running({"audit": {"copy": str(copy)}}, crm=offering("x")) as gateway:
+        operator = await Operator.of(gateway)
+        older_found = await operator.change("POST", "/audit/verify", {})
+        copy.write_text("not a copy\n")
+        unread = await operator.change("POST", "/audit/verify", {})
+
+    assert (now["whole"], now["copy"]) == (True, {"compared": True})
+    assert not older_found["whole"]
+    assert unread["whole"]
+    assert unread["copy"]["compared"] is False

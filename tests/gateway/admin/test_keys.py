@@ -149,13 +149,13 @@ async def test_every_change_is_recorded_with_who_what_before_and_after(running):
         ("key_created", id),
         ("key_narrowed", id),
         ("key_rotated", id),
-        ("key_created", new["id"]),
         ("key_revoked", id),
     ]
     assert {each["user"] for each in records} == {"user:op"}
-    narrowed, revoked = records[1], records[-1]
+    _, narrowed, rotated, revoked = records
     assert (narrowed["before"]["scopes"], narrowed["after"]["scopes"]) == (["mcp:*"], ["mcp:read"])
     assert (revoked["before"]["state"], revoked["after"]["state"]) == ("active", "revoked")
+    assert (rotated["after"]["replacedBy"], rotated["created"]["id"]) == (new["id"], new["id"])
     assert made["key"] not in str(records)
 
 

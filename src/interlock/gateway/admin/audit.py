@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
+from interlock import aio
 from interlock.config.section import parse_moment
+from interlock.errors import ConfigError
 from interlock.gateway.admin.operations import BASE, Operations, Page, listed
 from interlock.server.http.json_api import (
     ApiRequest,
@@ -20,6 +23,7 @@ from interlock.server.http.json_api import (
 )
 from interlock.store.audit_reading import CallFilter
 from interlock.store.audit_records import Status
+from interlock.store.audit_verification import Mark, read_copy
 from interlock.store.rollup_series import MAX_BUCKETS, By
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
@@ -121,14 +125,22 @@ async def export(gate: Operations, request: ApiRequest) -> LineStream:
 
 
 async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """Check that no record was changed, removed, moved or added."""
+    """Check that no record was changed, removed, moved or added, also against the copy."""
     if gate.verifying.locked():
         raise Problem(
             409, "busy", "another verification is under way; wait for its end", retry_after=5.0
         )
+    secret, copy = gate.assembly.secret, gate.assembly.parts.settings.audit.copy
+    marks: dict[str, Mark] = {}
+    compared: JsonObject = {}
     async with gate.verifying, gate.reading_audit() as reader:
-        found: JsonObject = (await reader.verify(gate.assembly.secret)).as_json()
-    return found
+        if copy:  # read first, as it has no record before the table has it
+            try:
+                marks = await aio.in_thread(lambda: read_copy(Path(copy), secret))
+                compared = {"copy": {"compared": True}}
+            except ConfigError as error:
+                compared = {"copy": {"compared": False, "problem": str(error)}}
+        return (await reader.verify(secret, marks)).as_json() | compared
 
 
 def _moment(text: str, name: str) -> int | None:

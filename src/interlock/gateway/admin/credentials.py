@@ -58,8 +58,8 @@ async def delete(gate: Operations, request: ApiRequest) -> None:
     """Delete a credential of a user."""
     given: OneCredential = request.query
     owner = owner_of(Place(_named(given.user), given.server, given.name))
-    by = request.principal.id
-    if not await gate.assembly.vault.delete(owner, given.server, given.name, by=by):
+    by = request.principal
+    if not await gate.assembly.logins.delete(owner, given.server, given.name, by=by):
         raise not_found("no such credential")
 
 
@@ -79,7 +79,7 @@ async def store_own(gate: Operations, request: ApiRequest) -> None:
     server, name = request.path["server"], request.path["name"]
     if name not in _needs(gate, request).names:
         raise not_found("no server needs such a value of you")
-    owner, by = request.principal.owner, request.principal.id
+    owner, by = request.principal.owner, request.principal
     try:
         await gate.assembly.vault.set(owner, server, name, request.body.value, by=by)
     except StoreError as error:
@@ -91,8 +91,8 @@ async def store_own(gate: Operations, request: ApiRequest) -> None:
 async def delete_own(gate: Operations, request: ApiRequest) -> None:
     """Delete a credential of the caller."""
     server, name = request.path["server"], request.path["name"]
-    owner, by = request.principal.owner, request.principal.id
-    if not await gate.assembly.vault.delete(owner, server, name, by=by):
+    owner, by = request.principal.owner, request.principal
+    if not await gate.assembly.logins.delete(owner, server, name, by=by):
         raise not_found("no such credential")
 
 

@@ -12,12 +12,14 @@ from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
 from interlock.gateway.key_rights import (
     LIMITS,
+    change_of,
     lifetime_of,
     narrowed,
     rights_problem,
     user_problem,
 )
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.recorded import Record
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
@@ -100,15 +102,18 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
         limits=limits,
         lifetime=lifetime,
         created_by=request.principal.id,
+        record=_recording(gate, request, "key_created"),
     )
     await _changed(gate)
-    await gate.record(request, "key_created", id=stored.id, after=_shown(stored))
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     """Show one key."""
-    return _shown(await _key(gate, request))
+    try:
+        return _shown(await gate.keys.get(request.path["id"]))
+    except UnknownKey:
+        raise _unknown() from None
 
 
 async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
@@ -121,8 +126,10 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
     }
     settings = gate.assembly.parts.settings
     try:
-        before, after = await gate.keys.change(
-            request.path["id"], lambda old: narrowed(old, change, settings, now_micros())
+        _, after = await gate.keys.change(
+            request.path["id"],
+            lambda old: narrowed(old, change, settings, now_micros()),
+            record=_recording(gate, request, "key_narrowed"),
         )
     except UnknownKey:
         raise _unknown() from None
@@ -131,9 +138,6 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
     except InvalidArguments as error:
         raise Problem(400, "not_narrower", f"body: {error}") from None
     await _changed(gate)
-    await gate.record(
-        request, "key_narrowed", id=after.id, before=_shown(before), after=_shown(after)
-    )
     return _shown(after)
 
 
@@ -143,39 +147,35 @@ async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
     overlap = parse_duration(given.overlap)
     if overlap is None:
         raise Problem(400, "bad_request", "body: overlap is not a time such as 24h")
-    before = await _key(gate, request)
     try:
         stored, key = await gate.keys.rotate(
-            before.id, overlap=overlap, created_by=request.principal.id
+            request.path["id"],
+            overlap=overlap,
+            created_by=request.principal.id,
+            record=_recording(gate, request, "key_rotated"),
         )
+    except UnknownKey:
+        raise _unknown() from None
     except KeyEnded as error:
         raise Problem(409, "key_ended", str(error)) from None
     await _changed(gate)
-    after = await gate.keys.get(before.id)
-    await gate.record(
-        request, "key_rotated", id=before.id, before=_shown(before), after=_shown(after)
-    )
-    await gate.record(request, "key_created", id=stored.id, after=_shown(stored))
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
 async def revoke(gate: Operations, request: ApiRequest) -> JsonObject:
     """Revoke a key, and end its calls, sessions and streams."""
-    before = await _key(gate, request)
-    after = await gate.keys.revoke(before.id)
+    record = _recording(gate, request, "key_revoked")
+    try:
+        after = await gate.keys.revoke(request.path["id"], record=record)
+    except UnknownKey:
+        raise _unknown() from None
     await _changed(gate)
     gate.assembly.keys.report_ended()
-    await gate.record(
-        request, "key_revoked", id=before.id, before=_shown(before), after=_shown(after)
-    )
     return _shown(after)
 
 
-async def _key(gate: Operations, request: ApiRequest) -> StoredKey:
-    try:
-        return await gate.keys.get(request.path["id"])
-    except UnknownKey:
-        raise _unknown() from None
+def _recording(gate: Operations, request: ApiRequest, action: str) -> Record | None:
+    return gate.recording(request, lambda *keys: change_of(action, *keys))
 
 
 async def _changed(gate: Operations) -> None:

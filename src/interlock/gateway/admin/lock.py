@@ -8,8 +8,9 @@ from msgspec import Struct
 
 from interlock.errors import DefinitionChanged
 from interlock.gateway.admin.operations import BASE, Limit, Operations, Page, page_of
-from interlock.gateway.definitions import Definitions, as_json
+from interlock.gateway.definitions import Definitions, Record, as_json, decision_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.claims import Claim
 from interlock.store.pin import Pin
 from interlock.store.pins import PinStore
 from interlock.types import JsonObject
@@ -79,22 +80,23 @@ async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
 
 
 def _definitions(gate: Operations, request: ApiRequest) -> Definitions:
-    async def record(decision: str, before: Pin | None, after: Pin | None) -> None:
-        about = after or before
-        if about is None or gate.assembly.trail is None:
-            return
-        shown = {"before": before, "after": after}
-        pins = {name: as_json(pin) for name, pin in shown.items() if pin is not None}
-        await gate.assembly.trail.record(
-            "pin",
-            {"surface": "api", "decision": decision, **pins},
-            request.principal,
-            server=about.server,
-            tool=about.address if about.name else "",
-        )
-
-    store = PinStore(gate.assembly.database)
+    store, record = PinStore(gate.assembly.database), _recording(gate, request)
     return Definitions(store, by=request.principal.id, record=record)
+
+
+def _recording(gate: Operations, request: ApiRequest) -> Record | None:
+    trail = gate.assembly.trail
+    if trail is None:
+        return None
+
+    async def record(
+        decision: str, claim: Claim | None, before: Pin | None, after: Pin | None
+    ) -> None:
+        body, server, tool = decision_of(decision, before, after)
+        about = {"surface": "api", **body}
+        await trail.record("pin", about, request.principal, server=server, tool=tool, claim=claim)
+
+    return record
 
 
 async def _named(request: ApiRequest, definitions: Definitions) -> list[Pin]:

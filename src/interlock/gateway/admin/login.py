@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from urllib.parse import urlsplit
+
 from msgspec import Struct
 
 from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY, PageSessions, SessionCookie
+from interlock.config.gateway import Issuer
 from interlock.errors import AuthRequired
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.types import JsonObject
 
 
 class Pages(Struct, frozen=True):
@@ -17,11 +22,13 @@ class Pages(Struct, frozen=True):
         sessions: The sessions.
         cookie: Their cookie at this listener.
         keys: Verifies keys and tokens in a header; None where only codes open sessions.
+        issuers: Returns the issuers that people can log in at.
     """
 
     sessions: PageSessions
     cookie: SessionCookie
     keys: Authenticator | None = None
+    issuers: Callable[[], Sequence[Issuer]] = tuple
 
 
 class Login(Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +62,16 @@ async def _owner(pages: Pages, request: ApiRequest) -> Principal:
     return await pages.keys.authenticate(headers, request.http.address or None)
 
 
+async def list_issuers(pages: Pages, request: ApiRequest) -> JsonObject:  # noqa: ARG001
+    """List where people of an organisation log in."""
+    return {
+        "issuers": [
+            {"issuer": each.issuer, "name": urlsplit(each.issuer).netloc}
+            for each in pages.issuers()
+        ]
+    }
+
+
 async def log_out(pages: Pages, request: ApiRequest) -> JsonReply:
     """End the session of the request and delete its cookie."""
     page_key = request.http.header(PAGE_KEY) or ""
@@ -75,6 +92,7 @@ async def end_session(pages: Pages, request: ApiRequest) -> None:
 
 
 ROUTES = (
+    Route("GET", "/api/login", "", list_issuers, "where people of an organisation log in"),
     Route(
         "POST",
         "/api/login",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Annotated, Any, TypeVar
@@ -18,13 +18,16 @@ from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
+from interlock.config import Config
 from interlock.errors import UnknownKey
 from interlock.gateway.assembly import Assembly
 from interlock.schema.condition import Condition
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, not_found
 from interlock.store.audit import open_tables
 from interlock.store.audit_reading import AuditReader
+from interlock.store.claims import Claim
 from interlock.store.keys import KeyStore
+from interlock.store.recorded import Record
 from interlock.types import JsonObject
 
 MAX_PAGE = 500  # items of a list
@@ -63,32 +66,48 @@ class Operations:
 
     @property
     def configuration_hash(self) -> str:
-        """A keyed hash of what the configuration says; comments and whitespace do not matter."""
-        key, config = self.assembly.secret.derive("configuration"), self.assembly.parts.config
+        """The hash of the configuration that is in use; see `hash_of`."""
+        return self.hash_of(self.assembly.parts.config)
+
+    def hash_of(self, config: Config) -> str:
+        """Return a keyed hash of a configuration; comments and whitespace do not matter."""
+        key = self.assembly.secret.derive("configuration")
         said = (config.servers, config.python, config.gateway)
         encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
         return hmac.digest(key, encoded, "sha256").hex()[:16]
 
     async def record(
-        self,
-        request: ApiRequest,
-        action: str,
-        *,
-        id: str = "",
-        before: object = None,
-        after: object = None,
+        self, request: ApiRequest, body: JsonObject, claim: Claim | None = None
     ) -> None:
-        """Record a change in the audit trail: by whom, what, before and after.
+        """Record a change in the audit trail.
+
+        Args:
+            request: By whom, and from where.
+            body: What, before and after.
+            claim: The change, which is made in the transaction of the record; None for a change
+                that is made afterwards.
 
         Raises:
-            AuditUnavailable: The record could not be made durable. The change was made.
+            AuditUnavailable: The record could not be made durable, so the change must not be made.
         """
-        if self.assembly.trail is None:
-            return
-        body: JsonObject = {"surface": "api", "action": action}
-        about = {"id": id, "before": before, "after": after, "address": request.http.address}
-        body |= {name: value for name, value in about.items() if value not in (None, "")}
-        await self.assembly.trail.record("admin", body, request.principal)
+        if self.assembly.trail is not None:
+            about = {"surface": "api"} | body
+            if request.http.address:
+                about["address"] = request.http.address
+            await self.assembly.trail.record("admin", about, request.principal, claim=claim)
+
+    def recording(self, request: ApiRequest, describe: Callable[..., JsonObject]) -> Record | None:
+        """Return what writes a change with its audit record; None without an audit trail.
+
+        Args:
+            request: By whom, and from where.
+            describe: Returns what, before and after, of what the store passes on.
+        """
+
+        async def record(claim: Claim, *about: Any) -> None:
+            await self.record(request, describe(*about), claim)
+
+        return None if self.assembly.trail is None else record
 
     @asynccontextmanager
     async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
-from interlock.server.http.json_api import ApiRequest, JsonReply, Route, not_found
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.plugins import Installation, PluginStore
+from interlock.store.recorded import Record
 from interlock.types import JsonObject
 
 
@@ -41,26 +42,39 @@ async def install(gate: Operations, request: ApiRequest) -> JsonReply:
     if name not in {each.name for each in gate.assembly.parts.plugins.found}:
         raise not_found("no plugin has this name")
     store = PluginStore(gate.assembly.database)
-    is_new = await store.install(name, user, by=request.principal.id)
-    after = (await _installation(gate, request)).as_json()
-    if is_new:
-        await gate.record(request, "plugin_installed", id=name, after=after)
-    return JsonReply(after, 201 if is_new else 200)
+    record = _recording(gate, request, "plugin_installed")
+    made = await store.install(name, user, by=request.principal.id, record=record)
+    if made is not None:
+        return JsonReply(made.as_json(), 201)
+    return JsonReply((await _installation(gate, request)).as_json())
 
 
 async def remove(gate: Operations, request: ApiRequest) -> None:
     """Take the tools of a plugin from a user."""
-    before = await _installation(gate, request)
-    if await PluginStore(gate.assembly.database).remove(before.plugin, before.user):
-        await gate.record(request, "plugin_removed", id=before.plugin, before=before.as_json())
+    store, record = PluginStore(gate.assembly.database), _recording(gate, request, "plugin_removed")
+    if not await store.remove(request.path["name"], _user(request), record=record):
+        raise _not_installed()
 
 
 async def _installation(gate: Operations, request: ApiRequest) -> Installation:
-    name, user = request.path["name"], _user(request)
-    for each in await PluginStore(gate.assembly.database).list():
-        if (each.plugin, each.user) == (name, user):
-            return each
-    raise not_found("the user does not have such a plugin")
+    store = PluginStore(gate.assembly.database)
+    found = await store.find(request.path["name"], _user(request))
+    if found is None:
+        raise _not_installed()
+    return found
+
+
+def _recording(gate: Operations, request: ApiRequest, action: str) -> Record | None:
+    def described(before: Installation | None, after: Installation | None) -> JsonObject:
+        rows = {"before": before, "after": after}
+        shown = {name: each.as_json() for name, each in rows.items() if each is not None}
+        return {"action": action, "id": request.path["name"], **shown}
+
+    return gate.recording(request, described)
+
+
+def _not_installed() -> Problem:
+    return not_found("the user does not have such a plugin")
 
 
 def _user(request: ApiRequest) -> str:

@@ -27,11 +27,9 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
     plan = await plan_of(assembly, config)
     if request.body.plan:
         return plan | {"applied": False}
-    before = gate.configuration_hash
+    hashes = {"before": gate.configuration_hash, "after": gate.hash_of(config)}
+    await gate.record(request, {"action": "configuration_reloaded", **hashes})
     await assembly.reload(config)
-    await gate.record(
-        request, "configuration_reloaded", before=before, after=gate.configuration_hash
-    )
     return plan | {"applied": True}
 
 

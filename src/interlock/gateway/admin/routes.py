@@ -5,6 +5,7 @@ from __future__ import annotations
 from interlock.gateway.admin import (
     approvals,
     audit,
+    calls,
     credentials,
     explain,
     keys,
@@ -33,7 +34,7 @@ ADMIN_ROUTES = (
     *plugins.ROUTES,
 )
 # On every listener.
-USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES)
+USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES, *calls.ROUTES)
 LOGIN_ROUTES = login.ROUTES
 
 __all__ = ["ADMIN_ROUTES", "LOGIN_ROUTES", "USER_ROUTES"]

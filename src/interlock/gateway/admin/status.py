@@ -87,10 +87,10 @@ async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
     """End the connections of a server, calls under way included, and start it again."""
     upstream = _upstream(gate, request)
     before = server(gate, upstream.status)
+    about = {"action": "server_restarted", "id": upstream.name, "before": before}
+    await gate.record(request, about)
     await upstream.restart()
-    after = server(gate, upstream.status)
-    await gate.record(request, "server_restarted", id=upstream.name, before=before, after=after)
-    return after
+    return server(gate, upstream.status)
 
 
 async def test(gate: Operations, request: ApiRequest) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from interlock.client import features
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway
 from interlock.policy import Policy
+from interlock.store import AuditReader
 from interlock.types import ElicitParams, ElicitResult, LogMessage
 from tests.gateway.support import as_principal
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
@@ -242,3 +244,29 @@ async def test_name_of_a_session_is_bounded():
             assert (await client.call_tool("s__work", meta=meta)).is_error is is_error
 
     assert len(s.sent("tools/call")) == 1
+
+
+@pytest.mark.slow("fills a database")
+async def test_records_of_a_call_state_the_revisions_of_both_sides(running, tmp_path: Path):
+    old = server(LEGACY, text("done"))
+    broken = server(LEGACY, {"content": 7})
+    async with running(old=old, broken=broken, new=server(MODERN, text("done"))) as gateway:
+        key = await gateway.key()
+        for name in ("old__work", "broken__work", "new__work"):
+            await gateway.call(name, key)
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        records = [each async for piece in reader.export() for each in piece]
+    found = {
+        (each["kind"], each["tool"]): each.get("revision")
+        for each in records
+        if each["kind"] in ("intent", "outcome")
+    }
+
+    assert found == {
+        ("intent", "old:work"): MODERN,
+        ("outcome", "old:work"): LEGACY,
+        ("intent", "broken:work"): MODERN,
+        ("outcome", "broken:work"): LEGACY,
+        ("intent", "new:work"): MODERN,
+        ("outcome", "new:work"): MODERN,
+    }

@@ -1,0 +1,171 @@
+"""One call at an address of its own: what it was, how it ended, and a decision about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Raw
+
+from interlock.calls import Caller
+from interlock.calls.endings import LIMITS
+from interlock.errors import DecisionRefused, UnknownApproval, UnknownConversation
+from interlock.gateway.admin.approvals import Decision
+from interlock.gateway.admin.operations import Operations
+from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
+from interlock.store.approvals import Approval
+from interlock.store.chat_calls import ChatCall, ChatCallStore
+from interlock.types import JsonObject
+
+Outcome = Literal["asking", "running", "ran", "failed", "refused", "limited", "held", "stopped"]
+
+_OUTCOMES: dict[str, Outcome] = {
+    "ok": "ran",
+    "cancelled": "stopped",
+    "tool_error": "failed",
+    "error": "failed",
+    "timeout": "failed",
+    "unfinished": "failed",
+}
+
+
+async def show(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Return a call of one's own, or any call for operators."""
+    id = request.path["id"]
+    records = await _records(gate, request, id)
+    kept = await _kept(gate, request, id)
+    if not records and kept is None:
+        raise not_found("no such call")
+    approval = await _approval(gate, records)
+    if kept is not None:
+        shown = _of_chat(kept)
+    else:
+        used_by = "" if approval is None else approval.used_by_call or ""
+        # A client that was asked to call again has used the approval for another call.
+        later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
+        state = "" if approval is None else gate.assembly.approvals.state(approval)
+        shown = _of_records(id, [*records, *later], approval, state)
+    if approval is not None:
+        about: JsonObject = gate.assembly.approvals.shown(approval)
+        may_decide = gate.assembly.approvals.may_decide(request.principal, approval)
+        shown["asked"] = {**about, "mayDecide": may_decide and about["state"] == "pending"}
+    return shown
+
+
+async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Approve one call with exactly the arguments that were shown."""
+    return await _decide(gate, request, is_allowed=True)
+
+
+async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
+    """Deny one call."""
+    return await _decide(gate, request, is_allowed=False)
+
+
+async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) -> JsonObject:
+    approvals, given = gate.assembly.approvals, request.body
+    approval = await _approval(gate, await _records(gate, request, request.path["id"]))
+    if approval is None:
+        raise not_found("no such call waits for an approval")
+    decide = approvals.approve if is_allowed else approvals.deny
+    try:
+        await decide(approval.id, given.hash, request.principal, note=given.note, surface="web")
+    except DecisionRefused as error:
+        status = 403 if error.reason == "not_permitted" else 409
+        raise Problem(status, error.reason, str(error)) from None
+    return await show(gate, request)
+
+
+async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[JsonObject]:
+    """Return the audit records of a call; none if the caller may not see them."""
+    async with gate.reading_audit() as reader:
+        records = await reader.records(id)
+    principal = request.principal
+    if "admin:read" in principal.scopes:
+        return records
+    tenant = principal.tenant or "default"
+    mine = [each for each in records if each["kind"] in ("asked", "intent", "refused")]
+    is_own = mine and (mine[0].get("user"), mine[0].get("tenant")) == (principal.id, tenant)
+    return records if is_own else ()
+
+
+async def _kept(gate: Operations, request: ApiRequest, id: str) -> ChatCall | None:
+    """Return a call that the caller's chat made; None if it did not."""
+    store = ChatCallStore(gate.assembly.database, Caller(request.principal).owner)
+    try:
+        return await store.get(id)
+    except UnknownConversation:
+        return None
+
+
+async def _approval(gate: Operations, records: Sequence[JsonObject]) -> Approval | None:
+    named = [found for each in records if (found := each.get("approval") or each.get("grant"))]
+    if not named:
+        return None
+    try:
+        return await gate.assembly.approvals.get(named[-1])
+    except UnknownApproval:  # it is deleted 30 days after its end
+        return None
+
+
+def _of_chat(call: ChatCall) -> JsonObject:
+    shown: JsonObject = {
+        name: getattr(call, name) for name in call.__struct_fields__ if name != "result"
+    }
+    return {**shown, "result": None if call.result is None else Raw(call.result)}
+
+
+def _of_records(
+    id: str, records: Sequence[JsonObject], approval: Approval | None, state: str
+) -> JsonObject:
+    begin = records[0]
+    end = next((each for each in reversed(records) if each["kind"] != "decided"), begin)
+    arguments = next((each["arguments"] for each in records if "arguments" in each), None)
+    if arguments is None and approval is not None:
+        arguments = approval.arguments
+    is_void = state in ("denied", "expired")
+    return {
+        "id": id,
+        "conversation_id": None,
+        "tool_call_id": None,
+        "user": begin.get("user"),
+        "tool": begin.get("tool", ""),
+        "arguments": arguments,
+        "outcome": "refused" if is_void else _outcome(end),
+        "reason": f"approval_{state}" if is_void else end.get("reason", ""),
+        "seconds": end["ms"] / 1000 if "ms" in end else None,
+        "at": end["at"],
+        "approval": None,
+        "result": None,
+    }
+
+
+def _outcome(last: JsonObject) -> Outcome:
+    """Return how a call ended, or what it waits for, by its last record."""
+    reason = last.get("reason", "")
+    if reason in LIMITS:
+        return "limited"
+    if reason == "tool_quarantined":
+        return "held"
+    if last["kind"] == "asked":
+        return "asking"
+    if last["kind"] == "intent":
+        return "running"
+    return _OUTCOMES.get(last.get("status", ""), "refused")
+
+
+_ONE = "/api/calls/{id}"
+ROUTES = (
+    Route("GET", _ONE, "any", show, "a call of one's own; any call with `admin:read`"),
+    Route(
+        "POST",
+        f"{_ONE}/approve",
+        "any",
+        approve,
+        "approves the call with the hash that was shown, if its caller may do so",
+        body=Decision,
+    ),
+    Route("POST", f"{_ONE}/deny", "any", deny, "denies it", body=Decision),
+)
+
+__all__ = ["ROUTES"]

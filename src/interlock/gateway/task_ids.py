@@ -1,0 +1,65 @@
+"""The ids of tasks that clients of a gateway see: the server's id and its tool, sealed."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.auth.principal import Principal
+from interlock.calls import Entry
+from interlock.errors import InvalidArguments
+from interlock.protocol.decoding import decode
+from interlock.protocol.envelope import encode
+from interlock.server.sealing import EncryptingSeal, digest
+from interlock.server.tasks import NO_SUCH_TASK, TaskBegun
+
+TTL = 7 * 24 * 3600.0  # seconds; servers keep most tasks for a shorter time
+
+
+class SealedTask(Struct, frozen=True):
+    """What the id of a task holds."""
+
+    tool: str  # its wire name
+    task: str  # the server's id
+    call: str  # id of the call that began it
+
+
+class TaskIds:
+    """Makes and reads the ids of tasks.
+
+    Args:
+        key: Encrypts them; random when None.
+    """
+
+    def __init__(self, key: bytes | None) -> None:
+        self._seal = EncryptingSeal(key, TTL)
+
+    def begun(self, entry: Entry, result: Raw, principal: Principal | None, call: str) -> TaskBegun:
+        """Return the task that answers a call, with an id for the client.
+
+        Raises:
+            RemoteProtocolError: The server's task has no id.
+        """
+        members = decode(dict[str, Raw], result, "task")
+        id = decode(str, members.get("taskId", Raw(b"null")), "taskId of a task")
+        sealed = encode(SealedTask(entry.wire_name, id, call))
+        members["taskId"] = Raw(encode(self._seal.close(sealed, _owner(principal))))
+        members.pop("resultType", None)
+        members.pop("_meta", None)
+        return TaskBegun(encode(members))
+
+    def read(self, id: str, principal: Principal | None) -> SealedTask:
+        """Return what an id holds.
+
+        Raises:
+            InvalidArguments: It is not an id of this gateway, or of another user.
+        """
+        try:
+            sealed = self._seal.open(id, _owner(principal))
+        except InvalidArguments:
+            raise InvalidArguments(NO_SUCH_TASK) from None
+        return msgspec.json.decode(sealed, type=SealedTask)
+
+
+def _owner(principal: Principal | None) -> bytes:
+    return digest(b"task", b"" if principal is None else principal.owner.encode())
