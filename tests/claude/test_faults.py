@@ -47,6 +47,7 @@ async def test_program_that_exits_at_the_start_is_named_with_its_last_words(clau
     assert "s3cr3t" not in str(vars(raised.value))
 
 
+@pytest.mark.slow("starts a program")
 async def test_silent_program_is_ended_at_the_start_timeout(claude: Make):
     with pytest.raises(RequestTimeout, match=r"in time \(0.3 s\); raise start_timeout"):
         await claude("sleep 60", start_timeout=0.3).open()
@@ -57,6 +58,7 @@ async def test_old_program_is_named_with_both_versions(claude: Make):
         await claude("exit 1", "1.0.128 (Claude Code)").open()
 
 
+@pytest.mark.slow("starts a program")
 async def test_file_that_is_not_claude_code_is_named(claude: Make):
     with pytest.raises(SpawnError, match="is not Claude Code"):
         await claude("exit 1", "cowsay 3.0").open()

@@ -160,7 +160,7 @@ async def test_cancelled_call_gets_an_error(starts: bool, opened):
     said = [each["response"] for each in pipe.sent if each["response"]["request_id"] == "q1"]
     assert len(said) == 1
     assert "cancelled" in str(said)
-    assert host.cancelled == int(starts)
+    assert host.cancelled == 1
     await link.close()
 
 

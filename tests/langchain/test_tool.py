@@ -12,33 +12,18 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import ToolMessage
 from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
+from tests.langchain.support import call, content
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json
 from tests.support.toolboxes import box, described, kb
 
 READER = "interlock__read_result"
 PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
-
-
-def call(name: str, arguments: Json | None = None) -> dict[str, Any]:
-    return {"type": "tool_call", "id": "call_1", "name": name, "args": arguments or {}}
-
-
-async def message_for(answer: Json, **options: Any) -> ToolMessage:
-    """Return what a model gets of a result."""
-    async with box(kb([described("get")], lambda _: answer)) as toolbox:
-        found: ToolMessage = await tools(toolbox, **options)[0].ainvoke(call("kb__get"))
-        return found
-
-
-def content(*blocks: Json, **members: Any) -> Json:
-    return {"content": list(blocks), **members}
 
 
 # Definitions
@@ -168,62 +153,6 @@ async def test_one_message_goes_to_the_server_for_a_call() -> None:
 
 
 # Results
-
-
-async def test_text_blocks_become_one_text() -> None:
-    message = await message_for(
-        content({"type": "text", "text": "a"}, {"type": "text", "text": "b"})
-    )
-
-    assert message.content == "a\nb"
-    assert message.name == "kb__get"
-    assert message.tool_call_id == "call_1"
-    assert message.status == "success"
-    facts = message.additional_kwargs["interlock"]
-    assert facts["address"] == "kb:get"
-    assert facts["outcome"] == "ran"
-    assert facts["seconds"] >= 0
-
-
-async def test_an_image_becomes_a_block_if_images_are_wanted() -> None:
-    answer = content({"type": "text", "text": "see"}, PNG)
-
-    assert (await message_for(answer)).content == "see\n[image/png, 3 bytes]"
-    assert (await message_for(answer, images=True)).content == [
-        {"type": "text", "text": "see"},
-        {"type": "image", "base64": "AAAA", "mime_type": "image/png"},
-    ]
-    small = await message_for(answer, images=True, max_image_bytes=2)
-    assert small.content == "see\n[image/png, 3 bytes]"
-
-
-@pytest.mark.parametrize(
-    ("block", "line"),
-    [
-        ({"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}, "[audio/wav, 3 bytes]"),
-        ({"type": "resource", "resource": {"uri": "x:y", "blob": "AA=="}}, "[resource x:y]"),
-        ({"type": "resource_link", "uri": "x:y", "name": "y"}, "[resource x:y]"),
-        ({"type": "hologram"}, "[content of an unknown type]"),
-    ],
-    ids=lambda given: given["type"] if isinstance(given, dict) else "",
-)
-async def test_other_content_becomes_a_line_of_text(block: Json, line: str) -> None:
-    assert (await message_for(content(block), images=True)).content == line
-
-
-@pytest.mark.parametrize("is_error", [False, True])
-async def test_structured_content_is_the_artifact(is_error: bool) -> None:
-    message = await message_for(content(structuredContent={"n": 1}, isError=is_error))
-
-    assert message.content == '{"n":1}'
-    assert message.artifact == {"structured_content": {"n": 1}}
-    assert message.status == ("error" if is_error else "success")
-
-
-async def test_a_large_artifact_is_left_out() -> None:
-    message = await message_for(content(structuredContent={"text": "x" * 20_000}))
-
-    assert message.artifact == {"omitted": "structured_content has 20,011 bytes (limit 16,384)"}
 
 
 # Failures

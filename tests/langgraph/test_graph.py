@@ -9,158 +9,32 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
-from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
-from langchain_core.tools import tool
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 
 from interlock.agent import (
-    AgentEvent,
     ApprovalAsked,
     Done,
     Stopped,
     ToolFinished,
-    ToolProgress,
-    ToolStarted,
 )
-from interlock.config import StdioServer
-from interlock.errors import ConversationBusy, StepLimit, UnknownConversation
+from interlock.errors import StepLimit
 from interlock.langchain import tools
 from interlock.langchain.history import INTERRUPTED, STOPPED
 from interlock.langgraph import (
     ChatContext,
-    InvalidInput,
     chat_graph,
     close_open_calls,
     stream,
 )
-from interlock.langgraph.answers import deltas
-from interlock.models import ReasoningDelta, TextDelta, Usage
+from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, ScriptedServer, text
 from tests.support.toolboxes import box, described, kb
 
-
-async def events_of(
-    graph: Any, content: Any = "go", thread: str = "t", **options: Any
-) -> list[Any]:
-    return [event async for event in stream(graph, content, thread=thread, **options)]
-
-
-async def state_of(graph: Any, thread: str = "t") -> list[Any]:
-    snapshot = await graph.aget_state({"configurable": {"thread_id": thread}})
-    found: list[Any] = snapshot.values["messages"]
-    return found
-
-
-def kinds(messages: list[Any]) -> list[str]:
-    return [each.type for each in messages]
-
-
 # Turns
-
-
-async def test_a_turn_streams_text_calls_and_the_answer() -> None:
-    model = ScriptedChatModel(
-        calls(("kb__get", {"x": 1}), ("kb__get", {"x": 2}), text="Let me see."), "It is so."
-    )
-    async with box(kb([described("get")])) as toolbox:
-        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver(), system="Be brief.")
-        events = await events_of(graph)
-        messages = await state_of(graph)
-
-    texts = [event.text for event in events if isinstance(event, TextDelta)]
-    assert "".join(texts) == "Let me see.It is so."
-    assert len(texts) == 6
-    started = {event.id: event for event in events if isinstance(event, ToolStarted)}
-    ended = {event.id: event for event in events if isinstance(event, ToolFinished)}
-    assert {id: (each.address, each.arguments) for id, each in started.items()} == {
-        "call_1": ("kb:get", {"x": 1}),
-        "call_2": ("kb:get", {"x": 2}),
-    }
-    assert {id: each.result for id, each in ended.items()} == {
-        "call_1": '{"x": 1}',
-        "call_2": '{"x": 2}',
-    }
-    assert started["call_1"].call_id == ended["call_1"].call_id
-    assert isinstance(events[-1], Done)
-    assert events[-1].message.content == "It is so."
-    assert kinds(messages) == ["human", "ai", "tool", "tool", "ai"]
-    assert [each.tool_call_id for each in messages[2:4]] == ["call_1", "call_2"]
-    assert kinds(model.requests[0]) == ["system", "human"]
-
-
-async def test_a_model_that_does_not_stream_gives_one_delta() -> None:
-    class Whole(ScriptedChatModel):
-        _stream = None  # type: ignore[assignment]
-        _astream = None  # type: ignore[assignment]
-
-    model = Whole("It is so.")
-    model.disable_streaming = True
-    events = await events_of(chat_graph(model))
-
-    assert [event.text for event in events[:-1]] == ["It is so."]
-
-
-async def test_tokens_of_a_model_inside_a_tool_are_not_part_of_the_answer() -> None:
-    inner = ScriptedChatModel("inner words")
-
-    @tool
-    async def think(x: int) -> str:
-        """Think."""
-        return (await inner.ainvoke("x")).text
-
-    model = ScriptedChatModel(calls(("think", {"x": 1})), "done")
-    events = await events_of(chat_graph(model, local_tools=[think]))
-
-    assert [event.text for event in events if isinstance(event, TextDelta)] == ["done"]
-    finished = next(event for event in events if isinstance(event, ToolFinished))
-    assert finished.result == "inner words"
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("a", [TextDelta("a")]),
-        ([{"type": "text", "text": "a"}], [TextDelta("a")]),
-        ([{"type": "reasoning", "reasoning": "b"}], [ReasoningDelta("b")]),
-        ([{"type": "thinking", "thinking": "b"}], [ReasoningDelta("b")]),
-        ([{"type": "reasoning", "summary": [{"text": "b"}]}], [ReasoningDelta("b")]),
-        ([{"type": "tool_use", "name": "x", "id": "1"}, {"type": "text", "text": ""}], []),
-    ],
-)
-def test_blocks_become_text_or_reasoning(content: Any, expected: list[AgentEvent]) -> None:
-    assert list(deltas(AIMessageChunk(content))) == expected
-
-
-async def test_usage_is_the_sum_of_all_rounds() -> None:
-    def used(message: AIMessage) -> AIMessage:
-        message.usage_metadata = {"input_tokens": 2, "output_tokens": 3, "total_tokens": 5}
-        return message
-
-    model = ScriptedChatModel(used(calls(("kb__get", {}))), used(AIMessage("done")))
-    async with box(kb([described("get")])) as toolbox:
-        events = await events_of(chat_graph(model, toolbox))
-
-    assert events[-1].usage == Usage(4, 6)
-
-
-async def test_progress_of_a_tool_is_an_event() -> None:
-    server = kb([described("get")])
-
-    def report(params: Json) -> Json:
-        token = params["_meta"]["progressToken"]
-        server.notify("notifications/progress", progressToken=token, progress=1, total=2)
-        return text("done")
-
-    server.answers["tools/call"] = report
-    async with box(server) as toolbox:
-        events = await events_of(
-            chat_graph(ScriptedChatModel(calls(("kb__get", {})), "x"), toolbox)
-        )
-
-    assert ToolProgress("call_1", 1, 2, "") in events
 
 
 # Tools of the moment
@@ -181,15 +55,6 @@ async def test_tools_that_change_between_two_rounds_are_bound_and_called() -> No
     assert model.offered == [["kb__get"], ["kb__put"], ["kb__put"]]
     assert len(model.bound) == 2  # bound again only because the tools changed
     assert [each.is_error for each in events if isinstance(each, ToolFinished)] == [False, False]
-
-
-async def test_a_call_of_an_unknown_tool_has_events_and_an_answer() -> None:
-    model = ScriptedChatModel(calls(("kb__gone", {})), "done")
-    async with box(kb([described("get")])) as toolbox:
-        events = await events_of(chat_graph(model, toolbox))
-
-    assert [type(event) for event in events[:2]] == [ToolStarted, ToolFinished]
-    assert events[1].result == "error: no tool 'kb__gone'"
 
 
 async def test_each_user_gets_the_toolbox_and_the_model_of_the_context() -> None:
@@ -237,53 +102,7 @@ async def test_bind_tools_gets_parallel_tool_calls_only_if_it_is_set() -> None:
 # What models send
 
 
-async def test_arguments_that_are_not_json_are_answered_with_an_error() -> None:
-    broken = AIMessage(
-        "",
-        invalid_tool_calls=[
-            {"name": "kb__get", "args": "{", "id": "1", "error": None, "type": "invalid_tool_call"}
-        ],
-    )
-    server = kb([described("get")])
-    model = ScriptedChatModel(broken, "done")
-    async with box(server) as toolbox:
-        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
-        events = await events_of(graph)
-        messages = await state_of(graph)
-
-    assert messages[2].content == "error: the arguments are not a JSON object: {"
-    assert messages[1].tool_calls[0]["args"] == {}
-    assert messages[1].invalid_tool_calls == []
-    assert isinstance(events[-1], Done)
-    assert server.sent("tools/call") == []
-
-
-async def test_ids_that_are_empty_or_used_twice_are_replaced() -> None:
-    first, second = calls(("kb__get", {"x": 1}), ("kb__get", {"x": 2})), calls(("kb__get", {}))
-    first.tool_calls[1]["id"] = "call_1"
-    second.tool_calls[0]["id"] = "call_1"
-    async with box(kb([described("get")])) as toolbox:
-        graph = chat_graph(
-            ScriptedChatModel(first, second, "done"), toolbox, checkpointer=InMemorySaver()
-        )
-        await events_of(graph)
-        messages = await state_of(graph)
-
-    ids = [call["id"] for each in messages if each.type == "ai" for call in each.tool_calls]
-    assert len(set(ids)) == 3
-    assert [each.tool_call_id for each in messages if each.type == "tool"] == ids
-
-
 # Limits
-
-
-@pytest.mark.parametrize("content", ["", " \n", "x" * 11])
-async def test_a_message_that_is_empty_or_too_long_is_refused(content: str) -> None:
-    model = ScriptedChatModel("done")
-    with pytest.raises(InvalidInput, match=r"empty|limit 10"):
-        await events_of(chat_graph(model, max_input=10), content)
-
-    assert model.requests == []
 
 
 async def test_too_many_rounds_raise_after_all_calls_are_answered() -> None:
@@ -294,30 +113,6 @@ async def test_too_many_rounds_raise_after_all_calls_are_answered() -> None:
             await events_of(graph)
         assert kinds(await state_of(graph)) == ["human", "ai", "tool", "ai", "tool"]
         assert isinstance((await events_of(graph, "try again"))[-1], Done)
-
-
-async def test_a_second_turn_of_a_conversation_is_refused_while_one_runs() -> None:
-    async def wait(_: Json) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    server = kb([described("get")], wait)
-    async with box(server) as toolbox:
-        graph = chat_graph(ScriptedChatModel(calls(("kb__get", {}))), toolbox)
-        running = asyncio.create_task(events_of(graph))
-        await server.heard("tools/call")
-        with pytest.raises(ConversationBusy):
-            await events_of(graph)
-        running.cancel()
-        await asyncio.wait({running})
-        await server.heard("notifications/cancelled")
-
-
-async def test_a_conversation_of_another_user_does_not_exist() -> None:
-    graph = chat_graph(ScriptedChatModel("a", "b"), checkpointer=InMemorySaver())
-    await events_of(graph, user="ann")
-
-    with pytest.raises(UnknownConversation):
-        await events_of(graph, user="bob")
 
 
 async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
@@ -370,66 +165,7 @@ async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
 # Continuing after a crash, without the crash
 
 
-async def crashed(graph: Any, config: Any) -> None:
-    """Leave a turn after the model's answer, as a process does that was killed there."""
-    async for _ in graph.astream(
-        {"messages": [HumanMessage("go")]}, config, durability="sync", interrupt_before=["tool"]
-    ):
-        pass
-
-
-CONFIG = {"configurable": {"thread_id": "t"}}
-
-
-async def test_a_call_that_may_have_run_is_not_run_again() -> None:
-    server = kb([described("get")])
-    model = ScriptedChatModel(calls(("kb__get", {})), "done")
-    async with box(server) as toolbox:
-        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
-        await crashed(graph, CONFIG)
-        events = await events_of(graph, None)
-
-    assert server.sent("tools/call") == []
-    assert next(each for each in events if isinstance(each, ToolFinished)).result == INTERRUPTED
-    assert isinstance(events[-1], Done)
-
-
-async def test_a_call_that_the_operator_allows_to_repeat_is_run_again(tmp_path: Path) -> None:
-    import sys
-
-    from interlock.config.servers import ToolFilter
-    from interlock.toolbox import Toolbox
-
-    echo = Path(__file__).parents[1] / "servers" / "echo.py"
-    server = StdioServer(
-        command=sys.executable,
-        args=("-I", "-S", str(echo)),
-        tools=ToolFilter(idempotent=("say",)),
-    )
-    model = ScriptedChatModel(calls(("echo__say", {"text": "hi"})), "done")
-    async with Toolbox({"echo": server}) as toolbox:
-        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
-        await crashed(graph, CONFIG)
-        events = await events_of(graph, None)
-
-    assert next(each for each in events if isinstance(each, ToolFinished)).result == "hi"
-
-
-async def test_a_new_message_after_a_crash_runs_nothing_again() -> None:
-    server = kb([described("get")])
-    model = ScriptedChatModel(calls(("kb__get", {})), "done")
-    async with box(server) as toolbox:
-        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
-        await crashed(graph, CONFIG)
-        await events_of(graph, "and now?")
-        messages = await state_of(graph)
-
-    assert server.sent("tools/call") == []
-    assert kinds(messages) == ["human", "ai", "tool", "human", "ai"]
-    assert messages[2].content == INTERRUPTED
-
-
-async def test_validate_closes_calls_where_they_are_for_those_who_use_the_graph_alone() -> None:
+async def test_validate_answers_open_calls_in_their_place() -> None:
     model = ScriptedChatModel("done")
     old = [HumanMessage("a"), calls(("kb__get", {})), HumanMessage("b")]
     graph = chat_graph(model, checkpointer=InMemorySaver())

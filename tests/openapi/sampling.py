@@ -8,6 +8,8 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any
 
+from interlock.openapi import bodies
+
 AWKWARD = "a b&c=d+é?#[x]|,;:%41\"'<>{}~"
 DEPTH = 6
 
@@ -108,7 +110,7 @@ class Sampler:
                     if name in required:
                         raise
         other = schema.get("additionalProperties")
-        if set(schema.get("properties", ())) == {"text", "base64", "name", "type"}:
+        if set(schema.get("properties", ())) == {*bodies.FILE["properties"]}:
             return {"text": self._text, "name": "a b.txt"}
         if not found and self._full and depth < DEPTH and isinstance(other, dict):
             found["key"] = self.value(other, depth + 1)

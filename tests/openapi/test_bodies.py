@@ -196,7 +196,7 @@ def test_whole_body_of_bytes_is_a_file():
 @pytest.mark.parametrize(
     ("file", "problem"),
     [
-        ({}, "exactly one of text and base64"),
+        ({}, "exactly one of text, base64 and resource"),
         ({"text": "a", "base64": "YQ=="}, "exactly one"),
         ({"base64": "*"}, "base64 text of a file is not valid"),
         ({"text": "x" * (bodies.MAX_FILE_BYTES + 1)}, "too large"),

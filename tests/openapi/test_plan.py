@@ -146,7 +146,7 @@ def test_arguments_are_checked_with_what_the_shown_schema_leaves_out():
         tool.request({"a": "name-900"})
 
 
-def test_schema_that_is_too_large_to_check_leaves_the_check_to_the_shown_one():
+def test_arguments_are_checked_by_the_shown_schema_if_the_exact_one_is_too_large():
     properties = {f"p{i}": {"type": "object", "properties": {"x": {}}} for i in range(1_500)}
     schema = {"type": "object", "properties": properties}
     content = {"application/json": {"schema": {"type": "array", "items": schema}}}

@@ -104,6 +104,18 @@ def test_a_proposed_base_url_is_absolute(servers: list[Any], place: str, url: in
     assert review.base_url(read({}, servers=servers), place) == expected
 
 
+@pytest.mark.parametrize(
+    ("scheme", "variable"), [("ApiKey", "${T_API_KEY}"), ("OAuth2", "${T_OAUTH_2}")]
+)
+def test_proposed_credential_is_a_variable_named_after_its_scheme(
+    scheme: str, variable: str
+) -> None:
+    paths = {"/a": {"get": {"operationId": "a", "security": [{scheme: []}]}}}
+    entry = review.entry(read(paths), "x.json").entry
+
+    assert entry["openapi"]["auth"] == {scheme: variable}
+
+
 def test_names_of_proposed_tools_are_valid_and_unique() -> None:
     paths = {
         "/a/{id}": {"get": {"operationId": "listHTTPThings"}},

@@ -204,7 +204,8 @@ class Link:
                 case Response() | Failed():
                     self._settle(event)
                     self._set_timer()
-        self._flush_soon()
+        if self._protocol.has_lines:
+            self._flush_soon()
 
     def awaits(self, id: RequestId) -> bool:  # noqa: ARG002 - of `Receiver`; for HTTP
         """Return False."""
@@ -229,8 +230,8 @@ class Link:
             self._timer.cancel()
         for failed in self._protocol.close(self._error):
             self._settle(failed)
-        for task in self._tasks.values():
-            task.cancel()
+        for id in [*self._tasks]:
+            self._cancel(id)
 
     # Answering
 
@@ -254,7 +255,8 @@ class Link:
 
     def _cancel(self, id: str) -> None:
         if task := self._tasks.get(id):
-            task.cancel()
+            # After its first step: a task that never ran would leave its question unanswered.
+            self._loop.call_soon(task.cancel)
 
     def _start(
         self,
@@ -262,19 +264,22 @@ class Link:
         work: Coroutine[Any, Any, None],
         call: tuple[str, RequestId] | None = None,
     ) -> None:
-        def done(task: asyncio.Task[None]) -> None:
+        task = start(self._run(id, work, call), loop=self._loop)
+        if not task.done():
+            self._tasks[id] = task
+
+    async def _run(
+        self, id: str, work: Coroutine[Any, Any, None], call: tuple[str, RequestId] | None
+    ) -> None:
+        # A callback of the task would cost another turn of the loop for each call.
+        try:
+            await work
+        finally:
             self._tasks.pop(id, None)
             if call is not None:
                 self._calls[call].remove(id)
                 if not self._calls[call]:
                     del self._calls[call]
-            if task.cancelled():  # before its first step
-                self._protocol.refuse(id, "cancelled")
-                self._flush_soon()
-
-        task = start(work, loop=self._loop)
-        self._tasks[id] = task
-        task.add_done_callback(done)
 
     async def _answer_mcp(self, message: McpMessage, rpc_id: RequestId) -> None:
         try:

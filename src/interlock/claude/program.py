@@ -41,7 +41,7 @@ _MODES = ("default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "aut
 
 
 class Found(Struct, frozen=True):
-    """The program of this computer.
+    """Claude Code, as it was found on this computer.
 
     Attributes:
         path: The file.

@@ -257,6 +257,11 @@ class ControlProtocol:
             )
         )
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether lines are queued."""
+        return bool(self._outbox)
+
     def lines_to_send(self) -> list[bytes]:
         """Return the queued lines, without newlines, and empty the queue."""
         outbox, self._outbox = self._outbox, []

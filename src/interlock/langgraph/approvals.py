@@ -6,8 +6,7 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
+from interlock.agent import approval_hash
 from interlock.calls import Entry
 
 APPROVAL_SECONDS = 86_400
@@ -20,8 +19,7 @@ REFUSALS = {
 
 def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str, Any]:
     """Describe a call for the person who decides. Its id is bound to its arguments."""
-    shown = msgspec.json.encode([entry.address, call["args"]], order="sorted")
-    hash = hashlib.sha256(shown).hexdigest()
+    hash = approval_hash(entry.address, call["args"])
     return {
         "id": "a_" + hashlib.sha256(f"{call['id']} {hash}".encode()).hexdigest()[:24],
         "tool_call_id": call["id"],

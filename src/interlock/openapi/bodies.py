@@ -26,16 +26,17 @@ MAX_BRANCHES = 100  # of `allOf`, that are merged
 
 FILE: JsonObject = {
     "type": "object",
-    "description": "A file, as text or as base64.",
+    "description": "A file, as text, as base64, or as the URI of a resource.",
     "properties": {
         "text": {"type": "string"},
         "base64": {"type": "string"},
+        "resource": {"type": "string", "description": "URI of a resource, or id of a kept result."},
         "name": {"type": "string", "description": "File name."},
         "type": {"type": "string", "description": "Media type."},
     },
     "additionalProperties": False,
 }
-_SOURCES = ("text", "base64")
+_SOURCES = ("text", "base64", "resource")
 
 Kind = Literal["json", "multipart", "form", "text", "bytes"]
 _KINDS: tuple[Kind, ...] = ("json", "multipart", "form", "text", "bytes")
@@ -313,8 +314,10 @@ def file_content(value: Any) -> FileContent:
     """
     sources = [key for key in _SOURCES if isinstance(value, dict) and key in value]
     if len(sources) != 1 or not isinstance(value[sources[0]], str):
-        raise InvalidArguments("a file needs exactly one of text and base64")
+        raise InvalidArguments("a file needs exactly one of text, base64 and resource")
     given = value[sources[0]]
+    if sources[0] == "resource":  # a toolbox would have replaced it
+        raise InvalidArguments("there are no resources here; pass the file as text or base64")
     name, type = value.get("name", ""), value.get("type", "")
     if sources[0] == "text":
         content = FileContent(given.encode(), name, type)
@@ -330,6 +333,21 @@ def file_content(value: Any) -> FileContent:
             f"a file is too large ({len(content.data):,} bytes, limit {MAX_FILE_BYTES:,})"
         )
     return content
+
+
+def replace_files(form: Form, value: Any, change: Callable[[JsonObject], JsonObject]) -> Any:
+    """Return the value of a body with each of its files changed."""
+    if form.kind == "bytes":
+        return change(value) if isinstance(value, dict) else value
+    if form.kind != "multipart" or not isinstance(value, dict):
+        return value
+
+    def changed(field: Field | None, each: Any) -> Any:
+        if isinstance(each, list):
+            return [changed(field, item) for item in each]
+        return change(each) if _is_sent_as_file(field, each) else each
+
+    return {name: changed(form.fields.get(name), each) for name, each in value.items()}
 
 
 def _is_sent_as_file(field: Field | None, value: Any) -> bool:

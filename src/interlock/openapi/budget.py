@@ -69,9 +69,9 @@ def fit(schema: JsonObject, limit: int = INPUT_BYTES) -> Fitted:
             steps.append(step)
             root = edit(root, 0)
             definitions = {name: edit(each, 1) for name, each in definitions.items()}
-        found = _inlined(root, definitions, recursive, limit, steps)
-        if found := found or _shared(root, definitions, recursive, limit, steps):
-            return found
+        for kept in (recursive, recursive | _shared(root, definitions)):
+            if found := _joined(root, definitions, kept, limit, steps):
+                return found
     return _cut(root, definitions, limit, steps)
 
 
@@ -80,54 +80,32 @@ def _within(schema: JsonObject, limit: int, steps: Iterable[str]) -> Fitted | No
     return Fitted(schema, size, tuple(steps)) if size <= limit else None
 
 
-def _inlined(
-    root: JsonObject,
-    definitions: dict[str, Schema],
-    recursive: set[str],
-    limit: int,
-    steps: list[str],
-) -> Fitted | None:
-    """Inline every definition that is not recursive; None if the result is too large."""
-    try:
-        return _join(root, definitions, recursive, limit, steps)
-    except _TooLarge:
-        return None
-
-
-def _shared(
-    root: JsonObject,
-    definitions: dict[str, Schema],
-    recursive: set[str],
-    limit: int,
-    steps: list[str],
-) -> Fitted | None:
-    """Inline only the definitions that are used once."""
-    uses = references_in([root, *definitions.values()])
-    kept = recursive | {name for name, count in uses.items() if count > 1}
-    try:
-        return _join(root, definitions, kept, limit, steps)
-    except _TooLarge:
-        return None
-
-
-def _join(
+def _joined(
     root: JsonObject,
     definitions: dict[str, Schema],
     kept: set[str],
     limit: int,
     steps: list[str],
 ) -> Fitted | None:
+    """Inline the definitions that are not `kept`; None if the result is too large."""
     inliner = _Inliner(definitions, kept, limit)
-    joined = inliner.inline(root)
-    if not isinstance(joined, dict):
-        return None
     shown: dict[str, Schema] = {}
-    waiting = sorted(references_in([joined]))
-    for name in waiting:  # grows in the loop
-        if name not in shown:
-            shown[name] = inliner.inline(definitions[name])
-            waiting += sorted(references_in([shown[name]]))
+    try:
+        joined: JsonObject = inliner.inline(root)
+        waiting = sorted(references_in([joined]))
+        for name in waiting:  # grows in the loop
+            if name not in shown:
+                shown[name] = inliner.inline(definitions[name])
+                waiting += sorted(references_in([shown[name]]))
+    except _TooLarge:
+        return None
     return _within({**joined, "$defs": shown} if shown else joined, limit, steps)
+
+
+def _shared(root: JsonObject, definitions: dict[str, Schema]) -> set[str]:
+    """Return the definitions that are used more than once."""
+    uses = references_in([root, *definitions.values()])
+    return {name for name, count in uses.items() if count > 1}
 
 
 class _Inliner:

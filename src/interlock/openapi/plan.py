@@ -5,7 +5,7 @@ A plan is data. Nothing in the document is evaluated, compiled or used as a temp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -150,6 +150,24 @@ class Plan:
         if query:
             target += "?" + "&".join(query)
         return PlannedRequest(self.operation.method, target, headers, body)
+
+    def replace_files(
+        self, given: JsonObject, change: Callable[[JsonObject], JsonObject]
+    ) -> JsonObject:
+        """Return the arguments of a call with each file among them changed."""
+        if self._form is None:
+            return given
+        changed = dict(given)
+        for each in self._arguments:
+            if each.place != "body" or each.name not in given:
+                continue
+            value = given[each.name]
+            if each.target is None:
+                changed[each.name] = bodies.replace_files(self._form, value, change)
+            else:
+                part = bodies.replace_files(self._form, {each.target: value}, change)
+                changed[each.name] = part[each.target]
+        return changed
 
     def _values(self, given: JsonObject) -> list[tuple[Argument, Any]]:
         """Return the arguments that are sent, with constants and the operator's defaults."""

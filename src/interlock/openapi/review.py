@@ -262,7 +262,7 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
     server = _words(document.title)[:_MAX_NAME].strip("_") or "api"
     openapi: JsonObject = {"document": place, "baseUrl": base_url(document, place)}
     if schemes:
-        openapi["auth"] = {name: f"${{{_words(f'{server}_{name}').upper()}}}" for name in schemes}
+        openapi["auth"] = {name: f"${{{_variable(server, name)}}}" for name in schemes}
     openapi["tools"] = tools
     return Proposal(server, {"openapi": openapi}, delicate_keys)
 
@@ -294,6 +294,11 @@ def tool_name(operation: Operation, taken: Iterable[str]) -> str:
         number += 1
         name = f"{base}_{number}"
     return name
+
+
+def _variable(server: str, scheme: str) -> str:
+    """Return the name of an environment variable for a credential."""
+    return _words(f"{server}_{scheme.replace('OAuth', 'Oauth')}").upper()
 
 
 def _words(text: str) -> str:

@@ -81,6 +81,7 @@ class Sender:
     ) -> None:
         self.exchange = exchange
         self._base = base_url.rstrip("/")
+        self._origin, self._path = origin(base_url), urlsplit(self._base).path
         self._headers = dict(headers)
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrent)
@@ -101,12 +102,12 @@ class Sender:
     def is_below_base(self, url: str) -> bool:
         """Return whether a URL has the base URL's origin, and its path as a prefix."""
         try:
-            if origin(url) != origin(self._base) or "@" in urlsplit(url).netloc:
+            parts = urlsplit(url)
+            if origin(url) != self._origin or "@" in parts.netloc:
                 return False
-            path, base = urlsplit(url).path, urlsplit(self._base).path
         except ValueError:
             return False
-        return path.startswith(f"{base}/") and not _has_dot_segment(path)
+        return parts.path.startswith(f"{self._path}/") and not _has_dot_segment(parts.path)
 
     def request(
         self, planned: Planned, credentials: Credentials, *, masked: bool = False

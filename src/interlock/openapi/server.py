@@ -23,7 +23,8 @@ from interlock.config import OpenApiConfig, openapi_reading, resolve
 from interlock.config.openapi import ApiDocument
 from interlock.config.section import parse
 from interlock.context import Context
-from interlock.errors import ConfigError
+from interlock.errors import ConfigError, InvalidArguments
+from interlock.openapi.bodies import MAX_BODY_BYTES
 from interlock.openapi.catalogue import ApiCatalogue
 from interlock.openapi.drift import Drift
 from interlock.openapi.exchange import HttpExchange
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 TIMEOUT = 30.0  # seconds for one call
 CONCURRENCY = 8  # requests at once
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+MAX_CALL_BYTES = 2 * MAX_BODY_BYTES  # as files are in Base64
 APP_URL = "http://localhost"  # the base URL of an application in this program
 _log = logging.getLogger("interlock.openapi")
 
@@ -252,6 +254,49 @@ class OpenApiServer:
             "inputSchema": plan.input_schema,
         }
 
+    async def with_files(
+        self, tool: str, given: JsonObject, read: Callable[[str], Awaitable[JsonObject]]
+    ) -> JsonObject:
+        """Return the arguments of a call with the contents of the resources that files name.
+
+        Args:
+            tool: Its name.
+            given: The arguments.
+            read: Returns the file argument that a resource's URI stands for.
+
+        Raises:
+            InvalidArguments: They are too large together.
+            InterlockError: As `read`.
+        """
+        found = self._tools.by_name.get(tool) if self._tools is not None else None
+        if found is None:
+            return given
+        named: list[str] = []
+
+        def note(file: JsonObject) -> JsonObject:
+            if "resource" in file and not {"text", "base64"} & file.keys():
+                named.append(str(file["resource"]))
+            return file
+
+        given = found.plan.replace_files(given, note)
+        if not named:
+            return given
+        contents = {uri: await read(uri) for uri in dict.fromkeys(named)}
+        size = sum(len(contents[uri]["base64"]) * 3 // 4 for uri in named)
+        if size > MAX_BODY_BYTES:
+            raise InvalidArguments(
+                f"the files are too large together ({size:,} bytes, limit {MAX_BODY_BYTES:,})"
+            )
+
+        def fill(file: JsonObject) -> JsonObject:
+            uri = str(file.get("resource"))
+            if uri not in contents:
+                return file
+            others = {key: each for key, each in file.items() if key != "resource"}
+            return contents[uri] | others
+
+        return found.plan.replace_files(given, fill)
+
     async def load(self) -> None:
         """Read the document and make the tools, unless that is done.
 
@@ -369,7 +414,7 @@ class OpenApiServer:
             owner: Whose logins and stored credentials requests use: `Principal.owner`; "" for the
                 local user.
         """
-        ours, theirs = MemoryTransport.pair()
+        ours, theirs = MemoryTransport.pair(MAX_CALL_BYTES)
         return _Connection(theirs, lambda: self._serve(ours, _principal(owner)))
 
     async def _serve(self, transport: Transport, principal: Principal | None) -> asyncio.Task[None]:

@@ -82,7 +82,7 @@ class _Shaper:
         self._left = OUTPUT_BYTES // 24  # about the least for a member
 
     def root(self, schema: Any, depth: int) -> JsonObject:
-        """Return the shape of a whole answer, which is not null if it has a kind."""
+        """Return the shape of a whole answer. "null" beside one other type is left out."""
         shape = self._shape(schema, depth, 0)
         kinds = shape.get("type")
         if isinstance(kinds, list) and len(kinds) == 2:

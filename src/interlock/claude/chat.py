@@ -1,0 +1,305 @@
+"""Claude Code as the agent of a chat: `interlock chat --model claude-code`.
+
+Rules:
+
+1. Claude Code keeps the conversation that it answers in a session of its own. The chat stores the
+   messages as for every model, and the id of the session with them.
+2. Another agent cannot take part: what it adds is not in the session. So a conversation continues
+   only if the stored messages are those that the session has seen.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+from msgspec import Struct, ValidationError, convert, to_builtins
+
+from interlock import agent
+from interlock.agent import AgentEvent, Record, ToolFinished, ToolStarted
+from interlock.chat import ConversationLog
+from interlock.claude.claude_code import ClaudeCode, Prompt
+from interlock.claude.decisions import Decide
+from interlock.claude.events import ClaudeEvent, Done, Notice, Retrying, ToolProgress
+from interlock.errors import InterlockError, ModelError, ModelUnavailable, UnknownSession
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    interrupted,
+)
+from interlock.models import TextDelta
+from interlock.models.claude_code import PROVIDER
+from interlock.toolbox import Toolbox
+from interlock.toolbox.names import wire_name
+from interlock.types import JsonObject
+
+SETTING = "claudeCode"  # member of the conversation's settings
+
+
+class _Session(Struct):
+    """What is stored of a session.
+
+    Attributes:
+        id: Of the session.
+        messages: How many messages of the conversation it has seen.
+        folder: Where it was begun; old programs find it only there.
+    """
+
+    id: str
+    messages: int
+    folder: str
+
+
+class ChatAgent:
+    """Claude Code in a chat. `chat_agent` opens one.
+
+    Args:
+        make: Makes the program for a session to continue; None for a new session.
+        log: Of the conversation.
+        warn: Called with a line for the user.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[str | None], ClaudeCode],
+        log: ConversationLog,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._make = make
+        self._log = log
+        self._warn = warn
+        self._claude: ClaudeCode | None = None
+        self._session: _Session | None = None
+        self._model = ""  # that the user has changed to
+
+    async def open(self, session: _Session | None) -> ClaudeCode:
+        """Start Claude Code.
+
+        Raises:
+            UnknownSession: It has no such session.
+            InterlockError: It cannot be started.
+        """
+        claude = self._make(None if session is None else session.id)
+        try:
+            await claude.open()
+            if self._model:
+                await claude.set_model(self._model)
+        except UnknownSession as error:
+            folder = session.folder if session is not None else ""
+            raise UnknownSession(
+                f"{error}; it began in {folder}: go there, or start another conversation"
+            ) from None
+        self._claude, self._session = claude, session
+        return claude
+
+    async def close(self) -> None:
+        """End Claude Code."""
+        claude, self._claude = self._claude, None
+        if claude is not None:
+            await claude.close()
+
+    async def begin(self, log: ConversationLog) -> None:
+        """Leave the conversation; the next message begins a session for another one."""
+        self._log, self._session = log, None
+        await self.close()
+
+    async def change_model(self, name: str) -> None:
+        """Use another model of Claude Code from now on.
+
+        Raises:
+            ModelUnavailable: The name is that of another provider.
+        """
+        provider, _, model = name.partition(":")
+        if provider != PROVIDER:
+            raise ModelUnavailable(
+                f"Claude Code has this conversation, and cannot pass it on to {name}; leave the "
+                f"chat and start another one with --model {name}"
+            )
+        if self._claude is not None:
+            await self._claude.set_model(model or None)
+        self._model = model
+
+    async def stream(
+        self, messages: list[Message], record: Record
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Answer the last message; see `Agent.stream`.
+
+        Raises:
+            ModelError: Claude Code could not answer.
+            InterlockError: It has ended.
+        """
+        prompt = _prompt(messages[-1])
+        claude = self._claude or await self.open(self._session)
+        transcript = _Transcript()
+        try:
+            async with aclosing(claude.stream(prompt)) as events:
+                async for event in events:
+                    if isinstance(event, Done):
+                        if event.answer.is_error:
+                            raise ModelError(event.answer.reason)
+                        last = transcript.end(event.answer.text)
+                        yield agent.Done(last, event.usage, event.stop_reason)
+                    elif (shown := self._shown(event)) is not None:
+                        transcript.add(shown)
+                        yield shown
+        except ModelError:
+            raise
+        except InterlockError:
+            await self.close()  # it has ended; the next message continues the session
+            raise
+        finally:
+            new = transcript.messages()
+            messages += new
+            await record(new)
+            if claude.session:
+                self._session = _Session(claude.session, len(messages), str(Path.cwd()))
+                await self._log.note_setting(SETTING, to_builtins(self._session))
+
+    def _shown(self, event: ClaudeEvent) -> AgentEvent | None:
+        """Return an event as the agent has it; None if a warning or nothing replaces it."""
+        if isinstance(event, Retrying):
+            self._warn(f"the model is busy; retry {event.attempt} in {event.seconds:.0f} s")
+            return None
+        if isinstance(event, ToolProgress):
+            text = event.message or ""
+            return agent.ToolProgress(event.id, event.progress, event.total, text)
+        return None if isinstance(event, Notice) else event
+
+
+class _Transcript:
+    """The messages of a turn, made of its events. Those of subagents are not part of it."""
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+        self._text = ""
+        self._calls: list[ToolCall] = []
+        self._results: dict[str, ToolMessage] = {}
+
+    def add(self, event: AgentEvent) -> None:
+        """Add an event."""
+        if getattr(event, "agent", ""):
+            return
+        if isinstance(event, TextDelta):
+            if self._calls:
+                self._end_round()
+            self._text += event.text
+        elif isinstance(event, ToolStarted):
+            if self._results and len(self._results) == len(self._calls):
+                self._end_round()
+            server, _, tool = event.address.partition(":")
+            name = wire_name(server, tool) if tool else event.address
+            self._calls.append(ToolCall(event.id, name, event.arguments))
+        elif isinstance(event, ToolFinished):
+            name = next((each.name for each in self._calls if each.id == event.id), "")
+            if name:
+                result = ToolMessage(event.id, event.result, name, event.is_error)
+                self._results[event.id] = result
+
+    def _end_round(self) -> None:
+        self._messages.append(AssistantMessage(self._text, tuple(self._calls)))
+        self._messages += [self._results.get(each.id, interrupted(each)) for each in self._calls]
+        self._text, self._calls, self._results = "", [], {}
+
+    def end(self, text: str) -> AssistantMessage:
+        """End the turn with the text of its answer, and return its last message."""
+        if self._calls:
+            self._end_round()
+        last = AssistantMessage(self._text or text)
+        self._text = ""
+        self._messages.append(last)
+        return last
+
+    def messages(self) -> list[Message]:
+        """Return the messages, also of a turn that was stopped: each call has its result."""
+        if self._calls:
+            self._end_round()
+        return self._messages
+
+
+def _prompt(message: Message) -> Prompt:
+    """Return a message as Claude Code takes it."""
+    if not isinstance(message, UserMessage) or not message.attachments:
+        return message.content
+    blocks: list[JsonObject] = [
+        {
+            "type": "document" if each.media_type == "application/pdf" else "image",
+            "source": {
+                "type": "base64",
+                "media_type": each.media_type,
+                "data": b64encode(each.data).decode(),
+            },
+        }
+        for each in message.attachments
+    ]
+    return [*blocks, {"type": "text", "text": message.content}]
+
+
+def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
+    """Return the session of a conversation that is continued; None for a new one.
+
+    Raises:
+        ModelUnavailable: Claude Code has not seen all of its messages.
+    """
+    stored = log.conversation
+    if stored is None or not messages:
+        return None
+    try:
+        session = convert(stored.settings.get(SETTING), _Session)
+    except ValidationError:
+        session = None
+    if session is None or session.messages != len(messages):
+        raise ModelUnavailable(
+            f"another model has taken part in conversation {stored.id}, and Claude Code does not "
+            "know what was said; continue it with --model NAME, or start another one"
+        )
+    return session
+
+
+@asynccontextmanager
+async def chat_agent(
+    name: str,
+    toolbox: Toolbox | None,
+    log: ConversationLog,
+    messages: Sequence[Message],
+    system: str,
+    *,
+    permissions: Decide,
+    warn: Callable[[str], None],
+) -> AsyncIterator[ChatAgent]:
+    """Start Claude Code for a chat; end it afterwards.
+
+    Args:
+        name: As in `--model`.
+        toolbox: The tools, beside Claude Code's own; None for no tools at all.
+        log: Of the conversation.
+        messages: Its messages so far.
+        system: Instructions, for a new conversation.
+        permissions: Decides about every call.
+        warn: Called with a line for the user.
+
+    Raises:
+        InterlockError: It cannot be started, or cannot continue the conversation.
+    """
+    session = _session_of(log, messages)
+
+    def make(resumed: str | None) -> ClaudeCode:
+        return ClaudeCode(
+            toolbox,
+            permissions=permissions,
+            model=name.partition(":")[2] or None,
+            instructions=system or None,
+            built_in=None if toolbox is not None else (),
+            resume=resumed,
+        )
+
+    opened = ChatAgent(make, log, warn)
+    try:
+        await opened.open(session)
+        yield opened
+    finally:
+        await opened.close()

@@ -1,0 +1,68 @@
+"""Histories become valid for every provider: names, order and missing answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+
+from interlock.langchain.history import INTERRUPTED, closed, fitted, open_calls
+
+
+def calls(*ids: str, name: str = "crm__refund") -> AIMessage:
+    made: list[Any] = [{"id": id, "name": name, "args": {}} for id in ids]
+    return AIMessage("", tool_calls=made)
+
+
+def answered(id: str, text: str = "done") -> ToolMessage:
+    return ToolMessage(text, tool_call_id=id)
+
+
+def test_answers_follow_their_call_in_its_order_and_missing_ones_are_added() -> None:
+    given: list[AnyMessage] = [
+        calls("1", "2", "3"),
+        HumanMessage("?"),
+        answered("3"),
+        answered("1"),
+    ]
+
+    found = fitted(given)
+
+    assert [each.type for each in found] == ["ai", "tool", "tool", "tool", "human"]
+    assert [each.content for each in found[1:4]] == ["done", INTERRUPTED, "done"]
+    assert {each.name for each in found[1:4]} == {"crm__refund"}
+    assert [each.type for each in given] == ["ai", "human", "tool", "tool"]
+
+
+def test_an_answer_without_its_call_is_left_out() -> None:
+    assert fitted([answered("1"), HumanMessage("hello")]) == [HumanMessage("hello")]
+
+
+def test_names_that_providers_refuse_are_replaced_in_every_place() -> None:
+    block = {"type": "tool_use", "id": "1", "name": "crm:refund", "input": {}}
+    message = calls("1", name="crm:refund").model_copy(update={"content": [block]})
+
+    found = fitted([message, answered("1")])
+
+    assert isinstance(found[0], AIMessage)
+    name = found[0].tool_calls[0]["name"]
+    assert name == "crm__refund"
+    assert found[0].content[0]["name"] == name  # type: ignore[index] # a list of blocks
+    assert found[1].name == name
+
+
+def test_a_complete_history_needs_no_closing_and_an_open_call_keeps_its_name() -> None:
+    assert closed([calls("1"), answered("1")]) is None
+
+    found = closed([calls("1", name="crm:refund")], "stopped")
+
+    assert found is not None
+    assert [each.type for each in found] == ["ai", "tool"]
+    assert (found[1].content, found[1].name) == ("stopped", "crm:refund")
+
+
+def test_calls_are_open_until_they_are_answered_or_another_message_follows() -> None:
+    history: list[AnyMessage] = [calls("1", "2"), answered("1")]
+
+    assert [each["id"] for each in open_calls(history)] == ["2"]
+    assert open_calls([*history, HumanMessage("?")]) == []

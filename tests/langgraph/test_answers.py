@@ -1,0 +1,86 @@
+"""What LangChain's models answer: text, reasoning, tokens, and calls that are not valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langgraph.checkpoint.memory import InMemorySaver
+
+from interlock.agent import (
+    AgentEvent,
+    Done,
+)
+from interlock.langgraph import (
+    chat_graph,
+)
+from interlock.langgraph.answers import deltas
+from interlock.models import ReasoningDelta, TextDelta, Usage
+from tests.langgraph.support import events_of, state_of
+from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.toolboxes import box, described, kb
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a", [TextDelta("a")]),
+        ([{"type": "text", "text": "a"}], [TextDelta("a")]),
+        ([{"type": "reasoning", "reasoning": "b"}], [ReasoningDelta("b")]),
+        ([{"type": "thinking", "thinking": "b"}], [ReasoningDelta("b")]),
+        ([{"type": "reasoning", "summary": [{"text": "b"}]}], [ReasoningDelta("b")]),
+        ([{"type": "tool_use", "name": "x", "id": "1"}, {"type": "text", "text": ""}], []),
+    ],
+)
+def test_blocks_become_text_or_reasoning(content: Any, expected: list[AgentEvent]) -> None:
+    assert list(deltas(AIMessageChunk(content))) == expected
+
+
+async def test_usage_is_the_sum_of_all_rounds() -> None:
+    def used(message: AIMessage) -> AIMessage:
+        message.usage_metadata = {"input_tokens": 2, "output_tokens": 3, "total_tokens": 5}
+        return message
+
+    model = ScriptedChatModel(used(calls(("kb__get", {}))), used(AIMessage("done")))
+    async with box(kb([described("get")])) as toolbox:
+        events = await events_of(chat_graph(model, toolbox))
+
+    assert events[-1].usage == Usage(4, 6)
+
+
+async def test_arguments_that_are_not_json_are_answered_with_an_error() -> None:
+    broken = AIMessage(
+        "",
+        invalid_tool_calls=[
+            {"name": "kb__get", "args": "{", "id": "1", "error": None, "type": "invalid_tool_call"}
+        ],
+    )
+    server = kb([described("get")])
+    model = ScriptedChatModel(broken, "done")
+    async with box(server) as toolbox:
+        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver())
+        events = await events_of(graph)
+        messages = await state_of(graph)
+
+    assert messages[2].content == "error: the arguments are not a JSON object: {"
+    assert messages[1].tool_calls[0]["args"] == {}
+    assert messages[1].invalid_tool_calls == []
+    assert isinstance(events[-1], Done)
+    assert server.sent("tools/call") == []
+
+
+async def test_ids_that_are_empty_or_used_twice_are_replaced() -> None:
+    first, second = calls(("kb__get", {"x": 1}), ("kb__get", {"x": 2})), calls(("kb__get", {}))
+    first.tool_calls[1]["id"] = "call_1"
+    second.tool_calls[0]["id"] = "call_1"
+    async with box(kb([described("get")])) as toolbox:
+        graph = chat_graph(
+            ScriptedChatModel(first, second, "done"), toolbox, checkpointer=InMemorySaver()
+        )
+        await events_of(graph)
+        messages = await state_of(graph)
+
+    ids = [call["id"] for each in messages if each.type == "ai" for call in each.tool_calls]
+    assert len(set(ids)) == 3
+    assert [each.tool_call_id for each in messages if each.type == "tool"] == ids

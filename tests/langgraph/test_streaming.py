@@ -1,0 +1,134 @@
+"""The events of a turn of the graph, and the turns that are refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+
+from interlock.agent import (
+    Done,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.errors import ConversationBusy, UnknownConversation
+from interlock.langgraph import (
+    InvalidInput,
+    chat_graph,
+)
+from interlock.models import TextDelta
+from tests.langgraph.support import events_of, kinds, state_of
+from tests.support.chat_model import ScriptedChatModel, calls
+from tests.support.scripted_server import Json, text
+from tests.support.toolboxes import box, described, kb
+
+
+async def test_a_turn_streams_text_calls_and_the_answer() -> None:
+    model = ScriptedChatModel(
+        calls(("kb__get", {"x": 1}), ("kb__get", {"x": 2}), text="Let me see."), "It is so."
+    )
+    async with box(kb([described("get")])) as toolbox:
+        graph = chat_graph(model, toolbox, checkpointer=InMemorySaver(), system="Be brief.")
+        events = await events_of(graph)
+        messages = await state_of(graph)
+
+    texts = [event.text for event in events if isinstance(event, TextDelta)]
+    assert "".join(texts) == "Let me see.It is so."
+    assert len(texts) == 6
+    started = {event.id: event for event in events if isinstance(event, ToolStarted)}
+    ended = {event.id: event for event in events if isinstance(event, ToolFinished)}
+    assert {id: (each.address, each.arguments) for id, each in started.items()} == {
+        "call_1": ("kb:get", {"x": 1}),
+        "call_2": ("kb:get", {"x": 2}),
+    }
+    assert {id: each.result for id, each in ended.items()} == {
+        "call_1": '{"x": 1}',
+        "call_2": '{"x": 2}',
+    }
+    assert started["call_1"].call_id == ended["call_1"].call_id
+    assert isinstance(events[-1], Done)
+    assert events[-1].message.content == "It is so."
+    assert kinds(messages) == ["human", "ai", "tool", "tool", "ai"]
+    assert [each.tool_call_id for each in messages[2:4]] == ["call_1", "call_2"]
+    assert kinds(model.requests[0]) == ["system", "human"]
+
+
+async def test_a_model_that_does_not_stream_gives_one_delta() -> None:
+    class Whole(ScriptedChatModel):
+        _stream = None  # type: ignore[assignment]
+        _astream = None  # type: ignore[assignment]
+
+    model = Whole("It is so.")
+    model.disable_streaming = True
+    events = await events_of(chat_graph(model))
+
+    assert [event.text for event in events[:-1]] == ["It is so."]
+
+
+async def test_tokens_of_a_model_inside_a_tool_are_not_part_of_the_answer() -> None:
+    inner = ScriptedChatModel("inner words")
+
+    @tool
+    async def think(x: int) -> str:
+        """Think."""
+        return (await inner.ainvoke("x")).text
+
+    model = ScriptedChatModel(calls(("think", {"x": 1})), "done")
+    events = await events_of(chat_graph(model, local_tools=[think]))
+
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["done"]
+    finished = next(event for event in events if isinstance(event, ToolFinished))
+    assert finished.result == "inner words"
+
+
+async def test_progress_of_a_tool_is_an_event() -> None:
+    server = kb([described("get")])
+
+    def report(params: Json) -> Json:
+        token = params["_meta"]["progressToken"]
+        server.notify("notifications/progress", progressToken=token, progress=1, total=2)
+        return text("done")
+
+    server.answers["tools/call"] = report
+    async with box(server) as toolbox:
+        events = await events_of(
+            chat_graph(ScriptedChatModel(calls(("kb__get", {})), "x"), toolbox)
+        )
+
+    assert ToolProgress("call_1", 1, 2, "") in events
+
+
+@pytest.mark.parametrize("content", ["", " \n", "x" * 11])
+async def test_a_message_that_is_empty_or_too_long_is_refused(content: str) -> None:
+    model = ScriptedChatModel("done")
+    with pytest.raises(InvalidInput, match=r"empty|limit 10"):
+        await events_of(chat_graph(model, max_input=10), content)
+
+    assert model.requests == []
+
+
+async def test_a_second_turn_of_a_conversation_is_refused_while_one_runs() -> None:
+    async def wait(_: Json) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    server = kb([described("get")], wait)
+    async with box(server) as toolbox:
+        graph = chat_graph(ScriptedChatModel(calls(("kb__get", {}))), toolbox)
+        running = asyncio.create_task(events_of(graph))
+        await server.heard("tools/call")
+        with pytest.raises(ConversationBusy):
+            await events_of(graph)
+        running.cancel()
+        await asyncio.wait({running})
+        await server.heard("notifications/cancelled")
+
+
+async def test_a_conversation_of_another_user_does_not_exist() -> None:
+    graph = chat_graph(ScriptedChatModel("a", "b"), checkpointer=InMemorySaver())
+    await events_of(graph, user="ann")
+
+    with pytest.raises(UnknownConversation):
+        await events_of(graph, user="bob")
