@@ -17,6 +17,7 @@ from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.board import Board
+from interlock.web.inspect_gateway import GatewayInspector
 from tests.browser.conftest import OpenPage, served
 from tests.server.http.conftest import Http
 
@@ -86,7 +87,11 @@ async def board(
         assembly.gateway.running(),
     ):
         endpoint = Endpoint(
-            assembly, "http://127.0.0.1:1/mcp", address=Address("127.0.0.1", 1), board=Board
+            assembly,
+            "http://127.0.0.1:1/mcp",
+            address=Address("127.0.0.1", 1),
+            board=Board,
+            inspector=GatewayInspector,
         )
         apps: dict[str, Any] = {}
 
@@ -100,4 +105,6 @@ async def board(
                 yield BoardUnderTest(url, assembly, endpoint, keys, open_page)
             finally:
                 await open_page.close()
+                endpoint.drain()
+                await endpoint.close()
                 await endpoint.app.close()

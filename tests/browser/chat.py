@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,11 @@ class Desk:
             return [{"name": "Ann", "orders": 42}, {"name": "=Bob", "orders": 7}]
 
         @server.tool(annotations=READ)
+        def rows(count: int) -> list[dict[str, Any]]:
+            """List many rows."""
+            return [{"row": n, "text": "x" * 90} for n in range(count)]
+
+        @server.tool(annotations=READ)
         def picture() -> ImageContent:
             """Draw something."""
             return ImageContent(PIXEL, "image/png")
@@ -157,14 +162,25 @@ class Chat:
 
 @asynccontextmanager
 async def chat(
-    folder: Path, open_page: OpenPage, *script: Any, models: tuple[str, ...] = ()
+    folder: Path,
+    open_page: OpenPage,
+    *script: Any,
+    models: tuple[str, ...] = (),
+    kind: Callable[[Any], ScriptedModel] = ScriptedModel,
+    servers: Mapping[str, Server] | None = None,
+    extend: Callable[[Server], None] = lambda _: None,
 ) -> AsyncIterator[Chat]:
-    """Serve a chat whose model follows a script."""
-    desk, model = Desk(), ScriptedModel(script)
+    """Serve a chat whose model follows a script.
+
+    Its server is a `Desk`, which `extend` may add to, unless others are given.
+    """
+    desk, model = Desk(), kind(script)
+    extend(desk.server)
     policy = Policy.for_local_user(Config())
     database = await open_database(folder / "chat.db")
     around = [enforce(policy, asks_pass=True), asking(TurnApproval(is_local=True))]
-    toolbox = Toolbox({"desk": desk.server}, around=around, forwards=True, elicitation=_never)
+    given: dict[str, Any] = {"desk": desk.server} if servers is None else {**servers}
+    toolbox = Toolbox(given, around=around, forwards=True, elicitation=_never)
     choice = ModelChoice.of(model)
     if models:
         choice.names = ("scripted", *models)

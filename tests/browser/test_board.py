@@ -114,6 +114,67 @@ async def test_user_without_admin_scope_sees_the_page_of_what_does_not_exist(
         await heading(page, "Nothing here")
 
 
+# Long tables
+
+WINDOW = """async ([base, rows]) => {
+  const [{ Window }, { html, render }] = await Promise.all(
+    ["window", "view"].map((each) => import(`${base}shared/${each}.js`)));
+  const box = document.body.appendChild(document.createElement("div"));
+  box.style.cssText = "position: fixed; inset: 0; height: 600px; display: grid";
+  const all = Array.from({ length: rows }, (_, at) => ({ id: `r${at}` }));
+  render(html`<${Window} label="Rows" rows=${all} id=${(row) => row.id} kind="audit-line"
+    heads=${["Row"]} cells=${(row) => [row.id]} choose=${() => undefined} />`, box);
+  const grid = box.querySelector("[role=grid]");
+  grid.style.overflow = "auto";
+  const seen = [];
+  for (const part of [0, 0.25, 0.5, 1]) {
+    grid.scrollTop = grid.scrollHeight * part;
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    seen.push(box.querySelectorAll("*").length);
+  }
+  return [Math.max(...seen), box.querySelector("#row-r99999") !== null];
+}"""
+
+
+async def test_table_of_100_000_rows_draws_only_the_visible_ones(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("get")) as gateway:
+        page = await gateway.open("/gateway/audit")
+        await heading(page, "Audit")
+        module = await page.locator("script[type=module]").get_attribute("src")
+        base = (module or "").removesuffix("board/board.js")
+        nodes, shows_the_end = await page.evaluate(WINDOW, [base, 100_000])
+
+    assert nodes <= 1_000
+    assert shows_the_end
+
+
+# One call
+
+
+async def test_call_is_shown_at_its_address_to_its_user_and_to_operators(
+    open_page: OpenPage, tmp_path: Path
+):
+    rule = {"id": "ask", "effect": "ask", "who": ["*"], "tools": ["crm:get"]}
+    settings = {"policy": {"rules": [rule]}}
+    async with board(tmp_path, open_page, settings, crm=offering("get")) as gateway:
+        await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get", amount=8)
+        await gateway.call(await gateway.key("mara", "mcp:*"), "crm__get", amount=9)
+        by_user = {each.user: each for each in await gateway.assembly.approvals.list()}
+
+        operator = await gateway.open(f"/calls/{by_user['user:ci'].call}")
+        await expect(operator.locator(".arguments")).to_contain_text("8")
+        await expect(operator.get_by_role("button", name="Approve once")).to_have_count(0)
+        await expect(operator.get_by_role("link", name="Its records")).to_be_visible()
+
+        user = await gateway.open(f"/calls/{by_user['user:mara'].call}", "mcp:*")
+        await user.get_by_role("button", name="Approve once").click()
+        await expect(user.get_by_text("approved by user:mara")).to_be_visible()
+        await expect(user.get_by_role("link", name="Its records")).to_have_count(0)
+        assert await violations(user) == []
+
+
 # Tools and explain
 
 

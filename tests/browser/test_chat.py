@@ -27,6 +27,9 @@ async def test_first_question_is_answered_with_a_card_for_its_call(
 
         await expect(card(page, "ran")).to_contain_text("desk:find")
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
+        # `wait_for_function` evaluates text in the page, which its policy refuses.
+        while not await page.evaluate("CSS.highlights.get('code-name')?.size === 1"):
+            await page.wait_for_timeout(20)
         await expect(page.get_by_role("link", name="Where is the milk?")).to_be_visible()
         await expect(page).to_have_url(re.compile(r"/c/\w+$"))
         await card(page, "ran").get_by_role("button").click()
@@ -228,7 +231,7 @@ async def test_results_are_shown_as_table_picture_and_error(open_page: OpenPage,
         for each in await card(page, "ran").all():
             await each.get_by_role("button").first.click()
         await expect(page.get_by_role("cell", name="=Bob")).to_be_visible()
-        picture = page.get_by_role("img", name="Picture that the tool returned")
+        picture = page.get_by_role("img", name="Picture in the result")
         await expect(picture).to_be_visible()
         assert (await picture.get_attribute("src") or "").startswith("blob:")
 
@@ -245,7 +248,6 @@ async def test_page_that_lost_its_connection_comes_back_with_the_same_text(
             socket.close(1001, "cut")
         await expect(page.locator("[data-line=lost]")).to_be_visible()
         served.desk.go_on.set()
-        await page.get_by_role("button", name="Try now").click()
 
         await expect(page.get_by_role("heading", name="Heading")).to_be_visible()
         await expect(page.get_by_text("Reading.", exact=True)).to_have_count(1)

@@ -24,7 +24,7 @@ from interlock.store import ConversationStore
 from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.web import chat_api
-from interlock.web.attachments import sniff, split_files, with_files
+from interlock.web.attachments import split_files, with_files
 from interlock.web.engines import AgentEngine
 from interlock.web.local_site import make_site
 from tests.support.toolboxes import box, described, kb
@@ -190,20 +190,6 @@ async def test_arguments_are_checked_as_a_call_would(place: Path):
         assert fine.json() == {"problems": []}
         missing = await served.post("/api/tools/kb:none/check", {"arguments": {}})
         assert missing.status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("content", "type"),
-    [
-        (b"\x89PNG\r\n\x1a\n123", "image/png"),
-        (b"<html><script>alert(1)</script>", "text/plain"),
-        (b"\0\1\2", "application/octet-stream"),
-        (b"%PDF-1.7", "application/pdf"),
-        ("ä".encode("latin-1"), "application/octet-stream"),
-    ],
-)
-def test_type_of_a_file_is_found_in_its_content(content: bytes, type: str):
-    assert sniff(content) == type
 
 
 async def test_file_in_a_message_is_split_off_again(place: Path):

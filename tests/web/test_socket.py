@@ -146,6 +146,7 @@ async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) 
     assert more[-1]["content"] == "later"
 
 
+@pytest.mark.slow("waits for a timeout")
 async def test_a_turn_that_takes_too_long_is_ended(serve: Serve) -> None:
     limits = TurnLimits(turn=0.5)
     async with serve(("", "wait"), limits=limits) as chat, chat.socket() as client:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from interlock.types import JsonObject
+from interlock.web.encoding import TurnEncoder
 
 PROTOCOL_VERSION = "1.0"
 _DECISION = {
@@ -16,7 +17,7 @@ _DECISION = {
 }
 
 
-class AguiEncoder:
+class AguiEncoder(TurnEncoder):
     """Encodes the events of one run.
 
     Args:
@@ -27,93 +28,51 @@ class AguiEncoder:
     """
 
     def __init__(self, thread: str, run: str, turn: str, announced: frozenset[str]) -> None:
+        super().__init__(announced)
         self._ids = {"threadId": thread, "runId": run}
         self._turn = turn
         self._run = run
-        self._announced = set(announced)
         self._replies = 1
-        self._has_results = False
-        self._open = ""  # "text" or "reasoning"
         self._interrupts: list[JsonObject] = []
-
-    def start(self) -> list[JsonObject]:
-        """Return the events that begin the run."""
-        return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": PROTOCOL_VERSION}]
 
     @property
     def _message(self) -> str:
         """The id of the reply under way; all its calls have it as their parent."""
         return f"{self._turn}-{self._run}-{self._replies}"
 
-    def feed(self, event: JsonObject) -> list[JsonObject]:
-        """Return the events for an event of the turn."""
-        match event["type"]:
-            case "token":
-                return self._piece("text", event["content"])
-            case "reasoning":
-                return self._piece("reasoning", event["content"])
-            case "tool_start":
-                return self._call(event)
-            case "tool_progress":
-                members = ("tool_call_id", "progress", "total", "message")
-                value = {key: event[key] for key in members if key in event}
-                return [{"type": "CUSTOM", "name": "interlock.progress", "value": value}]
-            case "tool_complete":
-                self._has_results = True
-                return [*self._close(), self._result(event)]
-            case "approval":
-                self._interrupts.append(_interrupt(event))
-                return self._call(event)
-            case "complete":
-                return [*self._close(), self._finished(event)]
-            case "error":
-                error = {"code": event["code"], "message": event["message"]}
-                return [*self._close(), {"type": "RUN_ERROR", **error}]
-        return []
+    def start(self) -> list[JsonObject]:
+        """Return the events that begin the run."""
+        return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": PROTOCOL_VERSION}]
 
     def interrupted(self) -> list[JsonObject]:
         """Return the events that end the run because it waits for a person."""
         outcome = {"type": "interrupt", "interrupts": self._interrupts}
-        return [*self._close(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
+        return [*self._end(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
 
-    def _piece(self, kind: str, text: str) -> list[JsonObject]:
-        if not text:
-            return []
-        events: list[JsonObject] = []
-        if self._open != kind:
-            events = self._close()
-            if self._has_results:  # a new reply
-                self._replies += 1
-                self._has_results = False
-            self._open = kind
-            events += _opening(kind, self._message)
+    def _opened(self, kind: str) -> list[JsonObject]:
+        return _opening(kind, self._message)
+
+    def _delta(self, kind: str, text: str) -> JsonObject:
         id = self._message if kind == "text" else f"{self._message}-r"
         name = "TEXT_MESSAGE_CONTENT" if kind == "text" else "REASONING_MESSAGE_CONTENT"
-        return [*events, {"type": name, "messageId": id, "delta": text}]
+        return {"type": name, "messageId": id, "delta": text}
 
-    def _close(self) -> list[JsonObject]:
-        kind, self._open = self._open, ""
+    def _closed(self, kind: str) -> list[JsonObject]:
         if kind == "text":
             return [{"type": "TEXT_MESSAGE_END", "messageId": self._message}]
-        if kind == "reasoning":
-            id = f"{self._message}-r"
-            return [
-                {"type": "REASONING_MESSAGE_END", "messageId": id},
-                {"type": "REASONING_END", "messageId": id},
-            ]
+        id = f"{self._message}-r"
+        return [
+            {"type": "REASONING_MESSAGE_END", "messageId": id},
+            {"type": "REASONING_END", "messageId": id},
+        ]
+
+    def _replied(self) -> list[JsonObject]:
+        self._replies += 1
         return []
 
     def _call(self, event: JsonObject) -> list[JsonObject]:
         id = event["tool_call_id"]
-        if id in self._announced:
-            return []
-        self._announced.add(id)
-        events = self._close()
-        if self._has_results:
-            self._replies += 1
-            self._has_results = False
         return [
-            *events,
             {
                 "type": "TOOL_CALL_START",
                 "toolCallId": id,
@@ -123,6 +82,9 @@ class AguiEncoder:
             {"type": "TOOL_CALL_ARGS", "toolCallId": id, "delta": event["tool_input"]},
             {"type": "TOOL_CALL_END", "toolCallId": id},
         ]
+
+    def _progress(self, progress: JsonObject) -> JsonObject:
+        return {"type": "CUSTOM", "name": "interlock.progress", "value": progress}
 
     def _result(self, event: JsonObject) -> JsonObject:
         text = event["tool_result"]
@@ -136,10 +98,17 @@ class AguiEncoder:
             "role": "tool",
         }
 
-    def _finished(self, event: JsonObject) -> JsonObject:
+    def _approval(self, event: JsonObject) -> list[JsonObject]:
+        self._interrupts.append(_interrupt(event))
+        return []
+
+    def _complete(self, event: JsonObject) -> list[JsonObject]:
         is_stopped = event["stop_reason"] == "stopped"
         outcome = {"type": "cancelled" if is_stopped else "success"}
-        return {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}
+        return [{"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
+
+    def _error(self, event: JsonObject) -> JsonObject:
+        return {"type": "RUN_ERROR", "code": event["code"], "message": event["message"]}
 
 
 def _opening(kind: str, id: str) -> list[JsonObject]:

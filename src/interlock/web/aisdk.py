@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from interlock.types import JsonObject
+from interlock.web.encoding import TurnEncoder
 
 HEADER = (b"x-vercel-ai-ui-message-stream", b"v1")
 END = b"data: [DONE]\n\n"
 
 
-class AiSdkEncoder:
+class AiSdkEncoder(TurnEncoder):
     """Encodes the events of one response.
 
     Args:
@@ -21,103 +22,70 @@ class AiSdkEncoder:
     """
 
     def __init__(self, message: str, announced: frozenset[str]) -> None:
+        super().__init__(announced)
         self._message = message
-        self._announced = set(announced)
-        self._denied: set[str] = set()
-        self._open = ""
         self._parts = 0
-        self._has_results = False
 
     def start(self) -> list[JsonObject]:
         """Return the chunks that begin the response."""
         return [{"type": "start", "messageId": self._message}, {"type": "start-step"}]
 
-    def feed(self, event: JsonObject) -> list[JsonObject]:
-        """Return the chunks for an event of the turn."""
-        match event["type"]:
-            case "token":
-                return self._piece("text", event["content"])
-            case "reasoning":
-                return self._piece("reasoning", event["content"])
-            case "tool_start":
-                return self._call(event)
-            case "tool_progress":
-                members = ("tool_call_id", "progress", "total", "message")
-                data = {key: event[key] for key in members if key in event}
-                return [{"type": "data-progress", "data": data, "transient": True}]
-            case "tool_complete":
-                self._has_results = True
-                return [*self._close(), _output(event)]
-            case "approval":
-                request = {
-                    "type": "tool-approval-request",
-                    "approvalId": event["approval_id"],
-                    "toolCallId": event["tool_call_id"],
-                }
-                return [*self._call(event), request]
-            case "complete" if event["stop_reason"] == "stopped":
-                return [*self._close(), {"type": "abort"}]
-            case "complete":
-                reason = "length" if event["stop_reason"] == "length" else "stop"
-                return [*self._close(), *_finish(reason)]
-            case "error":
-                text = f"{event['code']}: {event['message']}"
-                return [*self._close(), {"type": "error", "errorText": text}]
-        return []
-
     def interrupted(self) -> list[JsonObject]:
         """Return the chunks that end the response because it waits for a person."""
-        return [*self._close(), *_finish("tool-calls")]
+        return [*self._end(), *_finish("tool-calls")]
 
-    def _piece(self, kind: str, text: str) -> list[JsonObject]:
-        if not text:
-            return []
-        chunks: list[JsonObject] = []
-        if self._open != kind:
-            chunks = [*self._close(), *self._next_step()]
-            self._parts += 1
-            self._open = kind
-            chunks.append({"type": f"{kind}-start", "id": f"p{self._parts}"})
-        return [*chunks, {"type": f"{kind}-delta", "id": f"p{self._parts}", "delta": text}]
+    def _opened(self, kind: str) -> list[JsonObject]:
+        self._parts += 1
+        return [{"type": f"{kind}-start", "id": f"p{self._parts}"}]
 
-    def _close(self) -> list[JsonObject]:
-        kind, self._open = self._open, ""
-        return [{"type": f"{kind}-end", "id": f"p{self._parts}"}] if kind else []
+    def _delta(self, kind: str, text: str) -> JsonObject:
+        return {"type": f"{kind}-delta", "id": f"p{self._parts}", "delta": text}
 
-    def _next_step(self) -> list[JsonObject]:
-        if not self._has_results:
-            return []
-        self._has_results = False
+    def _closed(self, kind: str) -> list[JsonObject]:
+        return [{"type": f"{kind}-end", "id": f"p{self._parts}"}]
+
+    def _replied(self) -> list[JsonObject]:
         return [{"type": "finish-step"}, {"type": "start-step"}]
 
     def _call(self, event: JsonObject) -> list[JsonObject]:
-        id = event["tool_call_id"]
-        if id in self._announced:
-            return []
-        self._announced.add(id)
-        chunk = {
-            "type": "tool-input-available",
-            "toolCallId": id,
-            "toolName": event["tool_name"],
-            "input": msgspec.json.decode(event["tool_input"]),
-            "dynamic": True,
-        }
-        return [*self._close(), *self._next_step(), chunk]
+        return [
+            {
+                "type": "tool-input-available",
+                "toolCallId": event["tool_call_id"],
+                "toolName": event["tool_name"],
+                "input": msgspec.json.decode(event["tool_input"]),
+                "dynamic": True,
+            }
+        ]
 
+    def _progress(self, progress: JsonObject) -> JsonObject:
+        return {"type": "data-progress", "data": progress, "transient": True}
 
-def _output(event: JsonObject) -> JsonObject:
-    id = event["tool_call_id"]
-    if event.get("reason") == "approval_denied":
-        return {"type": "tool-output-denied", "toolCallId": id}
-    if event["is_error"]:
-        text = event["tool_result"]
-        return {"type": "tool-output-error", "toolCallId": id, "errorText": text, "dynamic": True}
-    return {
-        "type": "tool-output-available",
-        "toolCallId": id,
-        "output": event["tool_result"],
-        "dynamic": True,
-    }
+    def _result(self, event: JsonObject) -> JsonObject:
+        answer: JsonObject = {"toolCallId": event["tool_call_id"]}
+        if event.get("reason") == "approval_denied":
+            return {"type": "tool-output-denied", **answer}
+        answer["dynamic"] = True
+        if event["is_error"]:
+            return {"type": "tool-output-error", **answer, "errorText": event["tool_result"]}
+        return {"type": "tool-output-available", **answer, "output": event["tool_result"]}
+
+    def _approval(self, event: JsonObject) -> list[JsonObject]:
+        return [
+            {
+                "type": "tool-approval-request",
+                "approvalId": event["approval_id"],
+                "toolCallId": event["tool_call_id"],
+            }
+        ]
+
+    def _complete(self, event: JsonObject) -> list[JsonObject]:
+        if event["stop_reason"] == "stopped":
+            return [{"type": "abort"}]
+        return _finish("length" if event["stop_reason"] == "length" else "stop")
+
+    def _error(self, event: JsonObject) -> JsonObject:
+        return {"type": "error", "errorText": f"{event['code']}: {event['message']}"}
 
 
 def _finish(reason: str) -> list[JsonObject]:

@@ -18,6 +18,7 @@ from interlock.server.http.responses import HttpRefusal
 from interlock.web import aisdk
 from interlock.web.agui import AguiEncoder, AguiInput
 from interlock.web.aisdk import AiSdkEncoder, AiSdkInput
+from interlock.web.encoding import TurnEncoder
 from interlock.web.errors import TurnError
 from interlock.web.socket import Sockets
 from interlock.web.turn import Engine, Turn, TurnLimits
@@ -37,7 +38,6 @@ _STATUS = {
     "overloaded": 503,
 }
 _Input: TypeAlias = AguiInput | AiSdkInput
-_Encoder: TypeAlias = AguiEncoder | AiSdkEncoder
 _encode = msgspec.json.Encoder().encode
 
 
@@ -163,7 +163,7 @@ class ChatApp:
     def _conversation(self, caller: Caller, thread: str) -> str | None:
         return self._threads.get((caller.owner, thread))
 
-    async def _turn(self, caller: Caller, given: _Input) -> tuple[Turn, int, _Encoder]:
+    async def _turn(self, caller: Caller, given: _Input) -> tuple[Turn, int, TurnEncoder]:
         """Start a turn, or go on with one by decisions; return what to send of it."""
         try:
             if given.decisions:
@@ -184,7 +184,7 @@ class ChatApp:
             self._threads.popitem(last=False)
         return turn, 0, _encoder(given, turn, frozenset())
 
-    def _decided(self, caller: Caller, given: _Input) -> tuple[Turn, int, _Encoder]:
+    def _decided(self, caller: Caller, given: _Input) -> tuple[Turn, int, TurnEncoder]:
         found = {id: self.turns.find_approval(caller.owner, id) for id in given.decisions}
         turn = next((each for each in found.values() if each is not None), None)
         if turn is None:
@@ -197,7 +197,7 @@ class ChatApp:
         return turn, after, _encoder(given, turn, announced)
 
     async def _stream(
-        self, turn: Turn, after: int, encoder: _Encoder, receive: Any, send: Any
+        self, turn: Turn, after: int, encoder: TurnEncoder, receive: Any, send: Any
     ) -> None:
         arrived = asyncio.Event()
         waiting = [event.fields for event in turn.log.since(after) or ()]
@@ -249,7 +249,7 @@ def _thread(given: _Input) -> str:
     return given.thread_id if isinstance(given, AguiInput) else given.id
 
 
-def _encoder(given: _Input, turn: Turn, announced: frozenset[str]) -> _Encoder:
+def _encoder(given: _Input, turn: Turn, announced: frozenset[str]) -> TurnEncoder:
     if isinstance(given, AguiInput):
         return AguiEncoder(given.thread_id, given.run_id, turn.id, announced)
     return AiSdkEncoder(given.reply_id or f"m_{turn.id[2:]}", announced)

@@ -1,4 +1,4 @@
-"""The operators' pages: the board under /gateway and the inspector under /inspect.
+"""The operators' pages: the board under /gateway, and one call under /calls.
 
 The pages are the same for everybody and hold no data. Their modules ask the JSON API, which
 checks both halves of the session.
@@ -15,6 +15,7 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
 from interlock.version import __version__
+from interlock.web import inspect_pages
 from interlock.web.files import SECURITY, Answer, Files, Shell
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
@@ -80,14 +81,15 @@ class Board:
         method = request.scope["method"]
         if method == "POST" and path == "/api/csp":
             return await self._report(request)
+        if self._data["chat"] and path.startswith("/calls/"):
+            return None  # the chat shows calls, too
         if method not in ("GET", "HEAD"):
             return None
         if path.startswith("/static/"):
             return self._files.answer(path.removeprefix("/static/"), request.headers)
-        if (screen := screen_at(path)) is None:
+        if (shell := _shell_at(path)) is None:
             return None
         self._guard.check_origin(request)
-        shell = Shell("interlock gateway", "board/board.js", _STYLES, (screen,))
         return self._files.page(shell, self._data, request.headers, base=self._base)
 
     async def _report(self, request: HttpRequest) -> Answer:
@@ -98,11 +100,19 @@ class Board:
         return Answer(204, SECURITY, b"")
 
 
+def _shell_at(path: str) -> Shell | None:
+    if (screen := screen_at(path)) is not None:
+        return Shell("interlock gateway", "board/board.js", _STYLES, (screen,))
+    return inspect_pages.shell_at(path)
+
+
 def screen_at(path: str) -> str | None:
     """Return the module of the screen at a path; None if no screen is there."""
     match path.strip("/").split("/"):
         case ["login"]:
             return "board/screens/overview.js"
+        case ["calls", _]:
+            return "board/screens/call.js"
         case ["gateway", *rest] if len(rest) <= 2:
             screen = SCREENS.get(rest[0] if rest else "")
             return None if screen is None else f"board/screens/{screen}.js"

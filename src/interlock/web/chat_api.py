@@ -26,6 +26,7 @@ from interlock.server.http.json_api import (
 from interlock.store import Conversation, ConversationStore, transcripts
 from interlock.types import JsonObject
 from interlock.web import attachments
+from interlock.web.app_documents import app_of
 from interlock.web.engines import AgentEngine
 from interlock.web.errors import TurnError
 from interlock.web.history import Cards, shown_page
@@ -316,21 +317,36 @@ async def list_servers(context: ChatContext, request: ApiRequest) -> JsonObject:
     return {"items": items} if items else {"items": [], "reason": "no_servers"}
 
 
+async def get_stderr(context: ChatContext, request: ApiRequest) -> JsonObject:
+    """Return the end of what a server wrote to stderr; only for the person at this machine."""
+    toolbox = context.engine.toolbox
+    found = toolbox.upstreams.get(request.path["id"]) if toolbox is not None else None
+    if found is None or not context.is_local:
+        raise not_found("no such server")
+    return {"text": found.stderr}
+
+
 async def list_tools(context: ChatContext, request: ApiRequest) -> JsonObject:
     """List the tools that the caller may use."""
-    items = [_tool(each) for each in context.visible(context.caller(request.principal))]
+    items = [_tool(context, each) for each in context.visible(context.caller(request.principal))]
     return {"items": items} if items else {"items": [], "reason": "no_tools"}
 
 
-def _tool(entry: Entry) -> JsonObject:
-    annotations = entry.tool.annotations
+def _tool(context: ChatContext, entry: Entry) -> JsonObject:
+    annotations, toolbox = entry.tool.annotations, context.engine.toolbox
+    is_read = bool(annotations is not None and annotations.read_only_hint)
+    upstream = toolbox.upstreams.get(entry.server) if toolbox is not None else None
+    may_repeat = upstream is not None and upstream.may_repeat(entry.tool.name)
     text = entry.tool.description or ""
     return {
         "address": entry.address,
         "title": (annotations.title if annotations is not None else None) or entry.tool.name,
         "description": text,
         "tokens": (len(text) + len(entry.input_schema) + len(entry.wire_name)) // TOKEN,
-        "readOnly": bool(annotations is not None and annotations.read_only_hint),
+        "readOnly": is_read,
+        # On a person's own machine, tools that only read run without a question anyway.
+        "app": bool(app_of(entry).uri),
+        "repeatable": may_repeat or (is_read and context.is_local),
     }
 
 
@@ -345,7 +361,7 @@ def _entry(context: ChatContext, request: ApiRequest) -> Entry:
 async def get_tool(context: ChatContext, request: ApiRequest) -> JsonObject:
     """Return a tool with its schema."""
     entry = _entry(context, request)
-    return _tool(entry) | {"schema": msgspec.Raw(entry.input_schema)}
+    return _tool(context, entry) | {"schema": msgspec.Raw(entry.input_schema)}
 
 
 class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
@@ -449,6 +465,7 @@ ROUTES = (
     Route("GET", "/api/search", "mcp:", search, "conversations that contain a text", Query),
     Route("GET", "/api/models", "mcp:", list_models, "the models to choose from"),
     Route("GET", "/api/servers", "mcp:", list_servers, "servers with their state and why"),
+    Route("GET", "/api/servers/{id}/stderr", "mcp:", get_stderr, "the end of its log"),
     Route("GET", "/api/tools", "mcp:", list_tools, "the tools of the chat"),
     Route("GET", "/api/tools/{address}", "mcp:", get_tool, "one tool with its schema"),
     Route(
@@ -459,11 +476,15 @@ ROUTES = (
         "what is wrong with arguments",
         body=Arguments,
     ),
-    Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),
     Route("POST", "/api/calls/{id}/stop", "mcp:", stop_call, "stops it"),
     Route("GET", "/api/results/{id}", "mcp:", get_result, "a part of a kept result", Part),
     Route("GET", "/api/files", "mcp:", list_files, "what is known of files", Ids),
     Route("GET", "/api/files/{id}", "mcp:", get_file, "the content of a file"),
 )
+# A gateway has a route of its own for calls, as most of them are not made in the chat.
+LOCAL_ROUTES = (
+    *ROUTES,
+    Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),
+)
 
-__all__ = ["ROUTES", "ChatContext"]
+__all__ = ["LOCAL_ROUTES", "ROUTES", "ChatContext"]

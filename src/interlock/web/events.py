@@ -14,7 +14,7 @@ from interlock.agent import (
     ToolProgress,
     ToolStarted,
 )
-from interlock.models import ReasoningDelta, TextDelta
+from interlock.models import Notice, ReasoningDelta, TextDelta
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
@@ -68,6 +68,8 @@ def fields_of(event: AgentEvent) -> JsonObject | None:
             return {"type": "token", "content": text}
         case ReasoningDelta(text):
             return {"type": "reasoning", "content": text}
+        case Notice(text):
+            return {"type": "reasoning", "content": f"{text}\n"}
         case ToolStarted():
             return {
                 "type": "tool_start",

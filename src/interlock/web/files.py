@@ -34,7 +34,10 @@ _KINDS = {
     ".woff2": b"font/woff2",
 }
 _VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-content"
-_IMPORT = re.compile(r"""^(?:import|export)\b[^;'"]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE)
+# A statement, at the start of a line or, in minified files, after another one.
+_IMPORT = re.compile(
+    r"""(?:^|;)(?:import|export)\b[^;'"(]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE
+)
 _FEATURES = (
     "accelerometer", "autoplay", "camera", "clipboard-read", "display-capture", "fullscreen",
     "geolocation", "gyroscope", "hid", "magnetometer", "microphone", "midi", "payment",
@@ -103,12 +106,14 @@ class Shell(Struct, frozen=True):
         entry: The module that starts the page, such as "board/board.js".
         styles: Its style sheets.
         screens: Modules that the page loads at once beside those that `entry` imports.
+        later: A module that the page loads after its first screen; "" for none.
     """
 
     title: str
     entry: str
     styles: tuple[str, ...]
     screens: tuple[str, ...] = ()
+    later: str = ""
 
 
 class _File(Struct, frozen=True):
@@ -188,7 +193,11 @@ class Files:
             *SECURITY,
             _NEVER,
         )
-        body = self._html(shell, {"base": base, **data}, f"{base}/static/{self.version}/").encode()
+        static = f"{base}/static/{self.version}/"
+        data = {"base": base, **data}
+        if shell.later:
+            data["later"] = [f"{static}{each}" for each in self.later(shell)]
+        body = self._html(shell, data, static).encode()
         if not _accepts_gzip(headers):
             return Answer(status, plain, body)
         return Answer(status, ((b"content-encoding", b"gzip"), *plain), gzip.compress(body, 5))
@@ -230,6 +239,11 @@ class Files:
                 "",
             ]
         )
+
+    def later(self, shell: Shell) -> list[str]:
+        """Return the modules that a page loads after its first screen."""
+        first = self.modules(shell.entry, *shell.screens)
+        return [each for each in self.modules(shell.later) if each not in first]
 
     @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
     def modules(self, *entries: str) -> tuple[str, ...]:

@@ -16,9 +16,12 @@ from interlock.gateway.endpoint import Listener
 from interlock.server.http.json_api import Route, check_scope
 from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore
+from interlock.store.chat_apps import ChatAppStore
 from interlock.urls import origin
 from interlock.web import chat_api
 from interlock.web.app import ChatApp
+from interlock.web.apps import ROUTES as APP_ROUTES
+from interlock.web.apps import Apps
 from interlock.web.chat_api import ChatContext
 from interlock.web.engines import AgentEngine
 from interlock.web.model_choice import ModelChoice
@@ -67,7 +70,11 @@ class GatewayChat:
             origins=[origin(listener.public_url)] if listener.public_url else [],
         )
         self._context = ChatContext(engine, self._chat.turns, results=assembly.results)
-        self.tables: Sequence[tuple[Any, Sequence[Route]]] = [(self._context, chat_api.ROUTES)]
+        self._apps = Apps(self._context, ChatAppStore(assembly.database))
+        self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
+            (self._context, chat_api.ROUTES),
+            (self._apps, APP_ROUTES),
+        ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
         assembly.approval_questions.elsewhere = TurnApproval(is_local=False)
@@ -79,7 +86,7 @@ class GatewayChat:
             beside: Serves all other paths, the JSON routes included.
         """
         guard = self._listener.guard
-        self._site = Site(self._chat, self._context, beside, guard, self._users)
+        self._site = Site(self._chat, self._context, beside, guard, self._users, apps=self._apps)
         return self._site
 
     def end_credentials(self, keys: Collection[str]) -> None:

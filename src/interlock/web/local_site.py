@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls.results import ResultBudget
@@ -15,7 +16,7 @@ from interlock.config.gateway import Address
 from interlock.errors import AskRefused, ConfigError
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
-from interlock.gateway.local_calls import local_calls
+from interlock.gateway.local_calls import LocalCalls, local_calls
 from interlock.gateway.serving import bound
 from interlock.policy import LOCAL_USER, Policy
 from interlock.server.http.json_api import ApiRequest, JsonApi, Route
@@ -23,15 +24,20 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.server.http.serve import UvicornServer
 from interlock.store import ConversationStore
+from interlock.store.chat_apps import ChatAppStore
 from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.types import JsonObject
 from interlock.version import __version__
-from interlock.web import chat_api
+from interlock.web import chat_api, inspect_api
 from interlock.web.app import ChatApp
+from interlock.web.apps import ROUTES as APP_ROUTES
+from interlock.web.apps import Apps
 from interlock.web.chat_api import ChatContext
 from interlock.web.engines import AgentEngine
+from interlock.web.inspection import Host, asked_by_hand
+from interlock.web.inspector import Inspector
 from interlock.web.model_choice import ModelChoice
 from interlock.web.site import Site
 from interlock.web.turn_toolbox import MayUse, TurnApproval
@@ -72,7 +78,8 @@ class LocalApp:
     path = "/"
     under_way = 0
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, inspector: Inspector | None = None) -> None:
+        self._inspector = inspector
         self.dropped: Counter[str] = Counter()
         self.ended = asyncio.Event()
         self._site = site
@@ -92,7 +99,9 @@ class LocalApp:
         self.end_streams()
 
     def end_streams(self) -> None:
-        """End all turns and sockets."""
+        """End all turns, sockets and inspections."""
+        if self._inspector is not None:
+            self._inspector.drain()
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._site.close())
 
@@ -130,7 +139,8 @@ async def open_local_site(
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
         approval = TurnApproval(is_local=loaded.gateway is None)
-        calls = await stack.enter_async_context(local_calls(loaded, approval))
+        ask = asked_by_hand(approval)
+        calls = await stack.enter_async_context(local_calls(loaded, ask))
         toolbox = Toolbox(
             calls.servers,
             around=calls.around,
@@ -152,7 +162,17 @@ async def open_local_site(
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))
         built_in = loaded.gateway is None
-        app = LocalApp(make_site(engine, sessions, port, built_in=built_in, results=calls.results))
+        inspector = _inspector_of(loaded, calls, policy, toolbox)
+        stack.push_async_callback(inspector.close)
+        site = make_site(
+            engine,
+            sessions,
+            port,
+            built_in=built_in,
+            results=calls.results,
+            inspector=inspector,
+        )
+        app = LocalApp(site, inspector)
         server = UvicornServer(app, "127.0.0.1", port, handles_signals=False, takes_sockets=True)
         listener.listen()
         serving = asyncio.create_task(server.serve([listener]))
@@ -164,6 +184,22 @@ async def open_local_site(
             await serving
 
 
+def _inspector_of(config: Config, calls: LocalCalls, policy: Policy, toolbox: Toolbox) -> Inspector:
+    return Inspector(
+        Host(
+            servers=lambda: calls.servers,
+            layers=lambda: ((), calls.around),
+            policy=lambda: policy,
+            toolbox=toolbox,
+            checks_pins=lambda: calls.pins is not None,
+            environ=os.environ,
+            path=config.path,
+            is_local=True,
+            has_gateway=config.gateway is not None,
+        )
+    )
+
+
 def make_site(
     engine: AgentEngine,
     sessions: PageSessions,
@@ -171,6 +207,7 @@ def make_site(
     *,
     built_in: bool = True,
     results: ResultBudget | None = None,
+    inspector: Inspector | None = None,
 ) -> Site:
     """Return the site of the local user.
 
@@ -180,15 +217,27 @@ def make_site(
         port: Of the listener.
         built_in: The built-in rules hold, as the file has no member `gateway`.
         results: Reads kept results.
+        inspector: The inspector; None without one.
     """
     cookie = SessionCookie.of(is_local=True, port=port)
     auth, guard = PageAuth(sessions, cookie), PageGuard()
     chat = ChatApp(engine, auth, is_local=True)
     context = ChatContext(engine, chat.turns, is_local=True, results=results)
+    apps = Apps(context, ChatAppStore(engine.store.database))
     pages = Pages(sessions, cookie)
-    tables = [(pages, login.ROUTES), (None, _ME), (context, chat_api.ROUTES)]
+    tables: list[tuple[Any, Sequence[Route]]] = [
+        (pages, login.ROUTES),
+        (None, _ME),
+        (context, chat_api.LOCAL_ROUTES),
+        (apps, APP_ROUTES),
+    ]
     features = {"local": True, "builtIn": built_in}
-    return Site(chat, context, JsonApi(tables, guard, auth), guard, auth, features=features)
+    if inspector is not None:
+        tables.append((inspector, inspect_api.routes("any")))
+        features["inspect"] = True
+    return Site(
+        chat, context, JsonApi(tables, guard, auth), guard, auth, features=features, apps=apps
+    )
 
 
 def may_use(policy: Policy) -> MayUse:

@@ -15,10 +15,11 @@ from interlock.calls import Call
 from interlock.errors import AskRefused
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult, JsonObject
+from interlock.web.app_documents import SUPPORT
 from interlock.web.errors import TurnError
 from interlock.web.turn import Turn
 
-ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}})
+ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUPPORT)
 
 
 class TurnQuestions:

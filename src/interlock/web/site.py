@@ -17,8 +17,9 @@ from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
 from interlock.version import __version__
-from interlock.web import attachments, files
+from interlock.web import attachments, files, inspect_pages
 from interlock.web.app import ChatApp
+from interlock.web.apps import Apps
 from interlock.web.chat_api import ChatContext
 from interlock.web.files import Answer, Files, Shell
 
@@ -33,6 +34,7 @@ CHAT = Shell(
         "shared/styles/parts.css",
         "chat/chat.css",
     ),
+    later="chat/later.js",
 )
 _OTHER_CLIENTS = ("/ag-ui", "/ag-ui/stop", "/api/chat", "/api/chat/stop")
 _log = logging.getLogger("interlock.web")
@@ -49,6 +51,7 @@ class Site:
         authenticator: Identifies callers.
         base: The path that everything is served under; "" for the root.
         features: What the page finds in its data beside the version.
+        apps: The apps of servers; None without them.
     """
 
     def __init__(
@@ -61,7 +64,9 @@ class Site:
         *,
         base: str = "",
         features: Mapping[str, bool] | None = None,
+        apps: Apps | None = None,
     ) -> None:
+        self._apps = apps
         self._chat = chat
         self._context = context
         self._api = api
@@ -114,11 +119,16 @@ class Site:
         """Return the answer to a request for a page or a file; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
+            if path.startswith("/apps/") and self._apps is not None:
+                return self._apps.document(path.removeprefix("/apps/")) or files.not_found()
             if path.startswith("/static/"):
                 return self._files.answer(path.removeprefix("/static/"), request.headers)
-            if _is_page(path):
+            shell = CHAT if _is_page(path) else None
+            if self._data.get("inspect"):
+                shell = shell or inspect_pages.shell_at(path)
+            if shell is not None:
                 self._guard.check_origin(request)
-                return self._files.page(CHAT, self._data, request.headers, base=self._base)
+                return self._files.page(shell, self._data, request.headers, base=self._base)
         elif method == "POST" and path == "/api/csp":
             return await self._report(request)
         elif method == "POST" and path == "/api/files":
@@ -155,7 +165,9 @@ class Site:
 
 def _is_page(path: str) -> bool:
     parts = path.split("/")
-    return path in ("", "/") or (len(parts) == 3 and parts[1] in ("c", "calls") and bool(parts[2]))
+    return path in ("", "/", "/login") or (
+        len(parts) == 3 and parts[1] in ("c", "calls") and bool(parts[2])
+    )
 
 
 def _name_of(request: HttpRequest) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -13,14 +12,16 @@ from typing import Any, cast
 import msgspec
 from msgspec.structs import replace
 
-from interlock.agent import ApprovalAsked
+from interlock.agent import ApprovalAsked, approval_hash
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
-from interlock.config.gateway import CALLER
-from interlock.errors import ApprovalMissing, CallRefused, UnknownTool
+from interlock.config.gateway import CALLER, OWN
+from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
 from interlock.store.approvals import Approval
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnServer
+from interlock.toolbox.resource_tool import READ_RESOURCE
 from interlock.types import JsonObject
+from interlock.web.app_documents import app_of
 from interlock.web.questions import ASKABLE, TurnQuestions
 from interlock.web.turn import Turn
 
@@ -80,7 +81,9 @@ class TurnToolbox:
     def _is_offered(self, entry: Entry) -> bool:
         if entry in self._toolbox.own.entries:
             return True
-        return self.state_of(entry) != "off" and self._may_use(self.turn.caller, entry)
+        is_for_model = "model" in app_of(entry).visibility
+        is_on = is_for_model and self.state_of(entry) != "off"
+        return is_on and self._may_use(self.turn.caller, entry)
 
     def find(self, name: str, caller: Caller | None = None) -> Entry:
         """See `Toolbox.find`. A tool that is not offered does not exist."""
@@ -107,7 +110,16 @@ class TurnToolbox:
         self.results[call.id] = bytes(outcome.raw)
         return outcome
 
+    async def _check_resource(self, call: Call) -> None:
+        """Refuse to read a resource of a server that the conversation has switched off."""
+        uri = call.arguments.get("uri") or ""
+        item = await self._toolbox.find_resource(uri, call.caller) if uri else None
+        if item is not None and self.state_of(item) == "off":
+            raise InvalidArguments(f"no resource {uri[:200]!r}")
+
     async def _made(self, call: Call) -> Outcome:
+        if call.entry.server == OWN and call.name == READ_RESOURCE.name:
+            await self._check_resource(call)
         try:
             if self.state_of(call.entry) == "ask" and not await self.ask(call, None):
                 text = f"{call.entry.address} was not run: the user refused this call"
@@ -147,7 +159,6 @@ class TurnToolbox:
 
     def _asked(self, call: Call, approval: Approval | None, reason: str) -> ApprovalAsked:
         address, decision = call.entry.address, call.decision
-        shown = msgspec.json.encode([address, call.arguments], order="sorted")
         expires = datetime.now(UTC) + timedelta(seconds=APPROVAL_SECONDS)
         if approval is not None:
             expires = datetime.fromtimestamp(approval.expires // 1_000_000, UTC)
@@ -160,7 +171,7 @@ class TurnToolbox:
             arguments=call.arguments,
             reason=reason or default,
             expires=expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            hash=hashlib.sha256(shown).hexdigest() if approval is None else approval.hash,
+            hash=approval_hash(address, call.arguments) if approval is None else approval.hash,
             call_id=call.id,
             rule=decision.rule if decision is not None else "",
             risk=risk,

@@ -3,6 +3,7 @@
 import { html, render, useEffect, useState } from "../shared/view.js";
 import { Guarded } from "../shared/frame.js";
 import { Problem } from "../shared/load.js";
+import { page } from "../shared/page.js";
 import { follow, match, place } from "../shared/route.js";
 import { begin, Login, may, me } from "../shared/session.js";
 import { Absent, countWaiting } from "./side.js";
@@ -13,6 +14,7 @@ const overview = () => import("./screens/overview.js");
 const servers = () => import("./screens/servers.js");
 const tools = () => import("./screens/tools.js");
 const keys = () => import("./screens/keys.js");
+const call = () => import("./screens/call.js"); // users may see their own calls
 /** @type {[string, () => Promise<Screen>][]} */
 const SCREENS = [
   ["/gateway", overview],
@@ -27,6 +29,7 @@ const SCREENS = [
   ["/gateway/audit", () => import("./screens/audit.js")],
   ["/gateway/pins", () => import("./screens/pins.js")],
   ["/gateway/limits", () => import("./screens/limits.js")],
+  ["/calls/:id", call],
 ];
 
 const ME = "/me";
@@ -50,7 +53,7 @@ function Board() {
 
   if (me.value === null) return null;
   if (me.value === false) return html`<${Login} path=${ME} />`;
-  if (!found || !may("admin:read")) return html`<${Absent} />`;
+  if (!found || (found.load !== call && !may("admin:read"))) return html`<${Absent} />`;
   if (screen?.load !== found.load) return null;
   return html`<${Guarded} key=${path}>
     <${screen.module.default} ...${found.values} query=${new URLSearchParams(query)} />
@@ -58,7 +61,7 @@ function Board() {
 }
 
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
-follow((path) => SCREENS.some(([pattern]) => match(pattern, path)));
+follow((path) => SCREENS.some(([pattern, load]) => match(pattern, path) && (load !== call || !page.chat)));
 begin(ME).then(
   () => render(html`<${Board} />`, root),
   (error) => render(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`, root),

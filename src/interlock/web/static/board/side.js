@@ -6,7 +6,7 @@ import { Brand, Frame, Head, ThemeChoice } from "../shared/frame.js";
 import { Icon } from "../shared/icons.js";
 import { page } from "../shared/page.js";
 import { place } from "../shared/route.js";
-import { me, role, signOut } from "../shared/session.js";
+import { may, me, role, signOut } from "../shared/session.js";
 import { t as common } from "../shared/text.js";
 import { ApiError, get } from "../shared/api.js";
 import { API } from "./parts.js";
@@ -53,7 +53,8 @@ export function Side() {
   return html`
     <${Brand} href=${`${page.base}/gateway`} place=${t("gateway")} />
     <div class="scroll">
-      <nav class="nav" aria-label=${t("nav")}>
+      ${may("admin:read") &&
+      html`<nav class="nav" aria-label=${t("nav")}>
         ${SCREENS.map(([name, path, icon, tone]) => {
           const isHere = path === "/gateway" ? now === path : now.startsWith(path);
           return html`<a href=${page.base + path} aria-current=${isHere ? "page" : null}>
@@ -61,11 +62,12 @@ export function Side() {
             ${counts[name] ? html`<span class=${`count tone-${tone}`}>${count(counts[name])}</span>` : null}
           </a>`;
         })}
-      </nav>
-      ${page.chat &&
+      </nav>`}
+      ${(page.chat || may("admin:write")) &&
       html`<h2 id="work">${t("work")}</h2>
         <nav class="nav" aria-labelledby="work">
-          <a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>
+          ${page.chat && html`<a href=${`${page.base}/`}><${Icon} name="chat" />${t("nav.chat")}</a>`}
+          ${may("admin:write") && html`<a href=${`${page.base}/inspect`}><${Icon} name="wire" />${t("nav.inspect")}</a>`}
         </nav>`}
     </div>
     <div class="foot theme"><${ThemeChoice} /></div>

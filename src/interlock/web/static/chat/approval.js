@@ -7,7 +7,7 @@ import { isFolded } from "../shared/json.js";
 import { Address } from "../shared/marks.js";
 import { OutcomeChip } from "../shared/outcomes.js";
 import { html, useEffect, useId, useRef, useState } from "../shared/view.js";
-import { chooseTool, connection, current, isLocal } from "./state.js";
+import { attempt, chooseTool, connection, current, isLocal } from "./state.js";
 import { t } from "./text.js";
 
 /** @typedef {import("./view.js").Card} Card */
@@ -96,7 +96,7 @@ export function Approval({ card, approval }) {
               </button>
               <button type="button" class="button plain deciding" onClick=${() => setChanging(true)}>${t("change")}</button>
               ${isLocal.value &&
-              html`<button type="button" class="button plain deciding" onClick=${() => always(card, approval)}>${t("always")}</button>`}
+              html`<button type="button" class="button plain deciding" disabled=${unread > 0} onClick=${() => always(card, approval)}>${t("always")}</button>`}
               <span class="hash mono">${t("hash", { hash: approval.hash.slice(0, 8) })}</span>
             </div>`
           : html`<p class="small">${t("approvers", { who: approval.approvers.join(", ") })}</p>`}
@@ -107,8 +107,7 @@ export function Approval({ card, approval }) {
 
 /** @param {Card} card @param {Asked} approval */
 async function always(card, approval) {
-  await chooseTool(card.tool, "on");
-  decide(approval, "allow");
+  if (await chooseTool(card.tool, "on")) decide(approval, "allow");
 }
 
 /** @param {{approval: Asked}} props */
@@ -154,9 +153,12 @@ function Change({ card, approval, close }) {
       setProblems([String(error)]);
       return;
     }
-    const found = await post(`/api/tools/${encodeURIComponent(card.tool)}/check`, { arguments: given });
-    setProblems(found.problems);
-    if (found.problems.length) return;
+    let found = ["?"];
+    const isChecked = await attempt(async () => {
+      found = (await post(`/api/tools/${encodeURIComponent(card.tool)}/check`, { arguments: given })).problems;
+      setProblems(found);
+    });
+    if (!isChecked || found.length) return;
     connection.send({ type: "change", approval_id: approval.id, hash: approval.hash, arguments: given });
     close();
   }

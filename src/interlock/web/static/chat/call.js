@@ -3,22 +3,27 @@
 import { Arguments, CallCard } from "../shared/card.js";
 import { ago } from "../shared/format.js";
 import { Icon } from "../shared/icons.js";
-import { Foreign } from "../shared/marks.js";
+import { JsonView } from "../shared/json.js";
+import { Missing, useLoad } from "../shared/load.js";
+import { Foreign, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { Tabs } from "../shared/tabs.js";
 import { html, useEffect, useState } from "../shared/view.js";
 import { Approval } from "./approval.js";
 import { Result } from "./result.js";
-import { stopCall } from "./state.js";
+import { current, say, stopCall, tools } from "./state.js";
 import { t } from "./text.js";
 
 /** @typedef {import("./view.js").Card} Card */
+
+const PENDING = "approval_pending"; // others decide about the call
 
 /** @param {{of: import("../vendor/signals.js").Signal<Card>}} props */
 export function Call({ of }) {
   const card = of.value;
   if (card.state === "asking" && card.approval) return html`<${Approval} card=${card} approval=${card.approval} />`;
   if (card.state === "running") return html`<${Running} card=${card} />`;
+  const hasRemedies = card.state === "failed" || card.reason === PENDING;
   const head = {
     id: card.id ?? card.key,
     state: card.state,
@@ -27,8 +32,8 @@ export function Call({ of }) {
     ms: card.seconds === null ? null : card.seconds * 1000,
   };
   return html`<div id=${`call-${card.id}`}>
-    <${CallCard} key=${card.state} call=${head} open=${card.state === "failed"}>
-      <${CallBody} card=${card} />
+    <${CallCard} key=${card.state} call=${head} open=${hasRemedies || (hasApp(card) && card.started > 0)}>
+      <${CallBody} card=${card}>${hasRemedies && html`<${Remedies} card=${card} />`}<//>
     <//>
   </div>`;
 }
@@ -88,12 +93,70 @@ export function reasonOf(state, reason) {
   return reason;
 }
 
-/** What an open card shows. @param {{card: Card}} props */
-export function CallBody({ card }) {
-  const [chosen, choose] = useState("result");
+/**
+ * What can be done about a call that failed, or that others must approve.
+ * @param {{card: Card}} props
+ */
+function Remedies({ card }) {
+  const [isOpen, setOpen] = useState(false);
+  const known = tools.value.find((each) => each.address === card.tool);
+  const isFree = current.value.turn.value === null;
+  const isPending = card.reason === PENDING; // it has not run yet, so running it repeats nothing
+  return html`${isPending &&
+    html`<div class="note tone-asking"><${Icon} name="pause" /><div>${t("pending")}</div></div>`}
+    <div class="row">
+      ${(known?.repeatable || isPending) &&
+      isFree &&
+      html`<button type="button" class="button" onClick=${() => say(t("run.again.please", { tool: card.tool }), [])}>
+        <${Icon} name="turning" />${t("run.again")}
+      </button>`}
+      ${page.local &&
+      !isPending &&
+      html`<button type="button" class="button plain" aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
+        ${t("server.log")}
+      </button>`}
+    </div>
+    ${isOpen && html`<${ServerLog} server=${card.tool.split(":")[0] ?? ""} />`}`;
+}
+
+/** The end of what a server wrote to stderr. @param {{server: string}} props */
+export function ServerLog({ server }) {
+  const loaded = useLoad(`/api/servers/${encodeURIComponent(server)}/stderr`);
+  if (!loaded.data) return html`<${Missing} of=${loaded} />`;
+  if (!loaded.data.text) return html`<p class="small muted">${t("server.log.none", { server })}</p>`;
+  return html`<pre class="result-text" tabindex="0" aria-label=${t("server.log")} dir="ltr">${marked(loaded.data.text)}</pre>`;
+}
+
+/** All that is kept of a call. @param {{card: Card}} props */
+function Kept({ card }) {
+  const loaded = useLoad(`/api/calls/${encodeURIComponent(card.id ?? "")}`);
+  return loaded.data ? html`<${JsonView} value=${loaded.data} />` : html`<${Missing} of=${loaded} />`;
+}
+
+/** @param {Card} card */
+function hasApp(card) {
+  const isDone = card.state === "ran" && card.id !== null && card.hasResult;
+  return isDone && Boolean(tools.value.find((each) => each.address === card.tool)?.app);
+}
+
+/** The app of a call, whose code is loaded when the first one is shown. @param {{card: Card}} props */
+function LazyApp({ card }) {
+  const [module, setModule] = useState(/** @type {typeof import("./app.js") | null} */ (null));
+  useEffect(() => {
+    void import("./app.js").then(setModule);
+  }, []);
+  return module && html`<${module.App} card=${card} runs=${card.started > 0} />`;
+}
+
+/** What an open card shows. @param {{card: Card, children?: any}} props */
+export function CallBody({ card, children }) {
+  const isApp = hasApp(card);
+  const [chosen, choose] = useState(isApp ? "app" : "result");
   const tabs = [
+    ...(isApp ? [{ id: "app", title: t("app") }] : []),
     { id: "result", title: t("result") },
     { id: "arguments", title: t("arguments") },
+    ...(card.hasResult && card.id ? [{ id: "record", title: t("record") }] : []),
   ];
   const isOver = card.state === "ran" || card.state === "failed";
   return html`
@@ -105,17 +168,21 @@ export function CallBody({ card }) {
         ${card.reason !== "unfinished" && html`${" "}<span>${t("failed.told")}</span>`}
       </div>
     </div>`}
+    ${children}
     ${!isOver && html`<p class="small"><${Foreign} text=${card.result || reasonOf(card.state, card.reason)} /></p>`}
     ${isOver
       ? html`<${Tabs} label=${card.tool} tabs=${tabs} chosen=${chosen} choose=${choose}>
           <div class="tab-body">
-            ${chosen === "result" ? html`<${Result} card=${card} />` : html`<${Arguments} value=${card.arguments} />`}
+            ${chosen === "app" && html`<${LazyApp} card=${card} />`}
+            ${chosen === "result" && html`<${Result} card=${card} />`}
+            ${chosen === "arguments" && html`<${Arguments} value=${card.arguments} />`}
+            ${chosen === "record" && html`<${Kept} card=${card} />`}
           </div>
         <//>`
       : html`<${Arguments} value=${card.arguments} />`}
     <p class="small muted card-foot">
       ${card.decided && html`<span>${decided(card.decided)}</span>`}
-      ${card.id && html`<a class="mono" href=${`${page.base}/calls/${card.id}`}>${t("call.address", { id: card.id.slice(0, 10) })}</a>`}
+      ${card.id && html`<a class="mono" href=${`${page.base}/calls/${card.id}`}>${t("call.address", { id: card.id.slice(-8) })}</a>`}
     </p>
   `;
 }

@@ -1,6 +1,6 @@
 // The chat: who is signed in, the frame, and the conversation that the address names.
 
-import { html, render, signal, useEffect, effect } from "../shared/view.js";
+import { effect, html, render, signal, untracked, useEffect } from "../shared/view.js";
 import { Dialog } from "../shared/dialog.js";
 import { Frame, Guarded, Head, useMedia } from "../shared/frame.js";
 import { Icon } from "../shared/icons.js";
@@ -10,15 +10,36 @@ import { follow, place } from "../shared/route.js";
 import { begin, ended, Login, me } from "../shared/session.js";
 import { Composer } from "./composer.js";
 import { Menu } from "./menu.js";
-import { Panel } from "./panel.js";
 import { Side } from "./side.js";
 import { begin as beginChat, connection, current, problem, show } from "./state.js";
-import { OneCall } from "./one_call.js";
 import { t } from "./text.js";
 import { Transcript } from "./transcript.js";
 
 const ME = "/me";
 const takes = (/** @type {string} */ path) => path === "/" || /^\/(c|calls)\/[^/]+$/.test(path);
+
+/** What the first screen does without; null until it is loaded. */
+const later = signal(/** @type {typeof import("./later.js") | null} */ (null));
+const isIncomplete = signal(false);
+
+/** Load the rest of the page in one round, as the document names its modules. */
+function loadLater() {
+  for (const href of page.later ?? []) {
+    document.head.append(Object.assign(document.createElement("link"), { rel: "modulepreload", href }));
+  }
+  import("./later.js").then(
+    (loaded) => (later.value = loaded),
+    () => (isIncomplete.value = true),
+  );
+}
+
+let wasLost = false;
+/** Loads the page again when a lost connection is back: a browser tries no module twice. */
+effect(() => {
+  const { state } = connection.line.value;
+  if (state === "open" && wasLost && untracked(() => isIncomplete.value)) location.reload();
+  wasLost = state === "lost";
+});
 
 /** Whether the panel is open; the last choice is kept. */
 const panel = signal(localStorage.getItem("panel") !== "closed" && innerWidth >= 1360);
@@ -29,14 +50,12 @@ function Chat() {
   useEffect(() => {
     if (started) void beginChat();
   }, [started]);
-  useEffect(() => {
-    if (started && !path.startsWith("/calls/")) show();
-  }, [started, path]);
   if (me.value === null) return null;
   if (me.value === false) return page.local ? html`<${SignedOut} />` : html`<${Login} path=${ME} />`;
   const side = html`<${Side} />`;
   if (path.startsWith("/calls/")) {
-    return html`<${Frame} side=${side}><${OneCall} id=${path.slice(7)} side=${side} /><//>`;
+    const One = later.value?.OneCall;
+    return html`<${Frame} side=${side}>${One && html`<${One} id=${path.slice(7)} side=${side} />`}<//>`;
   }
   return html`<${Talk} side=${side} />`;
 }
@@ -57,14 +76,16 @@ function Talk({ side }) {
     panel.value = open;
     if (isWide) localStorage.setItem("panel", open ? "open" : "closed");
   }
-  const shown = panel.value ? html`<${Panel} />` : null;
+  const Panel = later.value?.Panel;
+  const content = Panel ? html`<${Panel} />` : html`<div></div>`; // its place is there from the start
+  const shown = panel.value ? content : null;
   return html`<${Frame} side=${side} panel=${shown} closePanel=${() => setPanel(false)}>
     <${LineBar} />
     <${Head} title=${title} side=${side}>
       <${Menu} panel=${panel.value} setPanel=${setPanel} />
     <//>
     <${Guarded} key=${path()}>
-      <${Transcript} conversation=${conversation} />
+      <${Transcript} conversation=${conversation} later=${later.value} />
       <${Composer} conversation=${conversation} />
     <//>
     ${problem.value &&
@@ -79,6 +100,11 @@ function Talk({ side }) {
 
 const path = () => current.value.id.value ?? "new";
 
+/** Shows another conversation before anything more can be typed. */
+effect(() => {
+  if (me.value && !place.value.path.startsWith("/calls/")) untracked(show);
+});
+
 const now = signal(Date.now());
 /** Counts the seconds only while the line is lost. */
 effect(() => {
@@ -92,9 +118,9 @@ effect(() => {
 function LineBar() {
   const line = connection.line.value;
   if (line.state === "ended") ended.value = true;
-  if (line.state === "ended") {
+  if (line.state === "ended" || (isIncomplete.value && line.state === "open")) {
     return html`<div class="bar" role="status">
-      <${Icon} name="lock" /><span>${t("line.ended")}</span>
+      <${Icon} name="lock" /><span>${t(line.state === "ended" ? "line.ended" : "line.incomplete")}</span>
       <button class="button" type="button" onClick=${() => location.reload()}>${t("reload")}</button>
     </div>`;
   }
@@ -128,7 +154,10 @@ function SignedOut() {
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 follow(takes);
 begin(ME).then(
-  () => render(html`<${Chat} />`, root),
+  () => {
+    render(html`<${Chat} />`, root);
+    requestAnimationFrame(() => setTimeout(loadLater));
+  },
   (error) => {
     const again = () => location.reload();
     render(html`<main class="login"><${Problem} error=${error} again=${again} /></main>`, root);

@@ -98,10 +98,9 @@ export function Composer({ conversation }) {
     } else if (event.key === "Escape" && isRunning) {
       event.preventDefault();
       stop();
-    } else if (event.key === "ArrowUp" && words === "") {
-      const last = [...conversation.items.value].reverse().find((each) => each.kind === "user");
+    } else if (event.key === "ArrowUp" && words === "" && !isRunning && conversation.isAtEnd) {
       const edits = document.querySelectorAll('[data-role="user"] .said-tools button:first-child');
-      if (last && edits.length) {
+      if (edits.length) {
         event.preventDefault();
         /** @type {HTMLElement} */ (edits[edits.length - 1]).click();
       }

@@ -5,7 +5,7 @@ import { Icon } from "../shared/icons.js";
 import { go } from "../shared/route.js";
 import { html, useId, useState } from "../shared/view.js";
 import { post } from "../shared/api.js";
-import { current, download, loadList, remove, rename } from "./state.js";
+import { attempt, current, download, loadList, remove, rename } from "./state.js";
 import { t } from "./text.js";
 
 /** @param {{panel: boolean, setPanel: (open: boolean) => void}} props */
@@ -22,9 +22,11 @@ export function Menu({ panel, setPanel }) {
   }
   async function copy() {
     document.getElementById(menu)?.hidePopover();
-    const made = await post(`/api/conversations/${id}/fork`, {});
-    await loadList();
-    go(`/c/${made.id}`);
+    await attempt(async () => {
+      const made = await post(`/api/conversations/${id}/fork`, {});
+      await loadList();
+      go(`/c/${made.id}`);
+    });
   }
   return html`
     <${Branches} />
@@ -92,7 +94,7 @@ function Rename({ close }) {
   /** @param {Event} event */
   async function submit(event) {
     event.preventDefault();
-    if (title.trim()) await rename(title.trim());
+    if (title.trim()) await attempt(() => rename(title.trim()));
     close();
   }
   return html`<${Dialog} title=${t("rename.title")} close=${close}>

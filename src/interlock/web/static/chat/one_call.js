@@ -1,5 +1,6 @@
 // One call at an address of its own.
 
+import { Asking } from "../shared/asking.js";
 import { Head } from "../shared/frame.js";
 import { Missing, useLoad } from "../shared/load.js";
 import { page } from "../shared/page.js";
@@ -10,7 +11,8 @@ import { t } from "./text.js";
 
 /** @param {{id: string, side: any}} props */
 export function OneCall({ id, side }) {
-  const loaded = useLoad(`/api/calls/${encodeURIComponent(id)}`);
+  const path = `/api/calls/${encodeURIComponent(id)}`;
+  const loaded = useLoad(path, { every: 5_000 });
   const call = loaded.data;
   useEffect(() => {
     document.title = `${t("call")} – interlock`;
@@ -19,24 +21,27 @@ export function OneCall({ id, side }) {
     <div class="body">
       <div class="transcript">
         ${call
-          ? html`<${Found} call=${call} />
-              <p><a href=${`${page.base}/c/${call.conversation_id}`}>${t("call.conversation")}</a></p>`
+          ? html`<${Found} call=${call} path=${path} done=${loaded.reload} />
+              ${call.conversation_id && html`<p><a href=${`${page.base}/c/${call.conversation_id}`}>${t("call.conversation")}</a></p>`}`
           : html`<${Missing} of=${loaded} />`}
       </div>
     </div>`;
 }
 
-/** @param {{call: any}} props */
-function Found({ call }) {
+/** @param {{call: any, path: string, done: () => Promise<unknown>}} props */
+function Found({ call, path, done }) {
+  if (call.asked?.state === "pending") {
+    return html`<${Asking} of=${call.asked} path=${path} mayDecide=${call.asked.mayDecide} done=${done} />`;
+  }
   const head = {
     id: call.id,
     state: call.outcome,
     address: call.tool,
     summary: reasonOf(call.outcome, call.reason),
-    ms: call.seconds * 1000,
+    ms: call.seconds === null ? null : call.seconds * 1000,
   };
   const card = {
-    key: call.tool_call_id,
+    key: call.tool_call_id ?? call.id,
     id: call.id,
     state: call.outcome,
     tool: call.tool,
@@ -49,7 +54,7 @@ function Found({ call }) {
     progress: null,
     approval: null,
     decided: call.approval,
-    hasResult: true,
+    hasResult: call.conversation_id !== null,
   };
   return html`<${CallCard} call=${head} open><${CallBody} card=${card} /><//>`;
 }

@@ -3,7 +3,9 @@
 import { Icon } from "../shared/icons.js";
 import { Foreign } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
+import { page } from "../shared/page.js";
 import { html, useEffect } from "../shared/view.js";
+import { ServerLog } from "./call.js";
 import { checkServers, current, known, servers } from "./state.js";
 import { t } from "./text.js";
 
@@ -32,6 +34,7 @@ export function Panel() {
               <span class="muted small">${t("tools.count", { n: each.tools })}</span>
             </div>
             ${each.state !== "ok" && each.reason && html`<p class="small"><${Foreign} text=${each.reason} /></p>`}
+            ${each.state !== "ok" && page.local && html`<details class="small"><summary>${t("server.log")}</summary><${ServerLog} server=${each.name} /></details>`}
           </li>`;
         })}
       </ul>

@@ -1,23 +1,16 @@
 // The result of a call: a table, text, pictures or JSON, whichever the server sent.
 
+import { Long, Picture } from "../shared/content.js";
 import { Icon } from "../shared/icons.js";
 import { JsonView } from "../shared/json.js";
 import { Missing, useLoad } from "../shared/load.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { size } from "../shared/format.js";
-import { html, useEffect, useMemo, useState } from "../shared/view.js";
+import { html, useMemo, useState } from "../shared/view.js";
 import { save } from "./state.js";
 import { t } from "./text.js";
 
-const SHOWN = 200_000; // characters of a text that are shown at once
 const ROWS = 50;
-/** @type {[string, string][]} The first bytes of pictures in base64. */
-const PICTURES = [
-  ["iVBORw0KGgo", "image/png"],
-  ["/9j/", "image/jpeg"],
-  ["R0lGOD", "image/gif"],
-  ["UklGR", "image/webp"],
-];
 
 /** @param {{card: import("./view.js").Card}} props */
 export function Result({ card }) {
@@ -127,25 +120,4 @@ function Block({ block }) {
   if (block.type === "resource_link") return html`<p class="small mono"><${Icon} name="link" /> ${marked(block.uri ?? "")}</p>`;
   if (block.type === "resource" && typeof block.resource?.text === "string") return html`<${Long} text=${block.resource.text} />`;
   return html`<p class="small muted">${t("result.block", { type: String(block.mimeType ?? block.type), size: size(((block.data ?? "").length * 3) / 4) })}</p>`;
-}
-
-/** A text, its first 200,000 characters at first. @param {{text: string}} props */
-function Long({ text }) {
-  const [shown, setShown] = useState(SHOWN);
-  return html`<pre class="result-text" tabindex="0" dir="auto">${marked(text.slice(0, shown))}</pre>
-    ${text.length > shown && html`<button type="button" class="link" onClick=${() => setShown(shown + SHOWN)}>${t("text.more", { n: text.length - shown })}</button>`}`;
-}
-
-/** A picture, as its own bytes say. @param {{data: string}} props */
-function Picture({ data }) {
-  const [url, setUrl] = useState("");
-  const type = PICTURES.find(([start]) => data.startsWith(start))?.[1];
-  useEffect(() => {
-    if (!type) return undefined;
-    const made = URL.createObjectURL(new Blob([Uint8Array.from(atob(data), (each) => each.charCodeAt(0))], { type }));
-    setUrl(made);
-    return () => URL.revokeObjectURL(made);
-  }, [data, type]);
-  if (!type) return html`<p class="small muted">${t("result.not.picture")}</p>`;
-  return url ? html`<img class="picture" src=${url} alt=${t("result.picture")} />` : null;
 }

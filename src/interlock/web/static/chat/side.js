@@ -125,7 +125,7 @@ function Servers() {
   const numbers = t("servers.count", { n: servers.value.length });
   return html`<div class="foot">
     <${Icon} name="server" />
-    <span class="grow">${numbers}, ${t("tools.count", { n: tools.value.length })}</span>
+    <span class="grow">${page.inspect ? html`<a href=${`${page.base}/inspect`}>${numbers}</a>` : numbers}, ${t("tools.count", { n: tools.value.length })}</span>
     ${down.length > 0 &&
     html`<span class="chip tone-failed" title=${down.map((each) => `${each.name}: ${each.reason}`).join("\n")}>
       <${Icon} name="warning" />${t("servers.down", { down: count(down.length) })}

@@ -1,6 +1,7 @@
 // What the whole page knows: the conversations, the one that is shown, and the connection.
 
 import { ApiError, get, pageKey, post, request } from "../shared/api.js";
+import { sentence } from "../shared/load.js";
 import { page } from "../shared/page.js";
 import { go, place } from "../shared/route.js";
 import { Connection } from "../shared/socket.js";
@@ -16,7 +17,7 @@ export const query = signal("");
 export const found = signal(/** @type {Listed[] | null} */ (null));
 export const models = signal(/** @type {string[]} */ ([]));
 export const servers = signal(/** @type {{name: string, state: string, reason: string, tools: number}[]} */ ([]));
-/** @typedef {{address: string, title: string, description: string, tokens: number, readOnly: boolean}} Tool */
+/** @typedef {{address: string, title: string, description: string, tokens: number, readOnly: boolean, repeatable: boolean, app: boolean}} Tool */
 export const tools = signal(/** @type {Tool[]} */ ([]));
 export const known = signal(false);
 export const current = signal(new Conversation(null));
@@ -27,8 +28,13 @@ export const connection = new Connection(receive);
 connection.ready = () => {
   connection.send({ type: "watch", topic: "conversations" });
   void loadList();
-  void resume();
-  sendNext(current.value);
+  if (!known.value && !isLoadingOffers) void loadOffers();
+  if (sending.size === 0) {
+    void resume();
+    sendNext(current.value);
+  }
+  // The server runs a message once, whatever it has received of it before.
+  for (const frame of sending.values()) connection.send(frame);
 };
 
 /** @param {import("../shared/socket.js").Frame} frame */
@@ -39,17 +45,16 @@ function receive(frame) {
     return;
   }
   if (frame.type === "error" && frame.seq === undefined) {
+    sending.delete(frame.message_id);
     if (frame.message_id) conversation.refused(frame);
     else problem.value = frame.message;
     return;
   }
   if (frame.type === "snapshot") return; // messages are read over HTTP
-  if (frame.type === "started" && conversation.id.value === null && sending.has(frame.message_id)) {
-    arrived(conversation, frame.conversation_id);
-  }
-  if (frame.type === "started" && branching && sending.has(frame.message_id)) {
-    branching = false;
-    sending.delete(frame.message_id);
+  const sent = frame.type === "started" ? sending.get(frame.message_id) : undefined;
+  if (sent) sending.delete(frame.message_id);
+  if (sent && conversation.id.value === null) arrived(conversation, frame.conversation_id);
+  if (sent?.replaces !== undefined) {
     go(`/c/${frame.conversation_id}`);
     return;
   }
@@ -58,15 +63,14 @@ function receive(frame) {
 
 /** A sentence about the last thing that was refused. */
 export const problem = signal("");
-/** @type {Set<string>} Ids of messages that were sent from this page. */
-const sending = new Set();
-let branching = false;
+/** @type {Map<string, import("../shared/socket.js").Frame>} Messages whose turn has not started. */
+const sending = new Map();
 
 /** @param {Conversation} conversation @param {string} id */
 function arrived(conversation, id) {
   conversation.id.value = id;
   conversation.isLoaded.value = true;
-  history.replaceState(null, "", `${location.pathname.replace(/\/$/, "")}/c/${id}`);
+  go(`/c/${id}`, { replace: true });
   moveDraft(id);
   void loadList();
   void conversation.refresh();
@@ -86,9 +90,11 @@ export async function loadList() {
 }
 
 export async function loadMore() {
-  const answer = await get(`/api/conversations?limit=50&after=${after.value}`);
-  list.value = [...list.value, ...answer.items];
-  after.value = answer.after;
+  await attempt(async () => {
+    const answer = await get(`/api/conversations?limit=50&after=${after.value}`);
+    list.value = [...list.value, ...answer.items];
+    after.value = answer.after;
+  });
 }
 
 /** @param {{conversation_id: string, state: string, event: string}} data */
@@ -112,8 +118,10 @@ export async function search(text) {
   }
   await new Promise((done) => setTimeout(done, 120));
   if (mine !== searching) return;
-  const answer = await get(`/api/search?q=${encodeURIComponent(text.trim())}`);
-  if (mine === searching) found.value = answer.items;
+  await attempt(async () => {
+    const answer = await get(`/api/search?q=${encodeURIComponent(text.trim())}`);
+    if (mine === searching) found.value = answer.items;
+  });
 }
 
 /** Show the conversation that the address names. */
@@ -161,7 +169,7 @@ function ended(conversation) {
 /** Send the first message that waits. @param {Conversation} conversation */
 function sendNext(conversation) {
   const [next, ...rest] = conversation.queue.value;
-  if (!next || conversation.turn.value) return;
+  if (!next || conversation.turn.value || sending.size > 0) return;
   conversation.queue.value = rest;
   say(next.content, next.files);
 }
@@ -178,7 +186,10 @@ export function say(content, files) {
     return true;
   }
   if (conversation.id.value === null && Object.keys(conversation.tools.value).length) {
-    void create(conversation, content).then(() => send(conversation, content, files));
+    void attempt(() => create(conversation, content)).then((done) => {
+      if (done && send(conversation, content, files)) return;
+      conversation.queue.value = [{ content, files }, ...conversation.queue.value]; // it is not lost
+    });
     return true;
   }
   return send(conversation, content, files);
@@ -204,10 +215,10 @@ function send(conversation, content, files) {
   const frame = { type: "message", content, message_id: id };
   if (conversation.id.value !== null) frame.conversation_id = conversation.id.value;
   if (files.length) frame.files = files.map((each) => each.id);
-  const model = conversation.id.value === null ? chosenModel.value : "";
+  const model = conversation.id.value === null ? chosenModel.value : conversation.model.value;
   if (model) frame.model = model;
-  sending.add(id);
   if (!connection.send(frame)) return false;
+  sending.set(id, frame);
   conversation.default = chosenModel.value || models.value[0] || "";
   conversation.sent(id, content, files);
   problem.value = "";
@@ -222,16 +233,15 @@ function send(conversation, content, files) {
  */
 export function branch(position, content, files = []) {
   const id = `m_${crypto.randomUUID()}`;
-  sending.add(id);
-  branching = true;
-  connection.send({
+  const frame = {
     type: "message",
     content,
     message_id: id,
     conversation_id: current.value.id.value,
     replaces: position,
     files: files.map((each) => each.id),
-  });
+  };
+  if (connection.send(frame)) sending.set(id, frame);
 }
 
 /** Go on with a turn that was interrupted. */
@@ -266,15 +276,36 @@ export async function remove() {
 /** @param {string} name */
 export async function chooseModel(name) {
   const conversation = current.value;
+  if (conversation.id.value !== null) {
+    const before = conversation.model.value;
+    conversation.choices += 1;
+    conversation.model.value = name; // a message that is sent at once names it
+    const path = `/api/conversations/${conversation.id.value}`;
+    if (!(await attempt(() => request("PATCH", path, { model: name })))) conversation.model.value = before;
+    return;
+  }
   chosenModel.value = name;
-  if (conversation.id.value === null) return;
-  await request("PATCH", `/api/conversations/${conversation.id.value}`, { model: name });
-  conversation.model.value = name;
+}
+
+/**
+ * Do something that the server may refuse, and say so; return whether it was done.
+ * @param {() => Promise<unknown>} work
+ */
+export async function attempt(work) {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    problem.value = sentence(error);
+    return false;
+  }
 }
 
 /** @param {Conversation} conversation @param {Record<string, string>} states */
 export async function saveTools(conversation, states) {
   conversation.tools.value = states;
+  conversation.choices += 1;
   const id = conversation.id.value;
   if (id !== null) {
     await request("PATCH", `/api/conversations/${id}`, { settings: { tools: states } });
@@ -287,7 +318,7 @@ export const isLocal = signal(Boolean(page.builtIn));
 /** @param {string} name Of a tool, or of a server. @param {string} state "" for the default. */
 export async function chooseTool(name, state) {
   const { [name]: _, ...others } = current.value.tools.value;
-  await saveTools(current.value, state ? { ...others, [name]: state } : others);
+  return attempt(() => saveTools(current.value, state ? { ...others, [name]: state } : others));
 }
 
 /** @param {"json" | "markdown"} form */
@@ -295,8 +326,12 @@ export async function download(form) {
   const conversation = current.value;
   const { value: id } = conversation.id;
   const headers = { "X-Interlock-Key": pageKey() ?? "" };
-  const answer = await fetch(`${page.base}/api/conversations/${id}/export?as=${form}`, { headers });
-  save(await answer.blob(), `${id}.${form === "json" ? "json" : "md"}`);
+  await attempt(async () => {
+    const path = `${page.base}/api/conversations/${id}/export?as=${form}`;
+    const answer = await fetch(path, { headers }).catch(() => null);
+    if (!answer?.ok) throw new ApiError(answer?.status ?? 0, answer ? "refused" : "offline", "");
+    save(await answer.blob(), `${id}.${form === "json" ? "json" : "md"}`);
+  });
 }
 
 /** @param {Blob} blob @param {string} name */
@@ -333,21 +368,38 @@ function moveDraft(id) {
 
 // What the page needs once
 
-export async function begin() {
+export function begin() {
   connection.open();
-  const [offered, up, all] = await Promise.all([
-    get("/api/models"),
-    get("/api/servers"),
-    get("/api/tools"),
-  ]);
-  models.value = offered.items.map((/** @type {{name: string}} */ each) => each.name);
-  servers.value = up.items;
-  tools.value = all.items;
-  known.value = true;
+  return loadOffers();
+}
+
+let isLoadingOffers = false;
+/** Load the models, servers and tools. */
+async function loadOffers() {
+  isLoadingOffers = true;
+  try {
+    const [offered, up, all] = await Promise.all([
+      get("/api/models"),
+      get("/api/servers"),
+      get("/api/tools"),
+    ]);
+    models.value = offered.items.map((/** @type {{name: string}} */ each) => each.name);
+    servers.value = up.items;
+    tools.value = all.items;
+    known.value = true;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // tried again with the next connection
+  } finally {
+    isLoadingOffers = false;
+  }
 }
 
 export async function checkServers() {
-  const [up, all] = await Promise.all([get("/api/servers"), get("/api/tools")]);
-  servers.value = up.items;
-  tools.value = all.items;
+  try {
+    const [up, all] = await Promise.all([get("/api/servers"), get("/api/tools")]);
+    servers.value = up.items;
+    tools.value = all.items;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error; // what is shown stays
+  }
 }

@@ -29,7 +29,7 @@ import { batch, signal } from "../shared/view.js";
  * @property {boolean} truncated
  * @property {string} reason
  * @property {number | null} seconds
- * @property {number} started
+ * @property {number} started When this page saw it start; 0 for a stored call.
  * @property {{progress: number, total?: number, message: string} | null} progress
  * @property {Approval | null} approval While it is open.
  * @property {{state: string, by: string, at: string} | null} decided
@@ -72,7 +72,10 @@ import { batch, signal } from "../shared/view.js";
  * @property {string} [code]
  */
 
-/** A text that grows. Whoever shows it is called with each piece. */
+const MOST = 300; // items that are drawn at once
+const STEP = 30; // items by which the drawn part moves
+
+/** A text that grows. What shows it is called with each piece. */
 export class Growing {
   /** @param {string} [text] */
   constructor(text = "") {
@@ -110,6 +113,11 @@ export class Conversation {
     this.tools = signal(/** @type {Record<string, string>} */ ({}));
     this.branches = signal(/** @type {{id: string, parent: string | null, at: number | null}[]} */ ([]));
     this.items = signal(/** @type {Item[]} */ ([]));
+    /** The part of the items that is drawn; `to` is the index after its last one. */
+    this.range = signal({ from: 0, to: 0 });
+    /** Whether the transcript stays at its end while it grows. */
+    this.follows = true;
+    /** Position of the oldest loaded message; null if it is the first. */
     this.before = signal(/** @type {number | null} */ (null));
     this.turn = signal(/** @type {{id: string, state: "running" | "waiting"} | null} */ (null));
     this.interrupted = signal(false);
@@ -133,6 +141,9 @@ export class Conversation {
     /** @type {Map<string, string>} Keys of cards by approval. */
     this.approvals = new Map();
     this.loading = 0;
+    this.isLoadingOlder = false;
+    /** How often the person chose something that the server keeps. */
+    this.choices = 0;
   }
 
   // What is stored
@@ -153,6 +164,7 @@ export class Conversation {
         this.cards.clear();
         this.questions.clear();
         this.items.value = itemsOf(page.items, this.cards);
+        this.showEnd();
         this.before.value = page.before;
         this.turn.value = page.turn ? { id: page.turn.id, state: page.turn.state } : null;
         this.interrupted.value = Boolean(page.interrupted);
@@ -172,7 +184,16 @@ export class Conversation {
   /** Load what is known beside the messages again. */
   async refresh() {
     const id = this.id.value;
-    if (id !== null) this.#describe(await get(`/api/conversations/${id}`));
+    if (id === null) return;
+    const before = this.choices;
+    try {
+      const about = await get(`/api/conversations/${id}`);
+      if (before !== this.choices) return; // it is older than what the person chose
+      this.#describe(about);
+      this.#put(this.items.value.map((each) => (each.model === "" ? { ...each, model: this.model.value } : each)));
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error; // what is shown stays
+    }
   }
 
   /** @param {any} about */
@@ -183,15 +204,68 @@ export class Conversation {
     this.branches.value = about.branches;
   }
 
-  /** Load the messages before the first one. */
-  async loadOlder() {
+  /** Draw older items. They are loaded when all that the page has are drawn. */
+  async showOlder() {
+    if (this.range.value.from === 0) await this.#loadOlder();
+    const { from, to } = this.range.value;
+    if (from === 0) return;
+    const first = Math.max(0, from - STEP);
+    this.range.value = { from: first, to: Math.min(to, first + MOST) };
+  }
+
+  async #loadOlder() {
     const { value: id } = this.id;
     const { value: before } = this.before;
-    if (id === null || before === null) return;
-    const page = await get(`/api/conversations/${id}/messages?before=${before}`);
+    if (id === null || before === null || this.isLoadingOlder) return;
+    this.isLoadingOlder = true;
+    try {
+      const page = await get(`/api/conversations/${id}/messages?before=${before}`);
+      if (before !== this.before.value) return;
+      const items = joined(itemsOf(page.items, this.cards), this.items.value);
+      const more = items.length - this.items.value.length;
+      const { from, to } = this.range.value;
+      batch(() => {
+        this.items.value = items;
+        this.range.value = { from: from + more, to: to + more };
+        this.before.value = page.before;
+      });
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error; // scrolling tries again
+    } finally {
+      this.isLoadingOlder = false;
+    }
+  }
+
+  /** Draw newer items. */
+  showNewer() {
+    const { from, to } = this.range.value;
+    const last = Math.min(this.items.value.length, to + STEP);
+    if (last === to) return;
+    this.range.value = { from: Math.max(from, last - MOST), to: last };
+  }
+
+  /** Draw the last items. */
+  showEnd() {
+    const to = this.items.value.length;
+    this.range.value = { from: Math.max(0, to - 2 * STEP), to };
+  }
+
+  get isAtEnd() {
+    return this.range.value.to === this.items.value.length;
+  }
+
+  /**
+   * Replace the items; those that were added at the end are drawn if the end was.
+   * @param {Item[]} items
+   */
+  #put(items) {
+    const { isAtEnd } = this;
+    const { from, to } = this.range.value;
     batch(() => {
-      this.items.value = [...itemsOf(page.items, this.cards), ...this.items.value];
-      this.before.value = page.before;
+      this.items.value = items;
+      if (!isAtEnd && to <= items.length) return;
+      const last = items.length;
+      this.range.value = { from: last - from > MOST ? last - MOST + STEP : Math.min(from, last), to: last };
     });
   }
 
@@ -206,7 +280,9 @@ export class Conversation {
   sent(messageId, content, files) {
     /** @type {Item} */
     const item = { kind: "user", key: messageId, id: null, content, files, isWaiting: true };
-    this.items.value = [...this.items.value, item];
+    this.#put([...this.items.value, item]);
+    this.follows = true;
+    this.showEnd();
     this.interrupted.value = false;
   }
 
@@ -216,10 +292,10 @@ export class Conversation {
    */
   refused(frame) {
     const items = this.items.value.filter((each) => each.key !== frame.message_id);
-    this.items.value = [
+    this.#put([
       ...items,
       { kind: "note", key: nextKey(), note: "error", code: frame.code, content: frame.message },
-    ];
+    ]);
   }
 
   /**
@@ -302,8 +378,12 @@ export class Conversation {
       items.push({ kind: "user", key, id: null, content: event.content, files });
     }
     const model = event.model || this.model.value || this.default;
+    const before = items.findLast((each) => each.kind === "reply")?.model;
+    if (before && model && before !== model) {
+      items.push({ kind: "note", key: nextKey(), note: "model", content: model });
+    }
     items.push({ kind: "reply", key: event.turn_id, turn: event.turn_id, model, parts: signal([]) });
-    this.items.value = items;
+    this.#put(items);
     this.turn.value = { id: event.turn_id, state: "running" };
     this.interrupted.value = false;
   }
@@ -314,7 +394,7 @@ export class Conversation {
     const last = items[items.length - 1];
     if (last?.kind === "reply" && last.parts) return last.parts;
     const parts = signal(/** @type {Part[]} */ ([]));
-    this.items.value = [...items, { kind: "reply", key: nextKey(), parts }];
+    this.#put([...items, { kind: "reply", key: nextKey(), parts }]);
     return parts;
   }
 
@@ -407,7 +487,7 @@ export class Conversation {
     this.#change(key, {
       state: event.state === "approved" || event.state === "closed" ? "running" : "refused",
       approval: null,
-      decided: event.by ? { state: event.state, by: event.by, at: event.timestamp } : null,
+      decided: event.state === "closed" ? null : { state: event.state, by: event.by, at: event.timestamp },
     });
     const waits = [...this.cards.values()].some((each) => each.value.approval !== null);
     this.#is(waits ? "waiting" : "running");
@@ -447,8 +527,10 @@ export class Conversation {
       items.push({ kind: "note", key: nextKey(), note: event.stop_reason });
     }
     const asked = [...items].reverse().find((each) => each.kind === "user");
-    if (asked && typeof event.position === "number") asked.id = event.position;
-    this.items.value = items;
+    if (asked && typeof event.position === "number") {
+      items[items.indexOf(asked)] = { ...asked, id: event.position };
+    }
+    this.#put(items);
     this.turn.value = null;
     const { value: used } = this.usage;
     this.usage.value = {
@@ -527,6 +609,7 @@ function itemsOf(stored, cards) {
           reason: call.reason,
           seconds: call.seconds,
           decided: call.approval,
+          started: 0,
           hasResult: Boolean(call.hasResult),
         }),
       );
@@ -535,6 +618,21 @@ function itemsOf(stored, cards) {
     }
   }
   return items;
+}
+
+/**
+ * Return older items before newer ones. A reply that a page has cut is one again.
+ * @param {Item[]} older
+ * @param {Item[]} newer
+ */
+function joined(older, newer) {
+  const last = older[older.length - 1];
+  const [first, ...rest] = newer;
+  if (last?.kind !== "reply" || first?.kind !== "reply" || !last.parts || !first.parts) {
+    return [...older, ...newer];
+  }
+  const parts = signal([...last.parts.value, ...first.parts.value]);
+  return [...older.slice(0, -1), { ...first, parts }, ...rest];
 }
 
 /** @param {string} text */

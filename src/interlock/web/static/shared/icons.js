@@ -28,7 +28,7 @@ const PATHS = {
   search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM16 16l5 5",
   plus: "M12 5v14M5 12h14",
   minus: "M5 12h14",
-  more: "M5 12h.01M12 12h.01M19 12h.01",
+  more: "M4 12h1.500M11.200 12h1.500M18.500 12H20",
   menu: "M4 7h16M4 12h16M4 17h16",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   export: "M12 15V4M8 8l4-4 4 4M4 14v6h16v-6",

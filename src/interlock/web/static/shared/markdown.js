@@ -43,6 +43,29 @@ export class MarkdownStream {
     this.rebuilt = 0;
     this.hasDefinitions = false;
     this.held = "";
+    /** @type {import("./code.js").Painter | null} Made for the first code. */
+    this.painter = null;
+    this.isCleared = false;
+  }
+
+  /** Forget the container, which leaves the page. */
+  clear() {
+    this.isCleared = true;
+    this.painter?.clear();
+    this.container.replaceChildren();
+  }
+
+  /** Colour the code of a finished block. @param {HTMLElement} node */
+  #paint(node) {
+    if (!node.querySelector("pre")) return;
+    import("./code.js").then(
+      ({ Painter }) => {
+        if (this.isCleared) return;
+        this.painter ??= new Painter();
+        this.painter.paint(node);
+      },
+      () => {}, // code without colours is code
+    );
   }
 
   /**
@@ -73,10 +96,13 @@ export class MarkdownStream {
       this.pending += "\n";
     }
     this.draw();
+    for (const { node } of this.open) this.#paint(node);
     // The definition of a reference counts for the text before it, too.
     if (!this.hasDefinitions) return;
     this.rebuilt += 1;
+    this.painter?.clear();
     this.container.replaceChildren(...blocks(lexed(this.text), this.labels));
+    this.#paint(this.container);
     this.open = [];
     this.pending = "";
   }
@@ -112,7 +138,7 @@ export class MarkdownStream {
     const done = tokens.slice(0, Math.max(0, last));
     if (done.length === 0) return;
     this.pending = this.pending.slice(done.reduce((sum, token) => sum + token.raw.length, 0));
-    this.open.splice(0, done.filter(isShown).length);
+    for (const { node } of this.open.splice(0, done.filter(isShown).length)) this.#paint(node);
   }
 }
 
@@ -307,6 +333,7 @@ function code(token, labels) {
   pre.tabIndex = 0;
   pre.dir = "ltr";
   const language = (token.lang ?? "").split(/\s/)[0].slice(0, 30);
+  pre.dataset.language = language;
   const head = element("div", "code-head", [element("span", "", [language])]);
   if (labels.copy) {
     const button = /** @type {HTMLButtonElement} */ (element("button", "link", [labels.copy]));

@@ -8,6 +8,8 @@
  * @property {boolean} [local] Whether the pages are for the person at this machine only.
  * @property {boolean} [builtIn] Whether the built-in rules of that person's machine hold.
  * @property {boolean} [board] Whether there is a board.
+ * @property {boolean} [inspect] Whether there is an inspector.
+ * @property {string[]} [later] Addresses of the modules that are loaded after the first screen.
  */
 
 /** @type {PageData} */

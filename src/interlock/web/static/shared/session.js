@@ -4,6 +4,7 @@ import { html, signal, useEffect, useId, useState } from "./view.js";
 import { ApiError, get, pageKey, post, setPageKey } from "./api.js";
 import { Icon } from "./icons.js";
 import { Problem } from "./load.js";
+import { page } from "./page.js";
 import { t } from "./text.js";
 
 /**
@@ -87,8 +88,10 @@ export function Login({ path }) {
   const [problem, setProblem] = useState("");
   const [error, setError] = useState(/** @type {ApiError | null} */ (null));
   const [busy, setBusy] = useState(false);
+  const [issuers, setIssuers] = useState(/** @type {{issuer: string, name: string}[]} */ ([]));
   useEffect(() => {
     document.title = `${t("login.title")} – interlock`;
+    get("/api/login").then((found) => setIssuers(found.issuers), () => undefined); // a key still works
   }, []);
 
   /** @param {Event} event */
@@ -120,6 +123,10 @@ export function Login({ path }) {
       <div class="brand"><${Icon} name="logo" />interlock</div>
       <h1>${t("login.title")}</h1>
       ${ended.value && html`<div class="note tone-asking" role="status">${t("login.ended")}</div>`}
+      ${issuers.map(
+        ({ issuer, name }) => html`<a class="button main deciding" href=${issuerPath(issuer)}>${t("login.at", { name })}</a>`,
+      )}
+      ${issuers.length > 0 && html`<p class="muted small">${t("login.or")}</p>`}
       <div class="field">
         <label for=${id}>${t("login.key")}</label>
         <input
@@ -137,7 +144,14 @@ export function Login({ path }) {
         ${problem && html`<span class="problem" role="alert">${problem}</span>`}
       </div>
       ${error && html`<${Problem} error=${error} />`}
-      <button class="button main deciding" disabled=${busy}>${t("login.do")}</button>
+      <button class=${`button deciding ${issuers.length ? "" : "main"}`} disabled=${busy}>${t("login.do")}</button>
     </form>
   </main>`;
+}
+
+/** @param {string} issuer */
+function issuerPath(issuer) {
+  const here = location.pathname.slice(page.base.length) + location.search;
+  const to = here.startsWith("/login") ? (page.board ? "/gateway" : "/") : here;
+  return `${page.base}/login/begin?${new URLSearchParams({ issuer, to })}`;
 }

@@ -68,9 +68,9 @@ export class Connection {
     };
   }
 
-  /** Try again now, unless the line is open. */
+  /** Try again now, unless the line is open or about to be. */
   retry() {
-    if (this.line.value.state === "lost") this.open();
+    if (this.line.value.state === "lost" && this.socket === null) this.open();
   }
 
   /**

@@ -15,7 +15,7 @@ export {
   useRef,
   useState,
 } from "../vendor/hooks.js";
-export { batch, computed, effect, signal, useComputed, useSignal } from "../vendor/signals.js";
+export { batch, computed, effect, signal, untracked, useComputed, useSignal } from "../vendor/signals.js";
 
 /** @typedef {import("../vendor/preact.js").ComponentChildren} Children */
 /** @typedef {import("../vendor/preact.js").VNode<any>} Node */

@@ -65,7 +65,8 @@ export default function Audit({ query }) {
     if (isLoading.current) return;
     isLoading.current = true;
     try {
-      const part = await getPart(path);
+      let part = await getPart(path);
+      while (part.items.length === 0 && part.next) part = await getPart(part.next); // it searches on
       next.current = part.next;
       take(part.items);
       setError(null);

@@ -1,0 +1,95 @@
+"""What servers declare about their apps, and the policy of an app's document."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Any
+
+from msgspec import Struct
+
+from interlock.calls import Entry
+from interlock.types import JsonObject
+
+EXTENSION = "io.modelcontextprotocol/ui"
+MIME = "text/html;profile=mcp-app"
+SUPPORT: JsonObject = {EXTENSION: {"mimeTypes": [MIME]}}
+MAX_HOSTS = 32  # of one kind
+_HOST = re.compile(r"(https|wss)://((?:\*\.)?(?:[a-z0-9-]+\.)+[a-z0-9-]+)(:[0-9]{1,5})?/?")
+
+
+class AppTool(Struct, frozen=True):
+    """What a tool says about its app.
+
+    Attributes:
+        uri: Of the app's document; "" for none.
+        visibility: Who may call the tool: "model", "app".
+    """
+
+    uri: str = ""
+    visibility: tuple[str, ...] = ("model", "app")
+
+
+def app_of(entry: Entry) -> AppTool:
+    """Return what a tool says about its app."""
+    meta: JsonObject = entry.tool.meta or {}
+    told = meta.get("ui")
+    about: JsonObject = told if isinstance(told, dict) else {}
+    uri = about.get("resourceUri") or meta.get("ui/resourceUri") or ""  # the latter is older
+    listed = about.get("visibility")
+    given = listed if isinstance(listed, list) else ["model", "app"]
+    is_ours = isinstance(uri, str) and uri.startswith("ui://")
+    return AppTool(uri if is_ours else "", tuple(str(each) for each in given))
+
+
+def app_policy(declared: Any) -> bytes:
+    """Return the policy of a document.
+
+    Args:
+        declared: Member `csp` of the resource's `_meta.ui`: hosts by what they are for. What is
+            not a public host over https is left out.
+    """
+    told = declared if isinstance(declared, dict) else {}
+    loads = _hosts(told.get("resourceDomains"), "https")
+    connects = _hosts(told.get("connectDomains"), "https", "wss")
+    frames = _hosts(told.get("frameDomains"), "https")
+    bases = _hosts(told.get("baseUriDomains"), "https")
+    rules = (
+        "sandbox allow-scripts allow-forms",
+        "default-src 'none'",
+        " ".join(["script-src 'unsafe-inline'", *loads]),
+        " ".join(["style-src 'unsafe-inline'", *loads]),
+        " ".join(["img-src data: blob:", *loads]),
+        " ".join(["font-src data:", *loads]),
+        " ".join(["media-src data: blob:", *loads]),
+        " ".join(["connect-src", *(connects or ["'none'"])]),
+        " ".join(["frame-src", *(frames or ["'none'"])]),
+        " ".join(["base-uri", *(bases or ["'none'"])]),
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+    )
+    return "; ".join(rules).encode()
+
+
+def _hosts(listed: Any, *schemes: str) -> list[str]:
+    if not isinstance(listed, list):
+        return []
+    found = []
+    for each in listed[:MAX_HOSTS]:
+        match = _HOST.fullmatch(each) if isinstance(each, str) else None
+        if match is not None and match[1] in schemes and _is_public(match[2]):
+            found.append(each.rstrip("/"))
+    return found
+
+
+def _is_public(host: str) -> bool:
+    """Return whether a host is a name that is not one of this machine or of a local network."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        last = host.rsplit(".", 1)[-1]
+        return not last.isdecimal() and last not in ("localhost", "local", "internal", "arpa")
+    return False
+
+
+__all__ = ["MIME", "SUPPORT", "AppTool", "app_of", "app_policy"]

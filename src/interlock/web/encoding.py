@@ -1,0 +1,104 @@
+"""What the encodings of a turn for other people's clients have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from interlock.types import JsonObject
+
+_PROGRESS = ("tool_call_id", "progress", "total", "message")
+
+
+class TurnEncoder(ABC):
+    """Encodes the events of a turn: which piece of text is open, and which calls are announced.
+
+    Args:
+        announced: Calls that the client knows of already.
+    """
+
+    def __init__(self, announced: frozenset[str]) -> None:
+        self._announced = set(announced)
+        self._open = ""  # "text" or "reasoning"
+        self._has_results = False  # of the reply under way
+
+    def feed(self, event: JsonObject) -> list[JsonObject]:
+        """Return what is sent for an event of the turn."""
+        match event["type"]:
+            case "token" | "reasoning" if event["content"]:
+                kind = "text" if event["type"] == "token" else "reasoning"
+                opening = [] if self._open == kind else self._begin(kind)
+                return [*opening, self._delta(kind, event["content"])]
+            case "tool_start":
+                return self._announce(event)
+            case "tool_progress":
+                return [self._progress({key: event[key] for key in _PROGRESS if key in event})]
+            case "tool_complete":
+                self._has_results = True
+                return [*self._end(), self._result(event)]
+            case "approval":
+                return [*self._announce(event), *self._approval(event)]
+            case "complete":
+                return [*self._end(), *self._complete(event)]
+            case "error":
+                return [*self._end(), self._error(event)]
+        return []
+
+    def _begin(self, kind: str) -> list[JsonObject]:
+        before = [*self._end(), *self._next_reply()]
+        self._open = kind
+        return [*before, *self._opened(kind)]
+
+    def _end(self) -> list[JsonObject]:
+        kind, self._open = self._open, ""
+        return self._closed(kind) if kind else []
+
+    def _next_reply(self) -> list[JsonObject]:
+        """Begin another reply of the model, if calls of this one have results."""
+        if not self._has_results:
+            return []
+        self._has_results = False
+        return self._replied()
+
+    def _announce(self, event: JsonObject) -> list[JsonObject]:
+        if event["tool_call_id"] in self._announced:
+            return []
+        self._announced.add(event["tool_call_id"])
+        return [*self._end(), *self._next_reply(), *self._call(event)]
+
+    @abstractmethod
+    def start(self) -> list[JsonObject]:
+        """Return what begins the answer."""
+
+    @abstractmethod
+    def interrupted(self) -> list[JsonObject]:
+        """Return what ends the answer because it waits for a person."""
+
+    @abstractmethod
+    def _opened(self, kind: str) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _delta(self, kind: str, text: str) -> JsonObject: ...
+
+    @abstractmethod
+    def _closed(self, kind: str) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _replied(self) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _call(self, event: JsonObject) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _progress(self, progress: JsonObject) -> JsonObject: ...
+
+    @abstractmethod
+    def _result(self, event: JsonObject) -> JsonObject: ...
+
+    @abstractmethod
+    def _approval(self, event: JsonObject) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _complete(self, event: JsonObject) -> list[JsonObject]: ...
+
+    @abstractmethod
+    def _error(self, event: JsonObject) -> JsonObject: ...

@@ -1,0 +1,17 @@
+"""The page of the inspector, the same at all of its addresses."""
+
+from __future__ import annotations
+
+from interlock.web.files import Shell
+
+_SHARED = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
+INSPECTOR = Shell("interlock inspector", "inspect/inspect.js", (*_SHARED, "inspect/inspect.css"))
+
+
+def shell_at(path: str) -> Shell | None:
+    """Return the page at a path; None if it is not one of the inspector."""
+    is_here = path == "/inspect" or path.startswith("/inspect/")
+    return INSPECTOR if is_here else None
+
+
+__all__ = ["INSPECTOR", "shell_at"]

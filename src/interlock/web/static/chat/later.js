@@ -1,0 +1,5 @@
+// What the first screen does without: the messages with their cards, one call, and the panel.
+
+export { Entry, Interrupted } from "./entries.js";
+export { OneCall } from "./one_call.js";
+export { Panel } from "./panel.js";

@@ -1,0 +1,98 @@
+// How a call ended, with its result: structured, as text, and checked against the output schema.
+
+import { CallCard } from "../shared/card.js";
+import { Long, Picture } from "../shared/content.js";
+import { size } from "../shared/format.js";
+import { Icon } from "../shared/icons.js";
+import { JsonView } from "../shared/json.js";
+import { Foreign, marked } from "../shared/marks.js";
+import { page } from "../shared/page.js";
+import { Tabs } from "../shared/tabs.js";
+import { html, useState } from "../shared/view.js";
+import { chosen } from "./state.js";
+import { t } from "./text.js";
+
+/** @param {{card: import("./types.js").Card}} props */
+export function Result({ card }) {
+  const summary = card.size === undefined ? "" : size(card.size);
+  const head = { id: card.call, state: card.state, address: card.address, ms: card.ms, summary };
+  return html`<${CallCard} key=${card.call} call=${head} open=${true}><${Body} card=${card} /><//>`;
+}
+
+/** @param {{card: import("./types.js").Card}} props */
+function Body({ card }) {
+  const result = card.result;
+  const blocks = result?.content ?? result?.contents ?? result?.messages;
+  const hasStructured = result && "structuredContent" in result;
+  const [form, choose] = useState(hasStructured ? "structured" : blocks ? "text" : "json");
+  const passed = card.check?.length === 0;
+  const tabs = [
+    hasStructured && { id: "structured", title: t("result.structured") },
+    blocks && { id: "text", title: t("result.text") },
+    result && { id: "json", title: "JSON" },
+    result && card.method === "tools/call" && {
+      id: "check",
+      title: html`${t("result.check")}${card.check && html` <${Icon} name=${passed ? "check" : "warning"} label=${t(passed ? "check.passed" : "check.failed")} />`}`,
+    },
+  ].filter(Boolean);
+  return html`
+    ${card.text && html`<${Why} card=${card} />`}
+    ${result &&
+    html`<${Tabs} label=${card.name} tabs=${tabs} chosen=${form} choose=${choose}>
+      <div class="tab-body">
+        ${form === "structured" && html`<${JsonView} value=${result.structuredContent} open=${3} />`}
+        ${form === "text" && html`<${Blocks} blocks=${blocks} />`}
+        ${form === "json" && html`<${JsonView} value=${result} open=${3} />`}
+        ${form === "check" && html`<${Check} check=${card.check ?? null} />`}
+      </div>
+    <//>`}
+    ${card.entries[1] >= card.entries[0] &&
+    html`<p class="small">
+      <button type="button" class="link" onClick=${() => (chosen.value = card.entries[0])}>${t("result.wire")}</button>
+    </p>`}
+  `;
+}
+
+/** @param {{card: import("./types.js").Card}} props */
+function Why({ card }) {
+  const tone = card.state === "failed" ? "tone-failed" : card.state === "held" ? "tone-held" : card.state === "asking" ? "tone-asking" : "";
+  const path = `/gateway/tools/${encodeURIComponent(card.address)}`;
+  return html`<div class=${`note ${tone}`}>
+    <${Icon} name=${card.state === "failed" ? "warning" : "lock"} />
+    <div class="grow">
+      <${Foreign} text=${card.text ?? ""} />
+      ${page.board && (card.state === "refused" || card.state === "held") && html` <a href=${page.base + path}>${t("result.explain")}</a>`}
+      ${page.board && card.state === "asking" && html` <a href=${`${page.base}/gateway/approvals`}>${t("result.approvals")}</a>`}
+    </div>
+  </div>`;
+}
+
+/** @param {{check: string[] | null}} props */
+function Check({ check }) {
+  if (check === null) return html`<p class="muted small">${t("check.none")}</p>`;
+  if (check.length === 0) return html`<p class="small">${t("check.passed")}</p>`;
+  return html`<ul class="problems">${check.map((each) => html`<li class="problem">${marked(each)}</li>`)}</ul>`;
+}
+
+/** @param {{blocks: any[]}} props */
+function Blocks({ blocks }) {
+  if (!Array.isArray(blocks)) return html`<${JsonView} value=${blocks} />`;
+  if (blocks.length === 0) return html`<p class="muted small">${t("result.none")}</p>`;
+  return blocks.map((each) => html`<${Block} block=${each} />`);
+}
+
+/** @param {{block: any}} props */
+function Block({ block }) {
+  const inner = block?.role ? block.content : (block?.resource ?? block);
+  const text = typeof inner === "string" ? inner : inner?.text;
+  const data = inner?.type === "image" ? inner.data : inner?.blob;
+  return html`
+    ${block?.role && html`<p class="muted small">${marked(String(block.role))}</p>`}
+    ${inner?.uri && html`<p class="mono small">${marked(String(inner.uri))}</p>`}
+    ${typeof text === "string"
+      ? html`<${Long} text=${text} />`
+      : typeof data === "string"
+        ? html`<${Picture} data=${data} />`
+        : inner?.uri === undefined && html`<${JsonView} value=${block} />`}
+  `;
+}

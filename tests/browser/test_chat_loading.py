@@ -1,0 +1,148 @@
+"""What the first screen of the chat loads, and conversations that are too long to be drawn."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.async_api import expect
+
+from interlock.messages import AssistantMessage, UserMessage
+from interlock.web.files import FOLDER, Files
+from interlock.web.site import CHAT
+from tests.browser.chat import Chat, call, calls, chat
+from tests.browser.conftest import OpenPage
+
+MOST_REQUESTS = 40
+MOST_ELEMENTS = 5_000
+LONG = 10_000  # messages
+
+
+def compressed(*names: str) -> int:
+    return sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in names)
+
+
+async def test_compressed_files_of_the_chat_are_within_their_budget():
+    files = Files()
+    modules = [*files.modules(CHAT.entry, *CHAT.screens), *files.later(CHAT)]
+
+    assert compressed(*modules) <= 90 * 1024
+    assert compressed(*CHAT.styles) <= 20 * 1024
+
+
+async def test_first_screen_needs_at_most_forty_files_and_does_not_move(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page) as served:
+        page = await served.open()
+        await expect(page.get_by_role("heading", name="What should be done?")).to_be_visible()
+        await page.wait_for_load_state("networkidle")
+        loaded = await page.evaluate(
+            """() => performance.getEntriesByType("resource")
+                 .map((each) => [each.name, each.startTime, each.responseEnd])"""
+        )
+        shift = await page.evaluate(
+            """() => new Promise((done) => {
+              let sum = 0;
+              new PerformanceObserver((list) => {
+                for (const each of list.getEntries()) sum += each.value;
+              }).observe({ type: "layout-shift", buffered: true });
+              setTimeout(() => done(sum), 100);
+            })"""
+        )
+
+    files = Files()
+    later = {*files.later(CHAT)}
+    first, rest = [], []
+    for url, start, end in loaded:
+        name = urlsplit(url).path.partition(f"/static/{files.version}/")[2]
+        if name in later:
+            rest.append(start)
+        elif name:
+            first.append(0.0 if name.endswith(".woff2") else end)  # text is shown without fonts
+    assert 1 + len(first) <= MOST_REQUESTS  # with the document
+    assert len(rest) == len(later)
+    assert min(rest) > max(first)
+    assert shift <= 0.02
+
+
+async def long_conversation(served: Chat, messages: int) -> str:
+    """Store a conversation; return its path."""
+    made = await served.store.create("A long one", "scripted")
+    said = [
+        AssistantMessage(f"Answer **{n}** to it.") if n % 2 else UserMessage(f"Question {n}.")
+        for n in range(messages)
+    ]
+    await served.store.append(made.id, *said, model="scripted")
+    return f"/c/{made.id}"
+
+
+async def test_long_conversation_is_drawn_in_parts_up_to_its_first_message(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, "The last answer.") as served:
+        page = await served.open(await long_conversation(served, LONG))
+        body = page.get_by_role("region", name="Transcript")
+        await expect(page.get_by_text(f"Answer {LONG - 1} to it.")).to_be_in_viewport()
+        opened = await page.locator(".said, .reply").count()
+
+        for _ in range(40):
+            await body.evaluate("box => box.scrollTo(0, 0)")
+            await page.wait_for_timeout(10)
+        scrolled = page.locator(".said, .reply")
+        await expect(scrolled).to_have_count(300)
+        elements = await page.evaluate("document.querySelectorAll('*').length")
+        assert opened <= 60
+        assert elements <= MOST_ELEMENTS
+
+        await page.get_by_label("Message", exact=True).fill("one more")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("The last answer.")).to_be_in_viewport()
+        assert await scrolled.count() <= 300
+
+
+async def test_earlier_messages_leave_in_place_what_the_reader_sees(
+    open_page: OpenPage, tmp_path: Path
+):
+    place = """(box) => {
+      const seen = [...box.querySelectorAll(".said, .reply")]
+        .find((each) => each.getBoundingClientRect().bottom > box.getBoundingClientRect().top);
+      return [seen.textContent, Math.round(seen.getBoundingClientRect().top)];
+    }"""
+    async with chat(tmp_path, open_page) as served:
+        page = await served.open(await long_conversation(served, 200))
+        body = page.get_by_role("region", name="Transcript")
+        await expect(page.get_by_text("Answer 199 to it.")).to_be_in_viewport()
+        await body.hover()
+
+        await page.mouse.wheel(0, -900)
+        before = None
+        while before != (before := await body.evaluate(place)):
+            await page.wait_for_timeout(30)
+        count = await page.locator(".said, .reply").count()
+        await page.get_by_role("button", name="Show earlier messages").dispatch_event("click")
+        await expect(page.locator(".said, .reply")).not_to_have_count(count)
+
+        assert await body.evaluate(place) == before
+        for _ in range(20):
+            await body.evaluate("box => box.scrollTo(0, 0)")
+            await page.wait_for_timeout(10)
+        await expect(page.get_by_text("Question 0.", exact=True)).to_be_in_viewport()
+        await expect(page.get_by_role("button", name="Show earlier messages")).to_have_count(0)
+
+
+async def test_reply_that_two_pages_share_is_one_reply(open_page: OpenPage, tmp_path: Path):
+    made = [calls(*(call("find", f"c{n}{m}", text="x") for m in range(10))) for n in range(7)]
+    async with chat(tmp_path, open_page, *made, "Found all.") as served:
+        page = await served.ask()
+        await expect(page.get_by_text("Found all.")).to_be_visible()
+
+        await page.reload()
+        await expect(page.get_by_text("Found all.")).to_be_visible()
+        for _ in range(10):
+            await page.get_by_role("region", name="Transcript").evaluate("b => b.scrollTo(0, 0)")
+            await page.wait_for_timeout(20)
+
+        await expect(page.locator(".reply")).to_have_count(1)
+        await expect(page.locator(".reply [data-call]")).to_have_count(70)
