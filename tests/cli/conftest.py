@@ -22,6 +22,7 @@ import pytest
 
 from interlock import cli
 from interlock.models.choose import PROVIDERS
+from tests.cli.book_server import BOOK_SERVER
 from tests.support.forked import start_in_terminal
 
 ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
@@ -239,3 +240,10 @@ def terminal() -> Iterator[Callable[..., Terminal]]:
     yield start
     for each in started:
         each.close()
+
+
+@pytest.fixture
+def library(tmp_path: Path, servers) -> None:
+    script = tmp_path / "library.py"
+    script.write_text(BOOK_SERVER)
+    servers(library={"command": sys.executable, "args": [str(script)]})

@@ -15,6 +15,7 @@ PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("options", [[], ["--yes"]])
 def test_without_a_terminal_a_call_that_may_change_something_runs_only_with_yes(
     interlock, servers, script, options: list[str]

@@ -106,12 +106,14 @@ def test_an_error_is_one_line_and_exit_code_1(
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.slow("starts a program")
 def test_an_error_result_is_printed_with_exit_code_1(interlock, servers):
     servers()
 
     assert interlock("call", "e:fail", "text=no such city") == (1, "no such city\n", "")
 
 
+@pytest.mark.slow("starts a program")
 def test_json_option_prints_the_whole_result(interlock, servers):
     servers()
     ran = interlock("call", "e:picture", "text=x", "--json")
@@ -122,12 +124,14 @@ def test_json_option_prints_the_whole_result(interlock, servers):
     ]
 
 
+@pytest.mark.slow("starts a program")
 def test_content_that_is_not_text_is_described(interlock, servers):
     servers()
 
     assert interlock("call", "e:picture").out == "[image/png, 3 bytes: see --json]\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_a_long_result_is_printed_in_full(interlock, servers):
     servers()
     text = "x" * 100_000  # near Linux's limit of an argument, and over the limit for models
@@ -136,6 +140,7 @@ def test_a_long_result_is_printed_in_full(interlock, servers):
     assert ran.json == {"text": text}
 
 
+@pytest.mark.slow("starts a program")
 def test_call_starts_only_the_server_of_the_tool(interlock, servers, home):
     servers(other={"command": "sh", "args": ["-c", "touch started"]})
     interlock("call", "e:say")
@@ -143,6 +148,7 @@ def test_call_starts_only_the_server_of_the_tool(interlock, servers, home):
     assert not (home / "started").exists()
 
 
+@pytest.mark.slow("starts a program")
 def test_a_server_with_a_namespace_is_found_by_it(interlock, servers):
     entry = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(e={**entry, "namespace": "n"})

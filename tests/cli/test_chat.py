@@ -12,12 +12,14 @@ import pytest
 
 from interlock.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolMessage,
     UserMessage,
 )
 from interlock.store import Conversation, ConversationStore
+from interlock.web.attachments import split_files
 
 BROKEN = {"command": "no-such-program"}
 
@@ -33,6 +35,7 @@ def stored_conversations() -> list[tuple[Conversation, list[Message]]]:
 # The answer
 
 
+@pytest.mark.slow("starts a program")
 def test_the_answer_goes_to_stdout_and_tools_to_stderr(interlock, servers, script):
     servers()
     ran = interlock("chat", "Say x.", "--model", script({"say": {"text": "x"}}, "I *said* x."))
@@ -43,6 +46,7 @@ def test_the_answer_goes_to_stdout_and_tools_to_stderr(interlock, servers, scrip
     assert re.fullmatch(r"\[TOOL\] e:say ok in \d+\.\d+ s: x", lines[1])
 
 
+@pytest.mark.slow("starts a program")
 def test_several_calls_and_failures_are_reported(interlock, servers, script):
     servers()
     calls = {"fail": {"text": "no\x1b[2J"}, "nix": {}, "echo": {"count": "x"}}
@@ -55,6 +59,7 @@ def test_several_calls_and_failures_are_reported(interlock, servers, script):
     assert "[TOOL] e:echo failed" in ran.err
 
 
+@pytest.mark.slow("starts a program")
 def test_text_before_a_call_is_printed_on_its_own_line(interlock, servers, tmp_path: Path):
     servers()
     path = tmp_path / "s.json"
@@ -79,6 +84,44 @@ def test_text_that_is_piped_in_follows_the_prompt(interlock, script):
     assert stored_conversations()[0][1][0] == UserMessage("Summarise this:\n\nA long text.\n")
 
 
+PNG = b"\x89PNG\r\n\x1a\n\0\0"
+
+
+def test_attached_files_and_piped_text_are_part_of_the_message(interlock, script, home: Path):
+    (home / "cat.png").write_bytes(PNG)
+    (home / "notes.txt").write_text("Buy milk.")
+    files = ("-a", "cat.png", "-a", "notes.txt")
+    ran = interlock("chat", "Compare.", *files, "--model", script("Yes."), stdin=b"Piped.")
+
+    assert ran.out == "Yes.\n"
+    message = stored_conversations()[0][1][0]
+    assert isinstance(message, UserMessage)
+    assert message.attachments == (Attachment("image/png", PNG, "cat.png"),)
+    text, files = split_files(message.content)
+    assert text == "Compare.\n\nPiped."
+    assert [(each["name"], each["bytes"]) for each in files] == [("notes.txt", 9)]
+    assert "\nBuy milk.\n" in message.content
+    (exported,) = interlock("conversations", "list", "--json").json
+    shown = interlock("conversations", "show", exported["id"]).out
+    assert "[FILE] cat.png (image/png, 10 bytes)" in shown
+
+
+def test_a_dash_attaches_the_file_on_stdin(interlock, script):
+    interlock("chat", "What is it?", "-a", "-", "--model", script("A cat."), stdin=PNG)
+
+    attached = Attachment("image/png", PNG, "stdin")
+    assert stored_conversations()[0][1][0] == UserMessage("What is it?", (attached,))
+
+
+def test_a_file_that_cannot_be_attached_ends_the_command(interlock, script, home: Path):
+    (home / "a.zip").write_bytes(b"PK\3\4\0")
+    ran = interlock("chat", "Hi", "-a", "a.zip", "--model", script("Yes."))
+
+    assert ran.code == 1
+    assert ran.err.startswith("error: cannot attach a.zip: it is neither text")
+    assert "-a - sends a file from stdin" in interlock("chat", "Hi", stdin=PNG).err
+
+
 @pytest.mark.slow("starts a program that waits")
 def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(program, script):
     ours, theirs = os.pipe()
@@ -91,6 +134,7 @@ def test_open_pipe_without_a_writer_does_not_delay_the_prompt_for_ever(program, 
     assert "nothing came on stdin for 3 s" in err
 
 
+@pytest.mark.slow("starts a program")
 def test_json_prints_each_event_on_a_line_of_its_own(interlock, servers, script):
     servers()
     model = script({"say": {"text": "x\x9b"}}, "Done.")
@@ -120,7 +164,7 @@ def test_system_message_starts_each_new_conversation(interlock, script):
 @pytest.mark.slow("fills a database")
 def test_continue_continues_the_latest_conversation(interlock, script):
     none = interlock("chat", "a", "--continue", "--model", script("No."))
-    assert (none.code, none.err.count("no conversation exists")) == (1, 1)
+    assert (none.code, none.err.count("no conversation found")) == (1, 1)
 
     for prompt in ("a", "b"):
         interlock("chat", prompt, "--model", script("Yes."))
@@ -174,6 +218,7 @@ def test_chat_with_no_tools_starts_no_server(interlock, servers, script, home: P
     assert not (home / "started").exists()
 
 
+@pytest.mark.slow("starts a program")
 def test_a_broken_server_is_reported_and_the_others_are_used(interlock, servers, script):
     servers(broken=BROKEN)
     ran = interlock("chat", "x", "--model", script({"say": {"text": "x"}}, "Yes."))
@@ -233,6 +278,7 @@ def test_an_invalid_configuration_is_an_error(interlock, servers, script):
 # The stored conversation
 
 
+@pytest.mark.slow("starts a program")
 def test_the_conversation_is_stored_with_title_and_model(interlock, servers, script):
     servers()
     model = script({"say": {"text": "x"}}, "Said.")

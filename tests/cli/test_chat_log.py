@@ -74,6 +74,7 @@ async def test_changing_to_an_unknown_model_keeps_the_old_one(script):
         assert [event async for event in chat.ask("x")]
 
 
+@pytest.mark.slow("starts a program")
 async def test_layers_of_a_chat_see_its_calls_with_the_surface_chat(script, servers):
     callers = []
 
@@ -100,7 +101,7 @@ async def test_a_changed_model_is_stored_with_the_conversation(script, tmp_path:
         await chat.change_model(f"scripted:{other}")
         assert [event async for event in chat.ask("b")]
         first = chat.log.conversation
-        chat.start_conversation()
+        await chat.start_conversation()
         assert chat.messages == []
         assert chat.log.conversation is None
     async with ConversationStore.open() as store:

@@ -17,6 +17,7 @@ def completed(*args: str) -> list[str]:
     return [item.value for item in shell.get_completions(before, incomplete)]
 
 
+@pytest.mark.slow("starts a program")
 def test_tools_and_arguments_that_a_command_has_listed_are_completed(interlock, servers):
     servers()
     before = completed("call", "e")
@@ -38,6 +39,14 @@ def test_servers_conversations_and_models_are_completed(interlock, servers):
     assert completed("servers", "check", "") == ["e"]
     assert completed("conversations", "show", "") == [made["id"]]
     assert completed("chat", "--model", "lo") == ["local"]
+
+
+def test_servers_of_the_environment_are_completed_while_they_are_in_force(servers, monkeypatch):
+    servers()
+    monkeypatch.setenv("MCP_ENABLED", "1")
+    monkeypatch.setenv("MCP_SERVERS", '[{"name": "kb", "url": "https://kb.example/mcp"}]')
+
+    assert completed("servers", "check", "") == ["kb"]
 
 
 @pytest.mark.parametrize("content", ["{", None], ids=["a broken file", "no file"])

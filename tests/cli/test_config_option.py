@@ -1,9 +1,10 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlock.cli import config_option
-from interlock.config import Config, StdioServer
+from interlock.config import Config, HttpServer, StdioServer
 from interlock.errors import ConfigError
 
 PLAIN, RENAMED = StdioServer(command="a"), StdioServer(command="b", namespace="n")
@@ -39,3 +40,42 @@ def test_own_file_is_the_named_one_then_the_variable_then_the_default(
     monkeypatch.setenv("INTERLOCK_MCP_CONFIG", "~/two.json")
     assert config_option.own_file(None) == home / "two.json"
     assert config_option.own_file(Path("one.json")) == Path("one.json")
+
+
+def test_servers_of_the_environment_replace_the_user_s_file_unless_a_file_is_named(
+    home: Path, servers: Any, monkeypatch: pytest.MonkeyPatch
+):
+    own = servers()
+    monkeypatch.setenv("MCP_ENABLED", "true")
+    monkeypatch.setenv("MCP_SERVERS", '[{"name": "kb", "url": "https://kb.example/mcp"}]')
+    found = config_option.load(None)
+
+    assert (found.variable, list(found.servers)) == ("MCP_SERVERS", ["kb"])
+    assert list(config_option.load(own).servers) == ["e"]
+    monkeypatch.setenv("INTERLOCK_MCP_CONFIG", str(own))
+    assert list(config_option.load(None).servers) == ["e"]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{"MCP_SERVERS": '[{"name": "kb", "url": "https://kb.example/mcp"}]'}, {"MCP_ENABLED": "true"}],
+)
+def test_user_s_file_is_used_while_the_environment_names_no_enabled_servers(
+    servers: Any, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    servers()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert list(config_option.load(None).servers) == ["e"]
+
+
+def test_limits_of_the_environment_hold_for_each_server(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MCP_ENABLED", "1")
+    monkeypatch.setenv("MCP_SERVERS", '[{"name": "kb", "url": "https://kb.example/mcp"}]')
+    monkeypatch.setenv("MCP_TOOL_EXECUTION_TIMEOUT", "7")
+    monkeypatch.setenv("MCP_DISCOVERY_CACHE_TTL", "60")
+    server = config_option.load(None).servers["kb"]
+
+    assert isinstance(server, HttpServer)
+    assert (server.call_timeout, server.list_ttl) == (7.0, 60.0)

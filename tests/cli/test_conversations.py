@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli import conversations as module
-from interlock.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from interlock.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.store import ConversationStore
 
 CALL = ToolCall("c1", "e__say", {"text": "x"})
@@ -65,6 +65,52 @@ def test_show_marks_calls_and_tools(interlock, id: str):
         "[TOOL] e__say: x",
         "[ASSISTANT] Said ``` it.",
     ]
+
+
+def test_show_numbers_the_calls_of_one_tool_in_one_answer(interlock):
+    async def fill(store: ConversationStore) -> str:
+        conversation = await store.create()
+        calls = (ToolCall("a", "e__say", {"n": 1}), ToolCall("b", "e__say", {"n": 2}))
+        results = (ToolMessage("a", "one", "e__say"), ToolMessage("b", "two", "e__say"))
+        await store.append(conversation.id, AssistantMessage("", calls), *results)
+        return conversation.id
+
+    assert interlock("conversations", "show", with_store(fill)).out.splitlines() == [
+        '[CALL] e__say {"n":1}',
+        '[CALL] e__say#2 {"n":2}',
+        "[TOOL] e__say: one",
+        "[TOOL] e__say#2: two",
+    ]
+
+
+def test_show_ends_with_the_tokens_of_each_model_and_what_they_cost(
+    interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "settings.json"
+    price = {"input": 2, "output": 10, "cached": 0.5}
+    path.write_text(json.dumps({"models": {"openai:a": {"price": price}}}))
+    monkeypatch.setattr("interlock.config.settings.default_path", lambda: path)
+
+    async def fill(store: ConversationStore) -> str:
+        conversation = await store.create("Hi.", "openai:a")
+        answers = [AssistantMessage("A.", usage=Usage(600_000, 50_000, 200_000))] * 2
+        await store.append(conversation.id, UserMessage("Hi."), *answers, model="openai:a")
+        other = AssistantMessage("B.", usage=Usage(5, 1))
+        await store.append(conversation.id, other, model="ollama:b")
+        return conversation.id
+
+    id = with_store(fill)
+
+    assert interlock("conversations", "show", id).err.splitlines() == [
+        "openai:a: tokens: 1,200,000 in (400,000 cached), 100,000 out; cost: 2.8000",
+        "ollama:b: tokens: 5 in, 1 out",
+    ]
+    shown = interlock("conversations", "show", id, "--json").json
+    assert [(each["model"], each["cost"]) for each in shown["usage"]] == [
+        ("openai:a", 2.8),
+        ("ollama:b", None),
+    ]
+    assert shown["messages"][1]["usage"]["cached_tokens"] == 200_000
 
 
 def test_show_marks_a_failed_call(interlock):

@@ -18,6 +18,7 @@ def no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("interlock.cli.doctor.children", list)
 
 
+@pytest.mark.slow("starts a program")
 def test_doctor_without_problems_prints_what_it_found(
     no_processes, interlock, servers, script, monkeypatch
 ):
@@ -36,6 +37,7 @@ def test_doctor_without_problems_prints_what_it_found(
     assert "s3cr3t" not in ran.out
 
 
+@pytest.mark.slow("starts a program")
 def test_json_option_prints_the_report(no_processes, interlock, servers, script, monkeypatch):
     servers()
     monkeypatch.setenv("INTERLOCK_MODEL", script())
@@ -47,6 +49,24 @@ def test_json_option_prints_the_report(no_processes, interlock, servers, script,
     assert report["versions"]["python"].startswith("3.")
 
 
+def test_doctor_shows_servers_of_the_environment_and_tracing_that_another_program_would_do(
+    no_processes, interlock, script, monkeypatch
+):
+    monkeypatch.setenv("INTERLOCK_MODEL", script())
+    monkeypatch.setenv("MCP_SERVERS", "[]")
+    monkeypatch.setenv("LANGCHAIN_TRACING", "true")
+    monkeypatch.setenv("LANGSMITH_ENDPOINT", "https://user:s3cr3t@traces.example")
+    effects = interlock("doctor", "--json").json["effects"]
+    assert effects["MCP_SERVERS"] == "set and not used; set MCP_ENABLED=true to use it"
+    assert "results of tools to https://traces.example" in effects["LANGCHAIN_TRACING"]
+
+    monkeypatch.setenv("LANGSMITH_TRACING_V2", "false")  # which is stronger
+    monkeypatch.setenv("MCP_ENABLED", "1")
+    report = interlock("doctor", "--json").json
+    assert report["effects"] == {}
+
+
+@pytest.mark.slow("starts a program")
 def test_doctor_reports_all_problems_at_once(interlock, servers, home: Path, monkeypatch):
     servers(broken=BROKEN)
     monkeypatch.setenv("INTERLOCK_MODEL", "nobody:x")

@@ -70,7 +70,7 @@ def test_an_allowed_call_is_explained_on_stdout_with_exit_code_0(interlock, key)
 
 @pytest.mark.slow("works through much data")
 def test_a_denied_call_ends_with_the_first_denial_and_exit_code_1(interlock, key):
-    ran = interlock("explain", "--key", key, "w:say", "--arguments", '{"text": "too long"}')
+    ran = interlock("explain", "--key", key, "w:say", "text=too long")
 
     assert ran.code == 1
     assert ran.out.splitlines()[-3:] == [
@@ -93,6 +93,7 @@ def test_without_an_address_all_tools_are_listed_with_their_first_obstacle(inter
     assert len(tools) == 2 * sum(each["tool"].startswith("e:") for each in tools)
 
 
+@pytest.mark.slow("starts a program")
 def test_a_view_narrows_what_a_user_may_call(interlock, gateway):
     ran = interlock("explain", "--user", "anna", "--view", "reads", "w:say", "--json")
 
@@ -146,3 +147,45 @@ def test_a_credential_that_the_user_lacks_is_named_with_the_way_to_store_it(inte
     assert lacking.err == ("to change that: interlock credentials set p TOKEN --user user:anna\n")
     assert stored.out.splitlines()[-2:] == ["  ok    credential  TOKEN of the user", "allow"]
     assert "canary" not in stored.out + stored.err
+
+
+STARTS = """
+import pathlib, sys
+from interlock import Server
+
+with pathlib.Path(sys.argv[1]).open("a") as file:
+    file.write("started\\n")
+server = Server("counted", instructions="Count.")
+
+@server.tool
+def add(a: int, b: int) -> int:
+    return a + b
+
+server.run()
+"""
+
+
+@pytest.mark.slow("starts a program")
+def test_a_server_whose_tools_are_known_is_not_started(interlock, servers, tmp_path: Path):
+    script, starts = tmp_path / "counted.py", tmp_path / "starts"
+    script.write_text(STARTS)
+    file = servers(c={"command": sys.executable, "args": [str(script), str(starts)]})
+    document = json.loads(file.read_text())
+    document["mcpServers"] = {"c": document["mcpServers"]["c"]}
+    file.write_text(json.dumps({**document, "gateway": {}}))
+    call = ("explain", "--user", "anna", "c:add", "--arguments", '{"a": 1, "b": 2}', "--json")
+
+    first, second = interlock(*call), interlock(*call)
+    whole = interlock("explain", "--user", "anna", "--json")
+    assert starts.read_text() == "started\n"
+    absent = interlock("explain", "--user", "anna", "c:absent", "--json")
+
+    shown = [each.json["steps"] for each in (first, second)]
+    server = {"step": "server", "verdict": "ok", "detail": "c: not started, 1 tool"}
+    assert server in shown[1]
+    assert [each for each in shown[1] if each["step"] != "server"] == [
+        each for each in shown[0] if each["step"] != "server"
+    ]
+    assert whole.json["tools"] == [{"tool": "c:add", "effect": "allow", "state": "ok"}]
+    assert absent.json["reason"] == "unknown_tool"
+    assert starts.read_text() == "started\nstarted\n"

@@ -145,6 +145,7 @@ def test_print_shows_the_entry_and_changes_nothing(interlock, home: Path):
     assert not (home / "config").exists()
 
 
+@pytest.mark.slow("starts a program")
 def test_check_starts_the_entries_and_reports_those_that_do_not_answer(
     interlock, home: Path, notes: Path
 ):

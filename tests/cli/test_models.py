@@ -1,8 +1,11 @@
 """`interlock models`."""
 
+from pathlib import Path
+
 import pytest
 
 from interlock.models import choose
+from tests.models.gguf.files import write_model
 
 
 @pytest.fixture(autouse=True)
@@ -14,10 +17,26 @@ def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_API_KEY", "x")
     lines = interlock("models").out.splitlines()
 
-    assert lines[0].split("  ")[-1] == "set ANTHROPIC_API_KEY"
+    assert "  set ANTHROPIC_API_KEY  " in lines[0]
+    assert lines[0].endswith("tools, images, PDFs, reasoning, caching")
     assert lines[1].startswith("openai:")
-    assert lines[1].endswith("ready")
-    assert interlock("models", "--json").json[-1] == {"name": "local", "problem": ""}
+    assert "  ready  " in lines[1]
+    last = {"name": "local", "problem": "", "can": ["tools"], "context": 0}
+    assert interlock("models", "--json").json[-1] == last
+
+
+@pytest.mark.program("llama.cpp")
+def test_gguf_file_answers_and_is_found_again_from_another_folder(
+    interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_model(tmp_path / "m.gguf", {"\n": "Hello", "Hello": ""})
+    monkeypatch.chdir(tmp_path)
+    first = interlock("chat", "Hi", "--no-tools", "--model", "local:m.gguf")
+    monkeypatch.chdir("/")
+    again = interlock("chat", "Hi", "--no-tools", "-c")
+
+    assert (first.out, again.out) == ("Hello\n", "Hello\n")
+    assert "embedded" not in first.err
 
 
 @pytest.mark.parametrize(

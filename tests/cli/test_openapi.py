@@ -144,6 +144,7 @@ def test_check_warns_of_delicate_operations_and_fails_for_a_missing_tool(
     assert any("admin" in each["text"] for each in ran.json["findings"])
 
 
+@pytest.mark.slow("starts a program")
 def test_check_shows_how_earlier_answers_differ_from_the_document(interlock, home, servers):
     document = home / "shop.json"
     count = {"type": "object", "properties": {"count": {"type": "integer"}}}

@@ -104,10 +104,12 @@ def test_person_can_decline_or_cancel_a_question(terminal, desk, keys: str, acti
     assert call.leave() == 0
 
 
+@pytest.mark.slow("starts a program")
 def test_server_learns_the_working_folder_as_its_root(interlock, desk, home: Path):
     assert interlock("call", "desk:where").out == f"{home.as_uri()}\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_server_that_may_not_ask_and_one_without_a_person_are_refused(interlock, desk, servers):
     assert interlock("call", "desk:book").code == 1
 

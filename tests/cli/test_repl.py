@@ -1,12 +1,16 @@
 """The conversation on a terminal: a real program in a real (pseudo) terminal."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import ECHO
+
 pytestmark = pytest.mark.slow("each case starts the program on a terminal of its own")
 
 PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
+READS = {"risk": {"read": ["*"]}}
 CTRL_C, CTRL_D, ALT_ENTER = "\x03", "\x04", "\x1b\r"
 
 
@@ -74,6 +78,91 @@ def test_multiline_and_pasted_input_is_sent_as_one_message(terminal, script, int
     assert chat.leave() == 0
     said = [each["content"] for each in stored_messages(interlock) if each["role"] == "user"]
     assert said == ["a\nb\nc", "d\ne\nf", "/not a command"]
+
+
+def test_files_go_with_the_next_message_only(terminal, script, interlock, home: Path):
+    (home / "a.txt").write_text("First.")
+    (home / "b c.txt").write_text("Second.")
+    chat = terminal("chat", "-a", "a.txt", "--model", script("One.", "Two."))
+    chat.expect(PROMPT)
+    chat.type("/attach 'b c.txt'\r")
+    chat.expect("with the next message: a.txt (text/plain, 6 bytes), b c.txt")
+    chat.expect(PROMPT)
+    chat.type("/attach missing\r")
+    chat.expect("error: cannot attach missing: No such file")
+    chat.expect(PROMPT)
+    chat.type("go\r")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.type("on\r")
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    first, _, second, _ = (each["content"] for each in stored_messages(interlock))
+    assert first.startswith("go\n\n<file id=")
+    assert "\nFirst.\n" in first
+    assert "\nSecond.\n" in first
+    assert second == "on"
+
+
+def test_undo_takes_back_a_turn_in_a_copy_of_the_conversation(terminal, servers, script, interlock):
+    servers()
+    chat = terminal("chat", "--model", script("One.", {"say": {"text": "x"}}, "Two.", "Three."))
+    chat.expect(PROMPT)
+    chat.type("/undo\r")
+    chat.expect("no message to take back")
+    chat.expect(PROMPT)
+    chat.type("first\r")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.type("second\r")
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.type("/undo\r")
+    chat.expect("took back: second")
+    chat.expect(PROMPT)
+    chat.type("third\r")
+    chat.expect("Three.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    listed = interlock("conversations", "list", "--json").json
+    exported = [interlock("conversations", "export", each["id"]).json for each in listed]
+    contents = [[each.get("content", "") for each in one["messages"]] for one in exported]
+    assert contents == [
+        ["first", "One.", "third", "Three."],
+        ["first", "One.", "second", "", "x", "Two."],
+    ]
+
+
+def test_edit_sends_the_last_message_again_with_its_files(terminal, script, interlock, home: Path):
+    (home / "a.txt").write_text("The file.")
+    chat = terminal("chat", "-a", "a.txt", "--model", script("One.", "Two."))
+    chat.expect(PROMPT)
+    chat.type("frist\r")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.type("/edit\r")
+    chat.expect("> frist")
+    chat.type(CTRL_C)
+    chat.expect(PROMPT)
+    chat.type("/edit\r")
+    chat.expect("> frist")
+    chat.type("\x15first\r")  # Ctrl-U clears the line
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    first, second = interlock("conversations", "list", "--json").json
+    messages = interlock("conversations", "export", first["id"]).json["messages"]
+    assert messages[0]["content"].startswith("first\n\n<file id=")
+    assert "\nThe file.\n" in messages[0]["content"]
+    assert [each["role"] for each in messages] == ["user", "assistant"]
+    assert second["message_count"] == 2
 
 
 def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on(terminal, servers, script, interlock):
@@ -200,7 +289,7 @@ def test_a_continued_conversation_shows_its_title(terminal, script, interlock):
 def test_a_call_on_a_terminal_shows_progress_and_stops_on_ctrl_c(terminal, servers):
     servers()
     call = terminal("call", "e:wait")
-    call.expect("e:wait 1 of 2 half-way")
+    call.expect("e:wait 50% half-way")
     call.type(CTRL_C)
 
     assert call.leave() == 130
@@ -218,3 +307,27 @@ def test_a_server_that_exits_in_a_conversation_is_reported(terminal, servers, sc
     chat.type(CTRL_D)
 
     assert chat.leave() == 0
+
+
+def test_what_is_typed_during_an_answer_is_the_next_line(terminal, servers, script, interlock):
+    servers(e={"command": sys.executable, "args": ECHO, "timeout": 1, "tools": READS})
+    chat = terminal("chat", "--model", script({"wait": {}}, "One.", "Two.", "Three."))
+    chat.expect(PROMPT)
+    chat.type("first\r")
+    chat.expect("half-way")
+    chat.type("second\rthird")
+    chat.expect("One.")
+    chat.expect(PROMPT)
+    chat.expect("Two.")
+    chat.expect(PROMPT)
+    chat.expect("third")
+    chat.type(" too\r")
+    chat.expect("Three.")
+    chat.expect(PROMPT)
+    chat.type(CTRL_D)
+
+    assert chat.leave() == 0
+    said = [each["content"] for each in stored_messages(interlock) if each["role"] == "user"]
+    assert said == ["first", "second", "third too"]
+    during, _, _ = chat.seen.partition("One.")
+    assert "second" not in during

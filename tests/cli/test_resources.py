@@ -1,8 +1,7 @@
-"""`interlock resources`, `read`, `prompts` and `prompt`."""
+"""`interlock resources` and `read`, and what a conversation uses of them."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,44 +10,9 @@ from interlock.messages import UserMessage
 from tests.cli.test_chat import stored_conversations
 
 PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
-LIBRARY = '''
-from interlock import Server
-
-server = Server("library")
 
 
-@server.resource("book://moby", mime_type="text/plain", title="Moby Dick")
-def moby() -> str:
-    return "Call me Ishmael.\\x1b[2J"
-
-
-@server.resource("cover://moby", mime_type="image/png")
-def cover() -> bytes:
-    return b"\\x89PNG\\x00\\xff"
-
-
-@server.resource("page://{number}")
-def page(number: int) -> str:
-    return f"page {number}"
-
-
-@server.prompt
-def review(book: str, tone: str = "kind") -> str:
-    """Review a book."""
-    return f"Review {book} in a {tone} tone."
-
-
-server.run()
-'''
-
-
-@pytest.fixture
-def library(tmp_path: Path, servers) -> None:
-    script = tmp_path / "library.py"
-    script.write_text(LIBRARY)
-    servers(library={"command": sys.executable, "args": [str(script)]})
-
-
+@pytest.mark.slow("starts a program")
 def test_resources_are_listed_by_address_with_their_templates(interlock, library):
     ran = interlock("resources", "library")
 
@@ -61,6 +25,7 @@ def test_resources_are_listed_by_address_with_their_templates(interlock, library
     assert interlock("resources", "--json").json[0]["title"] == "Moby Dick"
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("address", ["library:book://moby", "book://moby"])
 def test_resource_is_read_by_address_or_by_a_uri_that_one_server_lists(
     interlock, library, address: str
@@ -68,6 +33,7 @@ def test_resource_is_read_by_address_or_by_a_uri_that_one_server_lists(
     assert interlock("read", address).out == "Call me Ishmael.\x1b[2J\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_resource_of_a_template_is_read_by_its_address(interlock, library):
     assert interlock("read", "library:page://7").out == "page 7\n"
 
@@ -79,6 +45,7 @@ def test_bytes_of_a_resource_are_written_to_a_pipe_unchanged(program, library):
     assert read.communicate(timeout=20)[0] == b"\x89PNG\x00\xff"
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(
     ("address", "error"),
     [
@@ -91,26 +58,6 @@ def test_resource_that_does_not_exist_is_an_error(interlock, library, address: s
 
     assert ran.code == 1
     assert error in ran.err
-
-
-def test_prompts_are_listed_with_their_arguments(interlock, library):
-    assert "library:review  book=… [tone=…]  Review a book." in interlock("prompts").out
-
-
-def test_prompt_prints_its_messages(interlock, library):
-    ran = interlock("prompt", "library:review", "book=Moby Dick")
-
-    assert (ran.code, ran.out) == (0, "Review Moby Dick in a kind tone.\n")
-
-
-@pytest.mark.parametrize(
-    ("words", "code"), [(["library:review"], 1), (["review"], 2), (["library:review", "x"], 2)]
-)
-def test_prompt_without_its_arguments_is_an_error(interlock, library, words: list[str], code: int):
-    ran = interlock("prompt", *words)
-
-    assert (ran.code, ran.out) == (code, "")
-    assert ran.err.startswith("error: ")
 
 
 @pytest.mark.slow("starts the program on a terminal")
@@ -134,3 +81,45 @@ def test_conversation_can_use_a_resource_and_a_prompt(terminal, library, script,
         "What is it about?\n\nResource library:book://moby:\nCall me Ishmael.\x1b[2J",
         "Review Moby Dick in a kind tone.",
     ]
+
+
+@pytest.mark.slow("starts a program on a terminal")
+def test_a_prompt_of_a_server_is_a_command_that_tab_completes(terminal, library, script):
+    chat = terminal("chat", "--model", script("A fine book."))
+    chat.expect(PROMPT)
+    chat.type("/libr\t")
+    chat.expect("ary:review")
+    chat.type(" bo\t")
+    chat.expect("ok=")
+    chat.type("Moby to\t")
+    chat.expect("ne=")
+    chat.type("dry\r")
+    chat.expect("Review Moby in a dry tone.")
+    chat.expect("A fine book.")
+    chat.expect(PROMPT)
+    chat.type("/nobody:x\r")
+    chat.expect("no server 'nobody'; the servers are e, library")
+    chat.expect(PROMPT)
+    chat.type("/quit\r")
+
+    assert chat.leave() == 0
+
+
+@pytest.mark.slow("starts a program on a terminal")
+def test_tab_completes_aliases_and_resources(terminal, library, script, home: Path):
+    settings = home / "config" / "interlock" / "settings.json"
+    settings.write_text('{"aliases": {"quickest": "local"}}')
+    chat = terminal("chat", "--model", script("Noted."))
+    chat.expect(PROMPT)
+    chat.type("/model qui\t")
+    chat.expect("ckest")
+    chat.type("\x15/read library:boo\t")
+    chat.expect("k://moby")
+    chat.type(" what\r")
+    chat.expect("Noted.")
+    chat.expect(PROMPT)
+    chat.type("/quit\r")
+
+    assert chat.leave() == 0
+    (content,) = [each.content for each in stored_conversations()[0][1] if each.content[0] == "w"]
+    assert content.startswith("what\n\nResource library:book://moby:\nCall me Ishmael.")

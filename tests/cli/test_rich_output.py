@@ -17,6 +17,89 @@ LONG = (
 )
 
 
+class Window(io.StringIO):
+    """A terminal that wraps long lines again when its width changes."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.rows: list[str] = [""]
+        self._wrapped: set[int] = set()  # rows that go on in the next one
+        self._row = 0
+        self._column = 0
+
+    def write(self, text: str) -> int:
+        for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[\s\S]", text):
+            match part:
+                case "\n":
+                    self._down()
+                    self._column = 0
+                case "\r":
+                    self._column = 0
+                case "\x1b[1A":
+                    self._row -= 1
+                case "\x1b[2K":
+                    self.rows[self._row] = ""
+                    self._wrapped -= {self._row, self._row - 1}
+                case _ if len(part) == 1:
+                    self._put(part)
+        return len(text)
+
+    def _put(self, char: str) -> None:
+        if self._column == self.width:
+            self._wrapped.add(self._row)
+            self._down()
+            self._column = 0
+        row = self.rows[self._row].ljust(self._column)
+        self.rows[self._row] = row[: self._column] + char + row[self._column + 1 :]
+        self._column += 1
+
+    def _down(self) -> None:
+        self._row += 1
+        if self._row == len(self.rows):
+            self.rows.append("")
+
+    def resize(self, width: int) -> None:
+        lines = [""]
+        for number, row in enumerate(self.rows):
+            lines[-1] += row
+            if number not in self._wrapped:
+                lines.append("")
+        self.width, self.rows, self._wrapped = width, [], set()
+        for line in lines[:-1]:
+            parts = [line[start : start + width] for start in range(0, len(line), width)] or [""]
+            first = len(self.rows)
+            self._wrapped |= set(range(first, first + len(parts) - 1))
+            self.rows += parts
+        self._row = len(self.rows) - 1
+        self._column = min(self._column, len(self.rows[-1]))
+
+
+@pytest.mark.parametrize("width", [15, 25, 80])
+def test_an_answer_stands_once_after_the_window_was_resized(
+    width: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("XTERM_VERSION", raising=False)
+    window = Window(40)
+    window.write("typed before\n")
+    answer = MarkdownAnswer()
+    console = Console(file=window, width=40, height=30, force_terminal=True, color_system=None)
+    answer._console = console
+    words = [f"word{number:03}" for number in range(40)]
+    answer.add(" ".join(words[:30]))
+    assert answer._live is not None
+    answer._live.refresh()
+    with answer._live._lock:  # no redrawing in between
+        window.resize(width)
+        console.width = width
+    answer.add(" " + " ".join(words[30:]))
+    answer._live.refresh()
+    answer.finish()
+
+    assert re.findall(r"word\d+", " ".join(window.rows)) == words
+    assert window.rows[0].startswith("typed")
+
+
 def shown(pieces: list[str]) -> str:
     screen = io.StringIO()
     answer = MarkdownAnswer()

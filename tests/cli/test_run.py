@@ -40,23 +40,27 @@ def file(home: Path):
 # Serving
 
 
+@pytest.mark.slow("starts a program")
 async def test_run_serves_the_server_of_a_file(file):
     async with Client.stdio(INTERLOCK, "run", str(file(ONE))) as client:
         assert client.server_info.name == "one"
         assert (await client.call_tool("hello", {"name": "Ada"})).text == "hello Ada"
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize(("name", "tool"), [("server", "hello"), ("other", "bye")])
 async def test_run_with_a_name_serves_that_server(file, name, tool):
     async with Client.stdio(INTERLOCK, "run", f"{file(TWO)}:{name}") as client:
         assert [each.name for each in await client.list_tools()] == [tool]
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_server_with_two_names_is_served_without_a_name(file):
     async with Client.stdio(INTERLOCK, "run", str(file(ONE + "\napp = server\n"))) as client:
         assert client.server_info.name == "one"
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_file_may_print_import_modules_beside_it_and_guard_run(file):
     file("greeting = 'good day'", "words.py")
     text = (
@@ -69,12 +73,14 @@ async def test_a_file_may_print_import_modules_beside_it_and_guard_run(file):
         assert (await client.call_tool("hello", {"name": "Ada"})).text == "good day Ada"
 
 
+@pytest.mark.slow("starts a program")
 async def test_a_file_with_the_name_of_a_standard_module_does_not_hide_it(file):
     text = "import logging\nlogging.getLogger('mine').info('fine')\n" + ONE
     async with Client.stdio(INTERLOCK, "run", str(file(text, "logging.py"))) as client:
         assert client.server_info.name == "one"
 
 
+@pytest.mark.slow("starts a program")
 async def test_postponed_type_hints_are_resolved(file):
     text = "from __future__ import annotations\nfrom dataclasses import dataclass\n" + (
         "@dataclass\nclass Note:\n    text: str\n" + ONE

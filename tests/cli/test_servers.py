@@ -43,6 +43,7 @@ def test_list_shows_commands_and_hides_values(interlock, servers):
 # check
 
 
+@pytest.mark.slow("starts a program")
 def test_check_prints_state_revision_time_and_tools(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(old={**echo, "args": [*echo["args"], "revision=2025-03-26"]})
@@ -56,6 +57,7 @@ def test_check_prints_state_revision_time_and_tools(interlock, servers):
     assert "echo 1.0" in interlock("servers", "check").out
 
 
+@pytest.mark.slow("starts a program")
 def test_a_mute_server_does_not_delay_the_check_of_the_others(interlock, servers, monkeypatch):
     monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
     servers(mute=MUTE)
@@ -69,6 +71,7 @@ def test_a_mute_server_does_not_delay_the_check_of_the_others(interlock, servers
     assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_check_of_a_broken_server_exits_with_1_and_the_reason(interlock, servers):
     servers(broken={"command": "no-such-program"}, off={"command": "x", "enabled": False})
     ran = interlock("servers", "check")
@@ -79,6 +82,7 @@ def test_check_of_a_broken_server_exits_with_1_and_the_reason(interlock, servers
     assert interlock("servers", "check", "off").code == 0
 
 
+@pytest.mark.slow("starts a program")
 def test_check_reports_dropped_lines_on_a_servers_stdout(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     noisy = ["-c", 'echo one; echo two; exec "$@"', "sh", echo["command"], *echo["args"]]
@@ -97,6 +101,7 @@ def test_check_of_an_unknown_server_is_an_error(interlock, servers):
     assert "did you mean e?" in interlock("servers", "check", "ee").err
 
 
+@pytest.mark.slow("starts a program")
 def test_check_accepts_the_namespace_and_the_name_in_the_file(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(e={**echo, "namespace": "n"}, n={"command": "no-such-program", "namespace": "m"})

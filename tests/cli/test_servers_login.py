@@ -597,6 +597,7 @@ def test_the_json_of_tools_has_the_state_and_the_remedy(
     assert ran.err.startswith("warning: server 'notes' needs login: ")
 
 
+@pytest.mark.slow("starts a program")
 def test_list_and_doctor_show_the_login_of_an_api_and_remove_deletes_it(
     interlock: Callable[..., Any], servers: Callable[..., Path], tmp_path: Path
 ):

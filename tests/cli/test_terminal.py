@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from interlock.cli import terminal
-from interlock.cli.terminal import emit, emit_json, emit_table, safe, safe_line
+from interlock.cli.terminal import emit, emit_json, emit_table, in_columns, safe, safe_line
 
 ATTACKS = {
     "colour": ("\x1b[31mred\x1b[0m", "\\x1b[31mred\\x1b[0m"),
@@ -118,3 +118,20 @@ def test_emit_table_cuts_lines_at_the_edge_of_the_terminal(
     emit_table([("a", "x" * 200)])
 
     assert capsys.readouterr().out == "a  " + "x" * 76 + "…\n"
+
+
+def test_columns_break_between_words_at_the_edge(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(terminal, "_width", lambda _stream=None: 40)
+    text = "one two three four five six seven eight"
+
+    assert in_columns([("a:b", text), ("ab:\x1b", "x\ny"), ("c", "")]) == [
+        "a:b      one two three four five six",
+        "         seven eight",
+        "ab:\\x1b  x y",
+        "c",
+    ]
+    assert in_columns([("a:" + "b" * 30, text)]) == [
+        "a:" + "b" * 30,
+        "    one two three four five six seven",
+        "    eight",
+    ]

@@ -18,6 +18,7 @@ def listed_addresses(out: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines()]
 
 
+@pytest.mark.slow("starts a program")
 def test_tools_prints_address_state_and_description_of_each_tool(interlock, servers):
     servers()
     ran = interlock("tools")
@@ -35,6 +36,7 @@ def test_tools_prints_address_state_and_description_of_each_tool(interlock, serv
     assert ran.err == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_a_broken_server_is_reported_and_the_others_are_listed(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools")
@@ -45,6 +47,7 @@ def test_a_broken_server_is_reported_and_the_others_are_listed(interlock, server
     assert ran.err.startswith("warning: server 'broken' failed: cannot start 'no-such-program'")
 
 
+@pytest.mark.slow("starts a program")
 def test_a_mute_server_does_not_delay_the_list_of_the_others(interlock, servers, monkeypatch):
     monkeypatch.setattr(server_status, "IDLE_TIMEOUT", 1.5)
     servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "connectTimeout": 60})
@@ -55,6 +58,7 @@ def test_a_mute_server_does_not_delay_the_list_of_the_others(interlock, servers,
     assert ran.err == "still starting: server 'mute'; wait for it with: interlock tools mute\n"
 
 
+@pytest.mark.slow("starts a program")
 def test_a_mute_server_fails_after_its_own_timeout(interlock, servers):
     servers(mute={"command": "sh", "args": ["-c", "cat > /dev/null"], "timeout": 0.3})
     ran = interlock("tools")
@@ -70,6 +74,7 @@ def test_tools_exits_with_1_if_every_server_fails(interlock, servers):
     assert interlock("tools").code == 1
 
 
+@pytest.mark.slow("starts a program")
 def test_a_denied_tool_is_listed_as_missing_with_the_reason(interlock, servers):
     path = servers()
     entry = json.loads(path.read_text())["mcpServers"]["e"]
@@ -88,6 +93,7 @@ def test_tools_without_a_configuration_exits_with_0(interlock):
     )
 
 
+@pytest.mark.slow("starts a program")
 def test_json_option_prints_servers_with_reasons_and_tools_with_schemas(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools", "--json")
@@ -101,6 +107,7 @@ def test_json_option_prints_servers_with_reasons_and_tools_with_schemas(interloc
     assert say["inputSchema"]["properties"] == {"text": {"type": "string"}}
 
 
+@pytest.mark.slow("starts a program")
 def test_an_unknown_key_in_the_file_is_a_warning(interlock, servers):
     path = servers()
     path.write_text(path.read_text().replace('"command"', '"colour": 1, "command"'))
@@ -129,6 +136,7 @@ def write_project_file(home: Path, name: str = "p") -> Path:
     return path
 
 
+@pytest.mark.slow("starts a program")
 def test_servers_of_a_project_file_are_ignored_until_trusted(interlock, home, servers):
     servers()
     path = write_project_file(home)
@@ -142,6 +150,7 @@ def test_servers_of_a_project_file_are_ignored_until_trusted(interlock, home, se
     assert after.err == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_a_project_server_does_not_replace_a_server_of_the_user(interlock, home, servers):
     servers()
     path = write_project_file(home, "e")
@@ -152,6 +161,7 @@ def test_a_project_server_does_not_replace_a_server_of_the_user(interlock, home,
     assert "server 'e' of" in ran.err
 
 
+@pytest.mark.slow("starts a program")
 def test_a_project_file_is_ignored_when_config_is_given(interlock, home, servers):
     path = servers()
     write_project_file(home)
@@ -159,6 +169,7 @@ def test_a_project_file_is_ignored_when_config_is_given(interlock, home, servers
     assert interlock("tools", "--config", path).err == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_tools_with_a_server_starts_only_that_server(interlock, servers):
     servers(broken=BROKEN)
     ran = interlock("tools", "e")
@@ -167,6 +178,7 @@ def test_tools_with_a_server_starts_only_that_server(interlock, servers):
     assert ran.err == ""
 
 
+@pytest.mark.slow("starts a program")
 def test_tools_with_an_address_describes_the_tool(interlock, servers):
     servers(broken=BROKEN)
 
@@ -175,6 +187,7 @@ def test_tools_with_an_address_describes_the_tool(interlock, servers):
     assert interlock("tools", "e:say", "--json").json["address"] == "e:say"
 
 
+@pytest.mark.slow("starts a program")
 def test_an_unknown_server_or_tool_is_an_error_with_a_suggestion(interlock, servers):
     servers()
 

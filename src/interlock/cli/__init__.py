@@ -22,9 +22,9 @@ from interlock.version import __version__
 
 _COMMANDS = (
     "chat", "claude", "tools", "call", "resources", "read", "prompts", "prompt", "servers",
-    "openapi", "models", "serve", "web", "keys", "lock", "plugins", "credentials", "explain",
-    "approvals", "audit", "conversations", "run", "install", "uninstall", "hook", "token",
-    "completion", "doctor",
+    "openapi", "models", "settings", "serve", "web", "keys", "lock", "plugins", "credentials",
+    "explain", "approvals", "audit", "conversations", "run", "install", "uninstall", "hook",
+    "token", "completion", "doctor",
 )  # fmt: skip
 # Where they differ from the command.
 _MODULES = {"read": "resources", "prompt": "prompts", "uninstall": "install"}

@@ -57,9 +57,9 @@ class TerminalApproval:
         return answer != "no"
 
     async def _ask(self, call: Call) -> str:
-        rule = f" (rule {_rule(call)})" if _rule(call) else ""
+        rule = f" (rule {safe_line(_rule(call))})" if _rule(call) else ""
         address = safe_line(call.entry.address)
-        say(f"{address} may change something{safe_line(rule)}. Its arguments:")
+        say(f"{address} may change something{rule}. Its arguments:")
         say(visible_json(call.arguments))
         try:
             return await self._prompt.choice(QUESTION, "yes", "no", "always")

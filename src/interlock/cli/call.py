@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs
+from interlock.cli.call_lines import progress_text
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, warn, working
 from interlock.cli.utf8_command import Utf8Command
@@ -18,7 +19,6 @@ from interlock.errors import InvalidArguments, RequestTimeout
 
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
-    from interlock.protocol import Progress
     from interlock.types import CallToolResult, Content
 
 
@@ -65,15 +65,14 @@ def call(
     server, colon, tool = address.partition(":")
     if not (server and colon and tool):
         raise click.UsageError(f"{address!r} is not a tool's address; write SERVER:TOOL")
-    texts = texts_of(pairs)
-    values = _object(arguments)
-    if twice := sorted(texts.keys() & values.keys()):
-        raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
+    texts, values = given_arguments(pairs, arguments)
     loaded = config_option.load(config)
     key, found = config_option.find(loaded, server)
     if dry_run:
         return run(_preview(server, tool, found, texts, values, as_json))
-    return run(_call(loaded, key, address, texts, values, timeout, yes, as_json))
+    return run(
+        _call(inputs.answered(loaded, [key]), key, address, texts, values, timeout, yes, as_json)
+    )
 
 
 async def _call(
@@ -99,7 +98,7 @@ async def _call(
                     address,
                     arguments,
                     timeout=timeout,
-                    progress=lambda each: spinner.note(f"{address} {_format_progress(each)}"),
+                    progress=lambda each: spinner.note(f"{address} {progress_text(each)}"),
                     caller=CALLER,
                 )
             except RequestTimeout as error:
@@ -142,12 +141,17 @@ async def _preview(
     return 0
 
 
-def _format_progress(progress: Progress) -> str:
-    of = f" of {progress.total:g}" if progress.total else ""
-    return f"{progress.progress:g}{of} {progress.message or ''}"
-
-
 # Arguments
+
+
+def given_arguments(
+    pairs: Iterable[str], arguments: str | None
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the arguments of KEY=VALUE, which `typed` converts, and those of --arguments."""
+    texts, values = texts_of(pairs), _object(arguments)
+    if twice := sorted(texts.keys() & values.keys()):
+        raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
+    return texts, values
 
 
 def texts_of(pairs: Iterable[str]) -> dict[str, str]:

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from interlock.cli.terminal import safe, safe_line
 from interlock.protocol.envelope import encode
 
+if TYPE_CHECKING:
+    from interlock.agent import ToolProgress
+    from interlock.protocol import Progress
+
 LONGEST_ARGUMENTS = 200  # characters
 LONGEST_EXCERPT = 6  # lines
+LONGEST_PROGRESS = 60  # characters
 
 
 def call_line(address: str, arguments: dict[str, Any]) -> str:
     """Return a call as one line, shortened."""
     listed = ", ".join(f"{name}={encode(value).decode()}" for name, value in arguments.items())
     return f"{safe_line(address)}({safe_line(listed, LONGEST_ARGUMENTS)})"
+
+
+def progress_text(report: Progress | ToolProgress) -> str:
+    """Return how far a call is: in percent, and in the words of its server."""
+    if report.total:
+        done = f"{min(report.progress / report.total, 1):.0%}"
+    else:
+        done = f"{report.progress:g}"
+    return f"{done} {safe_line(report.message or '', LONGEST_PROGRESS)}".rstrip()
 
 
 def excerpt(text: str, width: int) -> list[str]:

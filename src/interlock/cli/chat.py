@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs, settings
 from interlock.cli.signals import run
 from interlock.cli.terminal import is_terminal, say, warn
 from interlock.cli.utf8_command import Utf8Command
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from interlock.agent import AgentEvent
     from interlock.cli.terminal_chat import ChatOptions
     from interlock.config import Config
+    from interlock.messages import Attachment
     from interlock.store import Conversation
 
 SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one without a writer
@@ -32,8 +33,9 @@ SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one wi
     "--model",
     shell_complete=completion.models,
     metavar="PROVIDER:NAME",
-    help="anthropic:…, openai:…, deepseek:…, ollama:… or local; by default INTERLOCK_MODEL, "
-    "else the first model available.",
+    help="anthropic:…, openai:…, deepseek:…, ollama:…, local:FILE.gguf, claude-code, "
+    "local or an alias; by default "
+    "INTERLOCK_MODEL, else that of `interlock settings`, else the first model available.",
 )
 @config_option.config_option
 @click.option(
@@ -44,6 +46,23 @@ SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one wi
 )
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
 @click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")
+@click.option(
+    "-a",
+    "--attach",
+    "paths",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="Send an image, a PDF or a text with the first message; - is stdin. Repeatable.",
+)
+@click.option(
+    "-o",
+    "--option",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set an option of the model, such as temperature=0.2 or max_tokens=500. Repeatable.",
+)
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
 @click.option(
     "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
@@ -56,6 +75,8 @@ def chat(
     conversation: str | None,
     latest: bool,
     system: str | None,
+    paths: tuple[Path, ...],
+    given: tuple[str, ...],
     no_tools: bool,
     yes: bool,
     as_json: bool,
@@ -72,31 +93,54 @@ def chat(
     Example:
       interlock chat "What time is it in Asia/Tokyo?"
       git diff | interlock chat --no-tools 'Write a commit message.'
+      interlock chat -a report.pdf -a chart.png 'Do these agree?'
       interlock chat --conversation k3f
     """
     if conversation and latest:
         raise click.UsageError("--conversation and --continue name two conversations; keep one")
     if system and (conversation or latest):
         raise click.UsageError("--system starts a conversation; this one has begun already")
-    if not is_terminal(sys.stdin):
+    files = _attached(paths)
+    if not is_terminal(sys.stdin) and Path("-") not in paths:
         prompt = _with_piped(prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    found = None if no_tools else config_option.load(config)
+    wishes = settings.wishes(given)
+    found = None if no_tools else inputs.answered(config_option.load(config))
     options: ChatOptions = {
         "model": model,
         "conversation": conversation,
         "latest": latest,
         "system": system or "",
+        "wishes": wishes,
     }
     if prompt is None and as_json:
         raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
     if prompt is None:
         from interlock.cli.repl import run_repl
 
-        run(run_repl(found, yes=yes, **options))
+        run(run_repl(found, files, yes=yes, **options))
     else:
-        run(_answer(prompt, found, yes=yes, as_json=as_json, **options))
+        run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
+
+
+def _attached(paths: tuple[Path, ...]) -> list[Attachment]:
+    if not paths:
+        return []
+    from interlock import attachments
+
+    files = []
+    for path in paths:
+        if path != Path("-"):
+            files.append(attachments.load(path))
+        elif is_terminal(sys.stdin) or sys.stdin is None:
+            raise click.UsageError("-a - reads stdin; pipe a file in")
+        else:
+            files.append(
+                attachments.checked("stdin", sys.stdin.buffer.read(attachments.MAX_FILE + 1))
+            )
+    attachments.check_all(files)
+    return files
 
 
 def _with_piped(prompt: str | None) -> str:
@@ -134,28 +178,31 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the text piped in is not UTF-8 (byte {error.start})") from None
+        raise click.UsageError(
+            f"the text piped in is not UTF-8 (byte {error.start}); -a - sends a file from stdin"
+        ) from None
 
 
 async def _answer(
     prompt: str,
+    files: list[Attachment],
     config: Config | None,
     *,
     yes: bool,
     as_json: bool,
     **options: Unpack[ChatOptions],
 ) -> None:
+    from interlock.cli.output import warn_of_unread
     from interlock.cli.terminal_chat import open_terminal_chat
 
-    async with (
-        open_terminal_chat(config, yes=yes, **options) as opened,
-        aclosing(opened.chat.ask(prompt)) as events,
-    ):
-        async for event in events:
-            if as_json:
-                _print_event(event, opened.chat.log.conversation)
-            else:
-                opened.screen.show(event)
+    async with open_terminal_chat(config, yes=yes, **options) as opened:
+        warn_of_unread(opened.chat.model.name, files)
+        async with aclosing(opened.chat.ask(prompt, files)) as events:
+            async for event in events:
+                if as_json:
+                    _print_event(event, opened.chat.log.conversation)
+                else:
+                    opened.screen.show(event)
     stored = opened.chat.log.conversation
     if stored is not None and is_terminal(sys.stderr):
         say(f"continue with: interlock chat --conversation {stored.id}")

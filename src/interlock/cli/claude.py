@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from interlock.cli import config_option
+from interlock.cli import config_option, inputs
 from interlock.cli.signals import on_interrupt, run
 from interlock.cli.terminal import complain, is_terminal, say
 from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import CapabilityError, InterlockError, ModelInterrupted
 
 if TYPE_CHECKING:
-    from interlock.claude import Answer, ClaudeCode, ClaudeEvent, Decide
-    from interlock.cli.approval import TerminalApproval
+    from interlock.claude import Answer, ClaudeCode, ClaudeEvent
     from interlock.cli.output import Screen
     from interlock.client import ClientOptions
     from interlock.config import Config
@@ -69,7 +68,7 @@ def claude(
         raise click.UsageError("the prompt is empty; give a PROMPT")
     if prompt is None and (as_json or not is_terminal(sys.stdin)):
         raise click.UsageError("the PROMPT is missing, and a conversation needs a terminal")
-    found = None if no_tools else config_option.load(config)
+    found = None if no_tools else inputs.answered(config_option.load(config))
     return run(_main(prompt, found, as_json=as_json, yes=yes, mode=mode, model=model, id=session))
 
 
@@ -85,6 +84,7 @@ async def _main(
 ) -> int:
     from interlock.claude import ClaudeCode
     from interlock.cli.approval import TerminalApproval
+    from interlock.cli.built_in_calls import decide_by
     from interlock.cli.output import Screen
     from interlock.cli.questions import TerminalQuestions
     from interlock.cli.server_status import warn_of_broken
@@ -102,7 +102,7 @@ async def _main(
         async with (
             local_calls(config, approval) as calls,
             _opened(calls, questions.handlers) as toolbox,
-            ClaudeCode(toolbox, permissions=_decide(config, approval), **options) as opened,  # type: ignore[arg-type]
+            ClaudeCode(toolbox, permissions=decide_by(config, approval), **options) as opened,  # type: ignore[arg-type]
         ):
             screen.release()
             warn_of_broken(opened.status.values())
@@ -136,39 +136,6 @@ async def _opened(
         yield toolbox
     finally:
         await toolbox.close()
-
-
-def _decide(config: Config, approval: TerminalApproval) -> Decide:
-    """Return what decides about Claude Code's own tools: the policy, then the person.
-
-    About tools of servers the toolbox decides, as it does for every command.
-    """
-    from msgspec import Raw
-
-    from interlock.calls import Call, Item, Outcome, build
-    from interlock.calls.asking import asking
-    from interlock.claude import Allow, Deny, Request
-    from interlock.config.gateway import BUILT_IN
-    from interlock.errors import CallRefused
-    from interlock.policy import Policy, enforce
-
-    async def allow(_: Call) -> Outcome:
-        return Outcome(Raw(b"{}"))
-
-    policy = Policy.for_local_user(config)
-    check = build(allow, [enforce(policy, asks_pass=True), asking(approval)])
-
-    async def decide(request: Request) -> Allow | Deny:
-        server, _, tool = request.address.partition(":")
-        if server != BUILT_IN:
-            return Allow()
-        try:
-            await check(Call(Item("tools", server, tool), request.arguments))
-        except CallRefused as error:
-            return Deny(str(error))
-        return Allow()
-
-    return decide
 
 
 def _no_model() -> Model:

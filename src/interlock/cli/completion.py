@@ -17,6 +17,7 @@ from interlock.cli.terminal import emit
 from interlock.errors import InterlockError
 
 if TYPE_CHECKING:
+    from interlock.config.settings import Settings
     from interlock.toolbox import Toolbox
 
 MAX_CONVERSATIONS = 50
@@ -80,7 +81,32 @@ def models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
     from interlock.models.choose import available
 
     found = asyncio.run(available())
-    return _items([each.name for each in found if not each.problem], incomplete)
+    names = [each.name for each in found if not each.problem]
+    return _items([*_settings().aliases, *names], incomplete)
+
+
+def setting_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the name of a setting."""
+    found = _settings()
+    names = [*(f"options.{each}" for each in found.options or ("temperature", "max_tokens"))]
+    names += [f"aliases.{each}" for each in found.aliases] or ["aliases."]
+    return _items(["model", *names], incomplete)
+
+
+def setting_values(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete a model, where the setting is one."""
+    is_option = str(ctx.params.get("name") or "").startswith("options.")
+    return [] if is_option else models(ctx, parameter, incomplete)
+
+
+def _settings() -> Settings:
+    from interlock.config.settings import Settings, load
+
+    with suppress(InterlockError):
+        return load()
+    return Settings()
 
 
 def conversations(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -108,10 +134,10 @@ def _items(texts: list[str], incomplete: str) -> list[CompletionItem]:
 
 
 def _servers(ctx: click.Context) -> list[str]:
-    from interlock.config import find, load
+    from interlock.cli import config_option
 
     with suppress(InterlockError):
-        found = load(find(ctx.params.get("config")))
+        found, _ = config_option.in_force(ctx.params.get("config"))
         every = {**found.servers, **found.python}
         return [each.namespace or name for name, each in every.items()]
     return []

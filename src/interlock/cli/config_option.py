@@ -45,28 +45,41 @@ def own_file(named: Path | None) -> Path:
 
 
 def load(path: Path | None) -> Config:
-    """Read the servers' file; warn of everything that is unknown or ignored in it.
-
-    Unless a file is named, a trusted `.mcp.json` in the working folder adds its servers.
+    """Read the servers; warn of everything that is unknown or ignored.
 
     Raises:
-        ConfigError: The file is missing or invalid.
+        ConfigError: As `in_force`.
     """
-    from interlock import config
-    from interlock.config import trust
-
-    found = config.load(config.find(path))
-    project = None
-    if path is None and not os.environ.get(config.VARIABLE):
-        project = trust.project_file()
-    if project is not None:
-        if ignored := trust.untrusted_warning():
-            warn(ignored)
-        else:
-            found = _joined(found, trust.load(project))
-    for warning in found.warnings:
+    found, ignored = in_force(path)
+    for warning in (*ignored, *found.warnings):
         warn(warning)
     return found
+
+
+def in_force(path: Path | None) -> tuple[Config, list[str]]:
+    """Return the servers of the file, and a line about a file that is not trusted.
+
+    Unless a file is named, MCP_SERVERS is used instead if MCP_ENABLED says so, and else a trusted
+    `.mcp.json` in the working folder adds its servers.
+
+    Raises:
+        ConfigError: The file or the variable is missing or invalid.
+    """
+    from interlock import config
+    from interlock.config import environment, trust
+
+    if path is not None or os.environ.get(config.VARIABLE):
+        return config.load(config.find(path)), []
+    found = environment.load(os.environ)
+    if found is not None:
+        return found, []
+    found = config.load(config.find(None))
+    project = trust.project_file()
+    if project is None:
+        return found, []
+    if ignored := trust.untrusted_warning():
+        return found, [ignored]
+    return _joined(found, trust.load(project)), []
 
 
 def _joined(own: Config, project: Config) -> Config:
@@ -80,6 +93,7 @@ def _joined(own: Config, project: Config) -> Config:
         path=own.path or project.path,
         servers={**project.servers, **own.servers},
         warnings=(*own.warnings, *project.warnings, *hidden),
+        inputs={**project.inputs, **own.inputs},
     )
 
 
@@ -101,4 +115,5 @@ def find(config: Config, name: str) -> tuple[str, ServerConfig]:
     near = difflib.get_close_matches(name, names, 1)
     known = f"the servers are {', '.join(names)}" if names else "it has none"
     hint = f"did you mean {near[0]}?" if near else known
-    raise ConfigError(f"no server {name!r} in {config.path or 'the configuration'}; {hint}")
+    place = config.path or config.variable or "the configuration"
+    raise ConfigError(f"no server {name!r} in {place}; {hint}")

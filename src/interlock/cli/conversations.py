@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+from msgspec import Struct
 
-from interlock.cli import completion, config_option
+from interlock import attachments
+from interlock.cli import completion, config_option, settings
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
-from interlock.messages import AssistantMessage, Message, ToolMessage
+from interlock.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from interlock.store import transcripts
 
 if TYPE_CHECKING:
@@ -60,16 +63,19 @@ def list_(limit: int, as_json: bool) -> None:
 )
 @config_option.json_option
 def search(text: str, limit: int, as_json: bool) -> None:
-    """List the conversations whose title or messages contain TEXT.
+    """List the conversations that have all words of TEXT in a title or a message.
+
+    Each word is the beginning of a word there; words in double quotes stand next to each other.
 
     \b
     Example:
-      interlock conversations search 'time in Tokyo'
+      interlock conversations search 'time tok'
+      interlock conversations search '"time in Tokyo"'
     """
     found = _with_store(lambda store: store.search(text, limit))
     _emit_list(found, as_json)
     if not found and not as_json:
-        say("no conversation contains this text")
+        say("no conversation has these words")
 
 
 def _emit_list(found: list[Conversation], as_json: bool) -> None:
@@ -98,12 +104,17 @@ def show(id: str, as_json: bool) -> None:
     Example:
       interlock conversations show k3f
     """
-    conversation, messages = _with_store(lambda store: _read(store, id))
+    conversation, messages, used = _with_store(lambda store: _read_used(store, id))
+    costs = _costs(conversation, used)
     if as_json:
-        emit_json(transcripts.as_json(conversation, messages))
+        emit_json({**transcripts.as_json(conversation, messages), "usage": costs})
         return
-    for message in messages:
-        emit(_transcript(message))
+    for message, label in zip(messages, _labels(messages), strict=True):
+        emit(_transcript(message, label))
+    from interlock.cli.output import usage_line  # imports the agent
+
+    for each in costs:
+        say(f"{each.model}: {usage_line(each.usage, each.cost)}")
 
 
 @conversations.command()
@@ -203,19 +214,64 @@ async def _read(store: ConversationStore, id: str) -> tuple[Conversation, list[M
     return conversation, await store.messages(conversation.id)
 
 
+async def _read_used(
+    store: ConversationStore, id: str
+) -> tuple[Conversation, list[Message], dict[str, Usage]]:
+    conversation, messages = await _read(store, id)
+    return conversation, messages, await store.usage(conversation.id)
+
+
+class _Cost(Struct):
+    """The tokens that a model used in a conversation, and what they cost if that is known."""
+
+    model: str
+    usage: Usage
+    cost: float | None
+
+
+def _costs(conversation: Conversation, used: Mapping[str, Usage]) -> list[_Cost]:
+    prices = settings.load()
+    found = []
+    for name, usage in used.items():
+        model = name or conversation.model
+        price = prices.price_of(model)
+        found.append(_Cost(model, usage, None if price is None else price.cost(usage)))
+    return found
+
+
 # Writing
 
 
-def _transcript(message: Message) -> str:
+def _labels(messages: Sequence[Message]) -> list[str]:
+    """Return a number for each result of a tool that one answer calls several times, as "#2"."""
+    labels = []
+    seen: Counter[str] = Counter()
+    for message in messages:
+        label = ""
+        if isinstance(message, ToolMessage):
+            seen[message.name] += 1
+            if seen[message.name] > 1:
+                label = f"#{seen[message.name]}"
+        else:
+            seen.clear()
+        labels.append(label)
+    return labels
+
+
+def _transcript(message: Message, label: str) -> str:
     match message:
         case ToolMessage():
             failed = " failed" if message.is_error else ""
-            return f"[TOOL] {message.name}{failed}: {message.content}"
+            return f"[TOOL] {message.name}{label}{failed}: {message.content}"
         case AssistantMessage():
             lines = [f"[ASSISTANT] {message.content}"] if message.content else []
-            lines += [
-                f"[CALL] {call.name} {transcripts.encoded(call.input)}"
-                for call in message.tool_calls
-            ]
+            seen: Counter[str] = Counter()
+            for call in message.tool_calls:
+                seen[call.name] += 1
+                label = f"#{seen[call.name]}" if seen[call.name] > 1 else ""
+                lines.append(f"[CALL] {call.name}{label} {transcripts.encoded(call.input)}")
             return "\n".join(lines or ["[ASSISTANT]"])
+        case UserMessage(attachments=files) if files:
+            lines = [f"[FILE] {attachments.described(each)}" for each in files]
+            return "\n".join([*lines, f"[USER] {message.content}"])
     return f"[{transcripts.role_of(message).upper()}] {message.content}"

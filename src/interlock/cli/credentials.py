@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,13 +11,16 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import database_of
+from interlock.cli.recorder import Recorder, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say
 from interlock.errors import ConfigError, StoreError
 
 if TYPE_CHECKING:
     from interlock.config import Config
+    from interlock.store.claims import Claim
     from interlock.store.credentials import CredentialStore, Place
+    from interlock.store.recorded import Record
 
 _T = TypeVar("_T")
 _MAX_INPUT = 64 * 1024  # characters that are read from stdin
@@ -93,9 +95,8 @@ def set_(server: str, name: str, user: str, config: Path | None) -> None:
 
     async def work(store: CredentialStore) -> None:
         place = _place(principal, server, name)
-        async with _recorder(found) as record:
-            await store.set(place, value)
-            await record("set", place)
+        async with open_recorder(found) as recorder:
+            await store.set(place, value, record=_recording(recorder, "set"))
         say(f"stored {name} of {principal} for server {server!r}")
 
     _with_store(found, work)
@@ -121,13 +122,12 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
 
     async def work(store: CredentialStore) -> None:
         place = _place(principal, server, name)
-        async with _recorder(found) as record:
-            if not await store.revoke(place):
+        async with open_recorder(found) as recorder:
+            if not await store.revoke(place, record=_recording(recorder, "deleted")):
                 raise StoreError(
                     f"{principal} has no credential {name!r} for server {server!r}: "
                     "see `interlock credentials list`"
                 )
-            await record("deleted", place)
         say(f"deleted {name} of {principal} for server {server!r}")
 
     _with_store(found, work)
@@ -187,32 +187,15 @@ def _with_store(config: Config, work: Callable[[CredentialStore], Awaitable[_T]]
     return run(opened())
 
 
-@asynccontextmanager
-async def _recorder(config: Config) -> AsyncIterator[Callable[[str, Place], Awaitable[None]]]:
-    """Open the audit trail; return a function that records a change of a credential."""
-    import msgspec
+def _recording(recorder: Recorder | None, action: str) -> Record | None:
+    if recorder is None:
+        return None
 
-    from interlock.auth.gateway_key import GatewayKey
-    from interlock.store import AuditRecord, AuditWriter
-    from interlock.store.location import folder_beside
+    async def record(claim: Claim, place: Place) -> None:
+        body = {"action": action, "name": place.name, "of": place.user}
+        await recorder.write("credential", body, claim, server=place.server)
 
-    async def nothing(*_: object) -> None:
-        return
-
-    if config.gateway is not None and config.gateway.audit.mode == "off":
-        yield nothing
-        return
-    location = database_of(config)
-    async with AuditWriter.open(location, key=GatewayKey.load(folder_beside(location))) as writer:
-
-        async def record(action: str, place: Place) -> None:
-            body = {"surface": "cli", "action": action, "name": place.name, "of": place.user}
-            encoded = msgspec.json.encode(body)
-            await writer.append(
-                AuditRecord("credential", user="user:local", server=place.server, body=encoded)
-            )
-
-        yield record
+    return record
 
 
 __all__ = ["credentials"]

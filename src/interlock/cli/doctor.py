@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +18,13 @@ from interlock.cli.server_status import is_broken, problem_of, status_rows, stat
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
+from interlock.urls import display
 from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus
 
+_TRACERS = ("LANGSMITH", "LANGCHAIN")  # beginnings of the names of variables
 _PACKAGES = (
     "msgspec",
     "aiohttp",
@@ -49,11 +52,12 @@ class Report(Struct):
     """The results of all checks; `problems` has one line per problem."""
 
     versions: dict[str, str]
-    config: str = ""  # "" for no file
+    config: str = ""  # the file, or the variable with the servers; "" for none
     servers: list[Any] = []
     logins: dict[str, str] = {}  # by server that may need a login: the state of its login
     children: list[Child] = []
     keys: dict[str, bool] = {}  # by environment variable: whether it is set
+    effects: dict[str, str] = {}  # by environment variable: what it does, and one may not expect
     model: str = ""
     database: str = ""
     claude: str = ""  # the program Claude Code: version, path, how far it is supported
@@ -74,7 +78,9 @@ def doctor(config: Path | None, as_json: bool) -> int:
       interlock doctor
       interlock doctor --json
     """
-    report = Report(versions=_versions(), children=children(), keys=_keys())
+    report = Report(
+        versions=_versions(), children=children(), keys=_keys(), effects=_effects(os.environ)
+    )
     found = run(_check(report, config))
     if as_json:
         emit_json(report)
@@ -96,6 +102,7 @@ def _print(report: Report, found: list[ServerStatus]) -> None:
         (f"process {child.id}", f"{child.command}, of {child.parent}") for child in report.children
     ]
     rows += [(name, "set" if there else "not set") for name, there in report.keys.items()]
+    rows += report.effects.items()
     rows += [("model", report.model or "none"), ("database", report.database)]
     rows.append(("claude code", report.claude))
     emit_table(rows)
@@ -121,7 +128,7 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
 
     try:
         config = config_option.load(path)
-        report.config = str(config.path or "")
+        report.config = str(config.path or config.variable)
         report.logins = {**await logins(config.servers)}
         found = await statuses(config.servers)
     except InterlockError as error:
@@ -138,10 +145,10 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _model(report: Report) -> None:
-    from interlock.models.choose import choose
+    from interlock.cli.settings import wishes
 
     try:
-        model = await choose()
+        model = await wishes().preferred()
     except InterlockError as error:
         report.problems.append(str(error))
         return
@@ -196,6 +203,24 @@ def _keys() -> dict[str, bool]:
     from interlock.models.choose import PROVIDERS
 
     return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
+
+
+def _effects(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what variables do that were perhaps set for another program."""
+    found = {}
+    if environ.get("MCP_SERVERS") and not environ.get("MCP_ENABLED"):
+        found["MCP_SERVERS"] = "set and not used; set MCP_ENABLED=true to use it"
+    # As the package `langsmith` decides; the first one that is set counts.
+    names = [f"{of}_{name}" for name in ("TRACING_V2", "TRACING") for of in _TRACERS]
+    tracing = next((each for each in names if environ.get(each, "").strip()), "")
+    if environ.get(tracing) == "true":
+        places = (environ.get(f"{each}_ENDPOINT", "").strip() for each in _TRACERS)
+        place = display(next(filter(None, places), "https://api.smith.langchain.com"))
+        found[tracing] = (
+            "programs with LangChain send prompts, answers, and the arguments and results of "
+            f"tools to {place}; interlock's own commands do not"
+        )
+    return found
 
 
 # Processes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from interlock.cli import completion, config_option
+from interlock.cli.call import given_arguments, typed
 from interlock.cli.gateway_options import check_view, database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say, warn, working
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from interlock.gateway.explain import Explainer, Explanation
     from interlock.gateway.parts import Parts, Servers
     from interlock.store.database import Database
+    from interlock.toolbox import Toolbox
     from interlock.types import JsonObject
 
 IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
@@ -29,6 +31,7 @@ IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
 
 @click.command()
 @click.argument("address", metavar="[ADDRESS]", default="", shell_complete=completion.addresses)
+@click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=completion.arguments)
 @click.option("--key", "key_id", default="", metavar="ID", help="The key that would be used.")
 @click.option(
     "--user",
@@ -39,13 +42,14 @@ IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
 @click.option(
     "--arguments",
     metavar="JSON",
-    help="The arguments of the call. Without them: whether the tool is listed.",
+    help="The arguments as one JSON object, instead of or beside KEY=VALUE.",
 )
 @click.option("--view", default="", metavar="NAME", help="In this view, as at /mcp/NAME.")
 @config_option.json_option
 @config_option.config_option
 def explain(
     address: str,
+    pairs: tuple[str, ...],
     key_id: str,
     user: str,
     arguments: str | None,
@@ -55,14 +59,15 @@ def explain(
 ) -> int:
     """Show whether a call would be made, and why: every check with its fact.
 
-    ADDRESS is a tool, SERVER:NAME. Without it, all tools are listed with the first obstacle of
-    each. The checks are those of a call, with the stored keys and the file. The servers concerned
-    are started for a moment. The exit code is 1 if the call would be denied.
+    ADDRESS is a tool, SERVER:NAME, with arguments as for `interlock call`. Without arguments, the
+    question is whether the tool is listed. Without ADDRESS, all tools are listed with the first
+    obstacle of each. The checks are those of a call, with the stored keys and the file. A server
+    is started only if its tools are unknown. The exit code is 1 if the call would be denied.
 
     \b
     Example:
       interlock explain --key 7fk2m9qdx3ha
-      interlock explain --user anna crm:refund --arguments '{"amount": 80}'
+      interlock explain --user anna crm:refund amount=80
     """
     if bool(key_id) == bool(user):
         raise click.UsageError("name either --key or --user")
@@ -70,7 +75,8 @@ def explain(
         raise click.BadParameter("a tool is named SERVER:NAME", param_hint="ADDRESS")
     if arguments is not None and not address:
         raise click.UsageError("--arguments needs the ADDRESS of a tool")
-    given = None if arguments is None else _decoded(arguments)
+    texts, values = given_arguments(pairs, arguments)
+    has_arguments = bool(pairs) or arguments is not None
     found = config_option.load(config)
     check_view(found, view)
 
@@ -79,22 +85,11 @@ def explain(
             if not address:
                 tools = explainer.all_tools(caller, key=key)
                 return _show_all(tools, as_json)
+            given = typed(texts, explainer.schema_of(address)) | values if has_arguments else None
             explained = await explainer.explain_call(caller, address, given, key=key)
             return _show(address, caller, explained, as_json)
 
     return run(work())
-
-
-def _decoded(arguments: str) -> JsonObject:
-    import msgspec
-
-    try:
-        decoded = msgspec.json.decode(arguments)
-    except msgspec.DecodeError as error:
-        raise click.BadParameter(f"not JSON: {error}", param_hint="--arguments") from None
-    if not isinstance(decoded, dict):
-        raise click.BadParameter("not a JSON object", param_hint="--arguments")
-    return decoded
 
 
 # Looking
@@ -104,7 +99,7 @@ def _decoded(arguments: str) -> JsonObject:
 async def _explainer(
     config: Config, key_id: str, user: str, view: str, address: str
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
-    """Start the servers that matter, and make a gateway of them that serves no client."""
+    """Make a gateway that serves no client. Servers start only if their tools are unknown."""
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.explain import Explainer, credentials_of, reading_approvals
     from interlock.gateway.gateway import Gateway
@@ -134,7 +129,8 @@ async def _explainer(
         gateway = Gateway(servers, parts.policy, credentials=vault, pins=pins)
         try:
             with working("listing the tools"):
-                await gateway.toolbox.open(idle_timeout=IDLE_TIMEOUT)
+                await gateway.toolbox.restore(idle_timeout=IDLE_TIMEOUT)
+                await _start_if_unknown(gateway.toolbox, address)
             known = await PinStore(database).list() if pins is not None else []
             approvals = reading_approvals(database, secret, parts.settings, parts.policy, gateway)
             explainer = Explainer(
@@ -147,8 +143,21 @@ async def _explainer(
         await database.close()
 
 
+async def _start_if_unknown(toolbox: Toolbox, address: str) -> None:
+    """Start the server of a tool that is not in its last list."""
+    server, _, name = address.partition(":")
+    upstream = toolbox.upstreams.get(server)
+    if not name or upstream is None:
+        return
+    known = {each.tool.name for each in upstream.entries} | {
+        each.name for each in upstream.unusable
+    }
+    if name not in known and not upstream.status.starts:
+        await upstream.start()
+
+
 def _concerned(parts: Parts, caller: Caller, address: str) -> Servers:
-    """Return the servers that must be started."""
+    """Return the servers whose tools must be known."""
     view = parts.settings.views.get(caller.principal.view if caller.principal else "")
     if not address or (view is not None and view.names == "plain"):  # names may clash
         return parts.servers

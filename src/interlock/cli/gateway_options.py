@@ -69,7 +69,7 @@ class RateOption(click.ParamType[str]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         """Return the rate as it was written."""
-        from interlock.config.gateway_reading import RATE_FORM, parse_rate
+        from interlock.config.limits_reading import RATE_FORM, parse_rate
 
         if parse_rate(str(value)) is None:
             self.fail(f"{value!r} is not {RATE_FORM}", param, ctx)

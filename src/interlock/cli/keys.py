@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -11,19 +10,22 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.gateway_options import Duration, RateOption, check_view, database_of
+from interlock.cli.recorder import OPERATOR, Recorder, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say
 
 if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.config import Config
+    from interlock.store.claims import Claim
     from interlock.store.keys import KeyStore
+    from interlock.store.recorded import Record
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
-Record: TypeAlias = "Callable[[str, str, StoredKey | None, StoredKey], Awaitable[None]]"
+# Returns what records a change, by the name of the change.
+Recorded: TypeAlias = "Callable[[str], Record | None]"
 _id = click.argument("id", metavar="ID")
-_CREATOR = "user:local"
 
 
 def _own_limit(name: str, help: str) -> Callable[[_F], _F]:
@@ -99,7 +101,7 @@ def create(
     check_view(found, view)
     limits = {"rate": rate, "burst": burst, "concurrent": concurrent, "perDay": per_day}
 
-    async def work(store: KeyStore, record: Record) -> StoredKey:
+    async def work(store: KeyStore, recorded: Recorded) -> StoredKey:
         stored, key = await store.create(
             user,
             name=name,
@@ -107,9 +109,9 @@ def create(
             view=view,
             limits={name: value for name, value in limits.items() if value is not None},
             lifetime=expires or None,
-            created_by=_CREATOR,
+            created_by=OPERATOR,
+            record=recorded("key_created"),
         )
-        await record("key_created", stored.id, None, stored)
         _show_new(stored, key, as_json)
         return stored
 
@@ -196,12 +198,10 @@ def rotate(id: str, overlap: float, as_json: bool, config: Path | None) -> None:
       interlock keys rotate 7fk2m9qdx3ha --overlap 1h
     """
 
-    async def work(store: KeyStore, record: Record) -> None:
-        before = await store.get(id)
-        stored, key = await store.rotate(id, overlap=overlap, created_by=_CREATOR)
+    async def work(store: KeyStore, recorded: Recorded) -> None:
+        record = recorded("key_rotated")
+        stored, key = await store.rotate(id, overlap=overlap, created_by=OPERATOR, record=record)
         old = await store.get(id)
-        await record("key_rotated", id, before, old)
-        await record("key_created", stored.id, None, stored)
         _show_new(stored, key, as_json)
         say(f"key {id} stays valid until {_fields(old)['expires']}")
 
@@ -220,13 +220,11 @@ def revoke(id: str, as_json: bool, config: Path | None) -> None:
       interlock keys revoke 7fk2m9qdx3ha
     """
 
-    async def work(store: KeyStore, record: Record) -> None:
-        before = await store.get(id)
-        revoked = await store.revoke(id)
+    async def work(store: KeyStore, recorded: Recorded) -> None:
+        revoked = await store.revoke(id, record=recorded("key_revoked"))
         if as_json:
             emit_json(_fields(revoked))
         say(f"revoked key {id} of user:{revoked.user}")
-        await record("key_revoked", id, before, revoked)
 
     _change(_load(config), work)
 
@@ -280,46 +278,27 @@ def _with_store(config: Config, work: Callable[[KeyStore], Awaitable[_T]]) -> _T
     return run(opened())
 
 
-def _change(config: Config, work: Callable[[KeyStore, Record], Awaitable[_T]]) -> _T:
-    """Run work that changes keys, and records it in the audit trail."""
+def _change(config: Config, work: Callable[[KeyStore, Recorded], Awaitable[_T]]) -> _T:
+    """Run work that changes keys; each change is in the transaction of its audit record."""
 
     async def opened() -> _T:
         from interlock.store import KeyStore
 
-        async with KeyStore.open(database_of(config)) as store, _recorder(config) as record:
-            return await work(store, record)
+        async with KeyStore.open(database_of(config)) as store, open_recorder(config) as recorder:
+            return await work(store, lambda action: _recording(recorder, action))
 
     return run(opened())
 
 
-@asynccontextmanager
-async def _recorder(config: Config) -> AsyncIterator[Record]:
-    """Open the audit trail; return a function that records a change of a key."""
-    import msgspec
+def _recording(recorder: Recorder | None, action: str) -> Record | None:
+    if recorder is None:
+        return None
+    from interlock.gateway.key_rights import change_of
 
-    from interlock.auth.gateway_key import GatewayKey
-    from interlock.store import AuditRecord, AuditWriter
-    from interlock.store.location import folder_beside
+    async def record(claim: Claim, before: StoredKey | None, *keys: StoredKey) -> None:
+        await recorder.write("admin", change_of(action, before, *keys), claim)
 
-    async def nothing(*_: object) -> None:
-        return
-
-    if config.gateway is not None and config.gateway.audit.mode == "off":
-        yield nothing
-        return
-    location = database_of(config)
-    secret = GatewayKey.load(folder_beside(location))
-    secret.sign(b"")  # fails before the change if a package is missing
-    async with AuditWriter.open(location, key=secret) as writer:
-
-        async def record(action: str, id: str, before: StoredKey | None, after: StoredKey) -> None:
-            body: dict[str, Any] = {"surface": "cli", "action": action, "id": id}
-            if before is not None:
-                body["before"] = _fields(before)
-            body["after"] = _fields(after)
-            await writer.append(AuditRecord("admin", user=_CREATOR, body=msgspec.json.encode(body)))
-
-        yield record
+    return record
 
 
 def _checked_user(user: str) -> str:

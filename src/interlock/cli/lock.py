@@ -12,17 +12,17 @@ import click
 
 from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import database_of
+from interlock.cli.recorder import OPERATOR, Recorder, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import complain, emit, emit_json, emit_table, is_terminal, say
 
 if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.gateway.definitions import Definitions, Record, Shown
+    from interlock.store.claims import Claim
     from interlock.store.pin import Pin
-    from interlock.types import JsonObject
 
 _T = TypeVar("_T")
-_OPERATOR = "user:local"
 _SHOWN_HASH = 12  # digits
 _address = click.argument("address", metavar="ADDRESS", shell_complete=completion.addresses)
 _hash = click.option("--hash", "hash", default="", metavar="H", help="Of what was shown to you.")
@@ -247,7 +247,10 @@ def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
     """Run work that decides, and record it in the audit trail."""
 
     async def opened() -> _T:
-        async with _recorder(config) as record, _open(config, record) as definitions:
+        async with (
+            open_recorder(config) as recorder,
+            _open(config, _recording(recorder)) as definitions,
+        ):
             return await work(definitions)
 
     return run(opened())
@@ -265,46 +268,23 @@ async def _open(config: Config, record: Record | None) -> AsyncIterator[Definiti
         file = folder / config.gateway.lock.file
     database = await open_database(database_of(config))
     try:
-        yield Definitions(PinStore(database), by=_OPERATOR, record=record, file=file)
+        yield Definitions(PinStore(database), by=OPERATOR, record=record, file=file)
     finally:
         await database.close()
 
 
-@asynccontextmanager
-async def _recorder(config: Config) -> AsyncIterator[Record | None]:
-    """Open the audit trail; return a function that records a decision."""
-    import msgspec
+def _recording(recorder: Recorder | None) -> Record | None:
+    if recorder is None:
+        return None
+    from interlock.gateway.definitions import decision_of
 
-    from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.definitions import as_json
-    from interlock.store import AuditRecord, AuditWriter
-    from interlock.store.location import folder_beside
+    async def record(
+        decision: str, claim: Claim | None, before: Pin | None, after: Pin | None
+    ) -> None:
+        body, server, tool = decision_of(decision, before, after)
+        await recorder.write("pin", body, claim, server=server, tool=tool)
 
-    if config.gateway is not None and config.gateway.audit.mode == "off":
-        yield None
-        return
-    location = database_of(config)
-    secret = GatewayKey.load(folder_beside(location))
-    secret.sign(b"")  # fails before the decision if a package is missing
-    async with AuditWriter.open(location, key=secret) as writer:
-
-        async def record(decision: str, before: Pin | None, after: Pin | None) -> None:
-            about = after or before
-            body: JsonObject = {"surface": "cli", "decision": decision}
-            for name, pin in (("before", before), ("after", after)):
-                if pin is not None:
-                    body[name] = as_json(pin)
-            await writer.append(
-                AuditRecord(
-                    "pin",
-                    user=_OPERATOR,
-                    server=about.server if about is not None else "",
-                    tool=about.address if about is not None and about.name else "",
-                    body=msgspec.json.encode(body),
-                )
-            )
-
-        yield record
+    return record
 
 
 # Output

@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from interlock.cli import config_option
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table
+from interlock.cli.terminal import emit, emit_json, emit_table
+
+if TYPE_CHECKING:
+    from interlock.models.choose import Listed
 
 
 @click.command()
 @config_option.json_option
 def models(as_json: bool) -> None:
-    """List the models for --model: those that are ready, and what the others need.
+    """List the models for --model: what each can do, and what it needs before it is ready.
 
     Of Anthropic, OpenAI and DeepSeek it is the default model; every other one of theirs works, too.
+    So does a file: local:PATH.gguf. "Context" is the tokens of the longest conversation.
+    Aliases are those of `interlock settings`.
 
     \b
     Example:
       interlock models
     """
+    from interlock.cli import settings
     from interlock.models.choose import available
 
+    aliases = settings.load().aliases
     found = run(available())
     if as_json:
         emit_json(found)
-    else:
-        emit_table((each.name, each.problem or "ready") for each in found)
+        return
+    emit_table((each.name, each.problem or "ready", _abilities(each)) for each in found)
+    if aliases:
+        emit()
+        emit_table((name, f"alias of {model}") for name, model in aliases.items())
+
+
+def _abilities(model: Listed) -> str:
+    context = (f"context {model.context:,}",) if model.context else ()
+    return ", ".join((*model.can, *context))

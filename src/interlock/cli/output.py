@@ -8,15 +8,26 @@ text, unchanged, and tool calls are plain lines that begin with "[TOOL]".
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from interlock.agent import AgentEvent, Compacted, Done, ToolFinished, ToolStarted
+from interlock.agent import (
+    AgentEvent,
+    Compacted,
+    Done,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.attachments import TEXT
 from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
 from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
-from interlock.models import ReasoningDelta, TextDelta, Usage
+from interlock.messages import Attachment
+from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 
+_EMBEDDED = "local:gemma-3-270m"
+_TEXT_ONLY = ("deepseek", "local")  # providers of models that take no files
 _NOTES = {
     "length": "the answer was cut off at the model's token limit",
     "refusal": "the model refused to answer",
@@ -25,17 +36,26 @@ _NOTES = {
 
 def introduce(model: str) -> None:
     """State the limits of the embedded model, which a user may take for a large one."""
-    if model.startswith("local:"):
+    if model == _EMBEDDED:
         say(
             "the embedded model only picks tools by words and knows no facts; "
-            "for more, use --model anthropic:…, openai:… or ollama:…"
+            "for more, use --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
         )
 
 
-def usage_line(usage: Usage) -> str:
-    """Return the tokens of a turn in words."""
+def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
+    """Warn of files that a model cannot read: it gets a line about each instead."""
+    names = [each.name or "a file" for each in files if each.media_type != TEXT]
+    if names and model.partition(":")[0] in _TEXT_ONLY:
+        shown = ", ".join(names)
+        warn(f"{model} reads only text, so it gets the name but not the content of {shown}")
+
+
+def usage_line(usage: Usage, cost: float | None = None) -> str:
+    """Return tokens in words, and what they cost if that is known."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
-    return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out"
+    price = "" if cost is None else f"; cost: {cost:.4f}"
+    return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{price}"
 
 
 class AnswerView(Protocol):
@@ -61,6 +81,10 @@ class ActivityView(Protocol):
         """Show that a tool call started."""
         ...
 
+    def progress(self, event: ToolProgress) -> None:
+        """Show how far a tool call is."""
+        ...
+
     def finish(self, event: ToolFinished) -> None:
         """Show the result of a tool call."""
         ...
@@ -75,9 +99,14 @@ class ActivityView(Protocol):
 
 
 class Screen:
-    """Shows one turn after another."""
+    """Shows one turn after another.
+
+    Attributes:
+        cost: Returns what tokens of the model cost, if the user has set a price.
+    """
 
     def __init__(self) -> None:
+        self.cost: Callable[[Usage], float | None] = lambda _: None
         self._answer: AnswerView = _PlainAnswer()
         self._activity: ActivityView = _PlainActivity()
         if is_rich(sys.stdout) or is_rich(sys.stderr):
@@ -128,9 +157,15 @@ class Screen:
             case ReasoningDelta():
                 self._answer.finish()
                 self._activity.think(event.text)
+            case Notice():
+                self._activity.stop()
+                say(event.text)
+                self._activity.think()
             case ToolStarted():
                 self._answer.finish()
                 self._activity.start(event)
+            case ToolProgress():
+                self._activity.progress(event)
             case ToolFinished():
                 self._activity.finish(event)
             case Compacted():
@@ -146,7 +181,7 @@ class Screen:
                 elif not event.message.content.strip():
                     say("(the answer is empty)")
                 if is_terminal(sys.stderr) and event.usage != Usage():
-                    say(usage_line(event.usage))
+                    say(usage_line(event.usage, self.cost(event.usage)))
 
 
 class _PlainAnswer:
@@ -170,21 +205,37 @@ class _PlainAnswer:
 
 
 class _PlainActivity:
-    """Prints lines that a program can parse."""
+    """Prints lines that a program can parse.
+
+    Calls of one tool that run at the same time have numbers, from the second one on.
+    """
+
+    def __init__(self) -> None:
+        self._labels: dict[str, str] = {}  # of running calls, by id
 
     def think(self, thought: str = "") -> None:
         """Print nothing."""
 
     def start(self, event: ToolStarted) -> None:
-        say(f"[TOOL] {call_line(event.address, event.arguments)}")
+        label = address = safe_line(event.address)
+        number = 1
+        while label in self._labels.values():
+            number += 1
+            label = f"{address}#{number}"
+        self._labels[event.id] = label
+        say(f"[TOOL] {label}{call_line(event.address, event.arguments).removeprefix(address)}")
+
+    def progress(self, event: ToolProgress) -> None:
+        """Print nothing."""
 
     def finish(self, event: ToolFinished) -> None:
+        label = self._labels.pop(event.id, safe_line(event.address))
         outcome = "failed" if event.is_error else "ok"
         result = safe_line(event.result, LONGEST_ARGUMENTS)
-        say(f"[TOOL] {safe_line(event.address)} {outcome} in {event.duration:.2f} s: {result}")
+        say(f"[TOOL] {label} {outcome} in {event.duration:.2f} s: {result}")
 
     def stop(self) -> None:
-        """Print nothing."""
+        self._labels.clear()
 
     def pause(self) -> None:
         """Print nothing."""

@@ -10,17 +10,19 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.gateway_options import database_of
+from interlock.cli.recorder import OPERATOR, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say, warn
 
 if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.gateway.plugins import Plugin
+    from interlock.store.claims import Claim
     from interlock.store.plugins import Installation, PluginStore
+    from interlock.store.recorded import Record
     from interlock.types import JsonObject
 
 _T = TypeVar("_T")
-_OPERATOR = "user:local"
 _name = click.argument("name", metavar="NAME")
 _user = click.option(
     "--user", required=True, metavar="U", help="A user, or ISSUER#SUBJECT of a token."
@@ -87,8 +89,8 @@ def install(name: str, user: str, config: Path | None) -> None:
     found, principal = config_option.load(config), _principal(user)
     _check_name(found, name)
 
-    async def work(store: PluginStore) -> bool:
-        return await store.install(name, principal, by=_OPERATOR)
+    async def work(store: PluginStore, record: Record | None) -> bool:
+        return await store.install(name, principal, by=OPERATOR, record=record) is not None
 
     if _change(found, work, "plugin_installed", name, principal):
         say(f"installed {name} for {principal}")
@@ -109,8 +111,8 @@ def remove(name: str, user: str, config: Path | None) -> int:
     """
     found, principal = config_option.load(config), _principal(user)
 
-    async def work(store: PluginStore) -> bool:
-        return await store.remove(name, principal)
+    async def work(store: PluginStore, record: Record | None) -> bool:
+        return await store.remove(name, principal, record=record)
 
     if not _change(found, work, "plugin_removed", name, principal):
         say(f"{principal} does not have {name}")
@@ -165,30 +167,22 @@ def _with_store(config: Config, work: Callable[[PluginStore], Awaitable[_T]]) ->
 
 def _change(
     config: Config,
-    work: Callable[[PluginStore], Awaitable[bool]],
+    work: Callable[[PluginStore, Record | None], Awaitable[bool]],
     action: str,
     name: str,
     user: str,
 ) -> bool:
-    """Run work that changes an installation; record it in the audit trail if it did."""
+    """Run work that changes an installation, in the transaction of its audit record."""
 
     async def recorded(store: PluginStore) -> bool:
-        import msgspec
+        async with open_recorder(config) as recorder:
+            if recorder is None:
+                return await work(store, None)
+            write = recorder.write
 
-        from interlock.auth.gateway_key import GatewayKey
-        from interlock.store import AuditRecord, AuditWriter
-        from interlock.store.location import folder_beside
+            async def record(claim: Claim, *_: Installation | None) -> None:
+                await write("admin", {"action": action, "plugin": name, "of": user}, claim)
 
-        if config.gateway is not None and config.gateway.audit.mode == "off":
-            return await work(store)
-        location = database_of(config)
-        secret = GatewayKey.load(folder_beside(location))
-        async with AuditWriter.open(location, key=secret) as writer:
-            has_changed = await work(store)
-            if has_changed:
-                body = {"surface": "cli", "action": action, "plugin": name, "of": user}
-                record = AuditRecord("admin", user=_OPERATOR, body=msgspec.json.encode(body))
-                await writer.append(record)
-            return has_changed
+            return await work(store, record)
 
     return _with_store(config, recorded)

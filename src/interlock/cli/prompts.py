@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs
 from interlock.cli.call import format_block, texts_of
 from interlock.cli.resources import chosen, of_every_server
 from interlock.cli.server_status import started, warn_of_broken
@@ -81,7 +81,7 @@ def prompt(address: str, pairs: tuple[str, ...], config: Path | None, as_json: b
         raise click.UsageError(f"{address!r} is not a prompt's address; write SERVER:PROMPT")
     loaded = config_option.load(config)
     key, _ = config_option.find(loaded, server)
-    return run(_prompt(loaded, key, server, name, texts_of(pairs), as_json))
+    return run(_prompt(inputs.answered(loaded, [key]), key, server, name, texts_of(pairs), as_json))
 
 
 async def _prompt(

@@ -10,22 +10,26 @@ import asyncio
 import contextlib
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from interlock import attachments
 from interlock.chat import CHAT, Chat
 from interlock.cli.call import format_block, texts_of
+from interlock.cli.output import warn_of_unread
 from interlock.cli.resources import format_contents
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import on_interrupt
-from interlock.cli.terminal import complain, safe_line, say, warn
+from interlock.cli.terminal import complain, in_columns, safe_line, say, unechoed, warn
 from interlock.cli.terminal_chat import ChatOptions, TerminalChat, open_terminal_chat
 from interlock.cli.tools import rows
 from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
+from interlock.messages import Attachment, UserMessage
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -36,8 +40,11 @@ if TYPE_CHECKING:
 COMMANDS = {
     "/tools": "list the tools",
     "/model": "show the model; /model PROVIDER:NAME continues with another one",
+    "/attach": "/attach FILE … sends files with the next message: images, PDFs, texts",
     "/read": "/read SERVER:URI QUESTION sends the question with a resource",
-    "/prompt": "/prompt SERVER:NAME KEY=VALUE … sends a prompt of a server",
+    "/prompt": "/prompt SERVER:NAME KEY=VALUE … sends a prompt of a server; so does /SERVER:NAME …",
+    "/edit": "change your last message, and send it again",
+    "/undo": "take back your last message and its answer",
     "/new": "start another conversation",
     "/help": "show this help",
     "/quit": "leave, as Ctrl-D does",
@@ -48,11 +55,18 @@ Ctrl-C stops an answer or clears the line.
 A line that starts with a space is sent unchanged, even if a / follows."""
 
 
-async def run_repl(config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]) -> None:
+async def run_repl(
+    config: Config | None,
+    files: Sequence[Attachment] = (),
+    *,
+    yes: bool,
+    **options: Unpack[ChatOptions],
+) -> None:
     """Read lines and show answers until the user leaves.
 
     Args:
         config: As for `open_terminal_chat`.
+        files: Sent with the first message.
         yes: As for `open_terminal_chat`.
         options: As for `open_chat`.
 
@@ -62,31 +76,39 @@ async def run_repl(config: Config | None, *, yes: bool, **options: Unpack[ChatOp
     """
     editor = line_editor(COMMANDS)
     async with open_terminal_chat(config, yes=yes, **options) as opened:
+        from interlock.cli.repl_completion import ReplCompleter
+
+        editor.completer = ReplCompleter(COMMANDS, opened.chat, options["wishes"].settings)
         opened.screen.release()
         say(_greeting(opened.chat))
-        await _Repl(opened).run(editor)
+        await _Repl(opened, files).run(editor)
 
 
 class _Repl:
-    def __init__(self, opened: TerminalChat) -> None:
+    def __init__(self, opened: TerminalChat, files: Sequence[Attachment]) -> None:
+        self._files = list(files)  # for the next message
         self._chat = opened.chat
         self._screen = opened.screen
         self._approval = opened.approval
         self._states = self._current_states()
+        self._edited: UserMessage | None = None  # the message that the next line replaces
 
     async def run(self, editor: PromptSession[str]) -> None:
         while True:
+            draft = "" if self._edited is None else attachments.split(self._edited.content)[0]
             try:
                 # The editor handles Ctrl-C as a key; the signal is handled by `signals`.
-                text = await editor.prompt_async(handle_sigint=False)
+                text = await editor.prompt_async(default=draft, handle_sigint=False)
             except KeyboardInterrupt:
+                self._edited = None
                 continue
             except EOFError:
                 return
             if text.strip() == "/quit":
                 return
+            edited, self._edited = self._edited, None
             try:
-                await self._handle(text)
+                await (self._handle(text) if edited is None else self._replace(edited, text))
             except InterlockError as error:
                 complain(str(error))
 
@@ -100,12 +122,20 @@ class _Repl:
             self._list_tools()
         elif command == "/model":
             await self._model(rest.strip())
+        elif command == "/attach":
+            self._attach(rest.strip())
         elif command == "/read":
             await self._read(rest.strip())
         elif command == "/prompt":
             await self._prompt(rest.strip())
+        elif command == "/edit":
+            self._edit()
+        elif command == "/undo":
+            await self._undo()
+        elif ":" in command:
+            await self._prompt(text.strip()[1:])
         elif command == "/new":
-            self._chat.start_conversation()
+            await self._chat.start_conversation()
             self._approval.forget()
             say("new conversation")
         elif command == "/help":
@@ -117,7 +147,7 @@ class _Repl:
 
     async def _ask(self, text: str) -> None:
         turn = asyncio.create_task(self._show_turn(text))
-        with on_interrupt(turn.cancel):
+        with unechoed(), on_interrupt(turn.cancel):
             try:
                 await turn
             except asyncio.CancelledError:
@@ -140,26 +170,64 @@ class _Repl:
 
     async def _show_turn(self, text: str) -> None:
         with self._screen.turn():
-            async with aclosing(self._chat.ask(text)) as events:
+            files, self._files = self._files, []
+            warn_of_unread(self._chat.model.name, files)
+            async with aclosing(self._chat.ask(text, files)) as events:
                 async for event in events:
                     self._screen.show(event)
+
+    def _edit(self) -> None:
+        self._edited = self._chat.last_question
+        if self._edited is None:
+            say("no message to change")
+
+    async def _replace(self, edited: UserMessage, text: str) -> None:
+        if not text.strip():
+            return
+        await self._chat.undo()
+        self._files = [*edited.attachments, *self._files]
+        await self._ask(text.strip() + attachments.split(edited.content)[1])
+
+    async def _undo(self) -> None:
+        last = self._chat.last_question
+        if last is None:
+            say("no message to take back")
+            return
+        await self._chat.undo()
+        say(f"took back: {safe_line(last.content, 60)}")
+        say("what tools did stays done; the conversation before is kept as it was")
 
     def _list_tools(self) -> None:
         toolbox = self._chat.toolbox
         listed = rows(toolbox) if toolbox is not None else []
         if not listed:
             say("no tools")
-        width = max((len(address) for address, _, _ in listed), default=0)
-        for address, _, description in listed:
-            say(f"{safe_line(address):{width}}  {safe_line(description, 100)}")
+        for line in in_columns([(address, description) for address, _, description in listed]):
+            say(line)
         if toolbox is not None:
             warn_of_broken(toolbox.status.values())
+
+    def _attach(self, line: str) -> None:
+        if not line:
+            say("write /attach FILE …; quote a name with blanks")
+            return
+        try:
+            paths = shlex.split(line)
+        except ValueError as error:  # an open quote
+            say(f"cannot read the line: {error}")
+            return
+        files = [*self._files, *(attachments.load(Path(each)) for each in paths)]
+        attachments.check_all(files)
+        self._files = files
+        say(f"with the next message: {', '.join(map(attachments.described, files))}")
 
     async def _read(self, line: str) -> None:
         address, _, question = line.partition(" ")
         server, colon, uri = address.partition(":")
         if self._chat.toolbox is None or not (colon and uri):
             say("write /read SERVER:URI QUESTION; `interlock resources` lists the addresses")
+            return
+        if self._is_unknown(server):
             return
         result = await self._chat.toolbox.read_resource(server, uri, caller=CHAT)
         contents = "\n\n".join(map(format_contents, result.contents))
@@ -176,10 +244,18 @@ class _Repl:
         if self._chat.toolbox is None or not (colon and name):
             say("write /prompt SERVER:NAME KEY=VALUE …; `interlock prompts` lists them")
             return
+        if self._is_unknown(server):
+            return
         result = await self._chat.toolbox.get_prompt(server, name, arguments, caller=CHAT)
         text = "\n\n".join(format_block(each.content) for each in result.messages)
         say(text)
         await self._ask(text)
+
+    def _is_unknown(self, server: str) -> bool:
+        known = list(self._states)
+        if server not in known:
+            say(f"no server {safe_line(repr(server), 40)}; the servers are {', '.join(known)}")
+        return server not in known
 
     async def _model(self, name: str) -> None:
         if name:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs
 from interlock.cli.server_status import started, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, say, warn, working
@@ -75,7 +75,9 @@ def read(address: str, config: Path | None, as_json: bool) -> int:
       interlock read notes:note://today
       interlock read files:file:///srv/logo.png > logo.png
     """
-    return run(_read(config_option.load(config), address, as_json))
+    loaded = config_option.load(config)
+    key = server_of(loaded, address)
+    return run(_read(inputs.answered(loaded, None if key is None else [key]), address, as_json))
 
 
 async def _read(config: Config, address: str, as_json: bool) -> int:
@@ -121,12 +123,15 @@ def format_contents(contents: ResourceContents) -> str:
 
 
 def chosen(config: Config, server: str | None) -> Mapping[str, ServerConfig]:
-    """Return one server by its name, or all.
+    """Return one server by its name, or all, with the user's answers to their inputs.
 
     Raises:
         ConfigError: No server has this name.
     """
-    return config.servers if server is None else dict([config_option.find(config, server)])
+    if server is None:
+        return inputs.answered(config).servers
+    key, _ = config_option.find(config, server)
+    return {key: inputs.answered(config, [key]).servers[key]}
 
 
 def server_of(config: Config, address: str) -> str | None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Any
 
 from markdown_it import MarkdownIt
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.control import Control
 from rich.live import Live
+from rich.live_render import LiveRender
 from rich.markdown import Markdown
 from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
-from interlock.agent import ToolFinished, ToolStarted
-from interlock.cli.call_lines import call_line, excerpt
+from interlock.agent import ToolFinished, ToolProgress, ToolStarted
+from interlock.cli.call_lines import call_line, excerpt, progress_text
 from interlock.cli.terminal import is_terminal, safe, safe_line
 
 _REFRESHES = 10  # a second
@@ -40,7 +44,7 @@ class MarkdownAnswer:
         """Show the next piece of text."""
         self._open += text
         if self._live is None and self._open.strip():
-            self._live = Live(
+            self._live = _ReflowingLive(
                 console=self._console,
                 get_renderable=lambda: _Tail(self._open),
                 refresh_per_second=_REFRESHES,
@@ -128,6 +132,46 @@ def _lines(drawn: RenderableType, console: Console, options: ConsoleOptions) -> 
     return lines[filled[0] : filled[-1] + 1] if filled else []
 
 
+class _ReflowingLive(Live):
+    """A live display that is erased whole after the terminal has become narrower."""
+
+    def __init__(self, *, console: Console, **options: Any) -> None:
+        super().__init__(console=console, **options)
+        if "XTERM_VERSION" not in os.environ:  # xterm cuts long lines off; others wrap them
+            self._live_render = _ReflowingRender(console, self.get_renderable())
+
+
+class _ReflowingRender(LiveRender):
+    """Counts the rows of its last drawing at the present width of the terminal."""
+
+    def __init__(self, console: Console, renderable: RenderableType) -> None:
+        super().__init__(renderable)
+        self._console = console
+        self._widths: list[int] = []  # of the lines that were drawn last
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawn = list(super().__rich_console__(console, options))
+        segments = [each for each in drawn if isinstance(each, Segment)]
+        self._widths = [Segment.get_line_length(line) for line in Segment.split_lines(segments)]
+        yield from drawn
+
+    def position_cursor(self) -> Control:
+        """Return what moves the cursor to the start of the drawing, and erases it."""
+        self._count_rows()
+        return super().position_cursor()
+
+    def restore_cursor(self) -> Control:
+        """As `position_cursor`, from the line below the drawing."""
+        self._count_rows()
+        return super().restore_cursor()
+
+    def _count_rows(self) -> None:
+        if self._shape is not None:
+            width = max(1, self._console.width)
+            rows = sum(max(1, -(-each // width)) for each in self._widths)
+            self._shape = (self._shape[0], rows)
+
+
 class LiveActivity:
     """Shows a spinner for running calls and a line for each finished call."""
 
@@ -135,6 +179,7 @@ class LiveActivity:
         self._console = Console(file=sys.stderr, highlight=False)
         self._live: Live | None = None
         self._running: dict[str, str] = {}  # lines by call id
+        self._progress: dict[str, str] = {}  # by call id
         self._thought = ""
         self._has_results = False  # the lines above are results
         self._spinner = Spinner("dots", style="cyan")
@@ -150,8 +195,14 @@ class LiveActivity:
         self._running[event.id] = call_line(event.address, event.arguments)
         self._show()
 
+    def progress(self, event: ToolProgress) -> None:
+        """Show how far a call is, in its line."""
+        if event.id in self._running:
+            self._progress[event.id] = progress_text(event)
+
     def finish(self, event: ToolFinished) -> None:
         """Print the call with its duration and the beginning of its result."""
+        self._progress.pop(event.id, None)
         line = self._running.pop(event.id, "") or call_line(event.address, event.arguments)
         sign, style = ("✗", "red") if event.is_error else ("✓", "green")
         text = Text.assemble((f"{sign} ", style), line, (f"  {event.duration:.2f} s", "dim"))
@@ -176,11 +227,12 @@ class LiveActivity:
             self._console.print()
         self._has_results = False
         self._running.clear()
+        self._progress.clear()
         self._thought = ""
 
     def _show(self) -> None:
         if self._live is None:
-            self._live = Live(
+            self._live = _ReflowingLive(
                 console=self._console,
                 get_renderable=self._draw,
                 refresh_per_second=_REFRESHES,
@@ -191,7 +243,10 @@ class LiveActivity:
 
     def _draw(self) -> RenderableType:
         room = max(20, self._console.width - 4)
-        lines = list(self._running.values()) or [_end_of(self._thought, room) or "thinking"]
+        lines = [
+            f"{self._progress[id]}  {line}" if id in self._progress else line
+            for id, line in self._running.items()
+        ] or [_end_of(self._thought, room) or "thinking"]
         self._spinner.update(text=Text(lines[0], style="dim", overflow="ellipsis", no_wrap=True))
         others = [
             Text(f"  {line}", style="dim", overflow="ellipsis", no_wrap=True) for line in lines[1:8]

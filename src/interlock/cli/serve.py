@@ -97,6 +97,7 @@ async def _serve_http(
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import serve_http
     from interlock.web.board import Board
+    from interlock.web.inspect_gateway import GatewayInspector
 
     chat = None
     if config.gateway is not None and config.gateway.chat is not None:
@@ -112,6 +113,7 @@ async def _serve_http(
             reload=_Reloading(assembly, file).begin,
             board=Board,
             chat=chat,
+            inspector=GatewayInspector,
         )
 
 

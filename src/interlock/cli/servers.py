@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs
 from interlock.cli.server_status import (
     say_dropped,
     say_missing,
@@ -119,9 +119,9 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
       interlock servers check time --json
     """
     loaded = config_option.load(config)
-    chosen = loaded.servers
-    if name is not None:
-        chosen = dict([config_option.find(loaded, name)])
+    keys = None if name is None else [config_option.find(loaded, name)[0]]
+    servers = inputs.answered(loaded, keys).servers
+    chosen = {key: server for key, server in servers.items() if keys is None or key in keys}
     found = run(statuses(chosen))
     if as_json:
         emit_json({"servers": found})

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -84,6 +84,25 @@ def emit_table(rows: Iterable[Sequence[str]]) -> None:
         print(text if edge is None or len(text) <= edge else text[: edge - 1] + "…")
 
 
+def in_columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return names with their descriptions, as lines that break between words."""
+    from textwrap import wrap
+
+    names = [safe_line(name) for name, _ in rows]
+    edge = _width(sys.stderr)
+    longest = max(map(len, names), default=0)
+    indent = longest + 2 if longest + 2 <= edge // 2 else 4
+    lines = []
+    for name, (_, description) in zip(names, rows, strict=True):
+        words = wrap(safe_line(description), max(20, edge - indent))
+        if indent > longest and words:
+            lines.append(f"{name:{indent}}{words.pop(0)}")
+        else:
+            lines.append(name)
+        lines += (" " * indent + each for each in words)
+    return lines
+
+
 # Messages
 
 
@@ -146,6 +165,26 @@ def working(on: str) -> Iterator[Spinner]:
 # The terminal
 
 
+@contextmanager
+def unechoed() -> Iterator[None]:
+    """Keep what is typed off the screen; it stays the input of the next prompt."""
+    import termios
+
+    if not is_terminal(sys.stdin):
+        yield
+        return
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    quiet = termios.tcgetattr(number)
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(number, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(number, termios.TCSANOW, before)
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Return whether this stream is an open terminal."""
     return stream is not None and not stream.closed and stream.isatty()
@@ -159,8 +198,8 @@ def is_rich(stream: TextIO | None) -> bool:
     return utf8 and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
-def _width() -> int:
+def _width(stream: TextIO | None = None) -> int:
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
-    except OSError:
+        return os.get_terminal_size((stream or sys.stdout).fileno()).columns or 80
+    except (OSError, ValueError):
         return 80

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypedDict, Unpack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypedDict, Unpack
 
-from interlock.chat import Chat, open_chat
+from interlock.chat import Chat, ModelWishes, OpenAgent, OtherAgent, open_chat
 from interlock.cli.approval import TerminalApproval
 from interlock.cli.output import Screen, introduce
 from interlock.cli.questions import TerminalQuestions
@@ -16,7 +16,7 @@ from interlock.cli.terminal_prompt import TerminalPrompt
 from interlock.config import Config
 from interlock.errors import CapabilityError
 from interlock.gateway.local_calls import local_calls
-from interlock.models import Model
+from interlock.models import Model, claude_code
 
 
 class ChatOptions(TypedDict):
@@ -26,6 +26,7 @@ class ChatOptions(TypedDict):
     conversation: str | None
     latest: bool
     system: str
+    wishes: ModelWishes
 
 
 class TerminalChat:
@@ -75,11 +76,26 @@ async def open_terminal_chat(
                     pins=None if calls is None else calls.pins,
                     handlers=questions.handlers,
                     results=None if calls is None else calls.results,
+                    agents={claude_code.PROVIDER: _claude_code(config, approval)},
                     **options,
                 )
             )
             opened.append(chat)
             introduce(chat.model.name)
+            screen.cost = chat.cost
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
             yield TerminalChat(chat, screen, approval)
+
+
+def _claude_code(config: Config | None, approval: TerminalApproval) -> OpenAgent:
+    """Return what opens Claude Code as the agent of the chat."""
+
+    def opened(*arguments: Any) -> AbstractAsyncContextManager[OtherAgent]:
+        from interlock.claude.chat import chat_agent
+        from interlock.cli.built_in_calls import decide_by
+
+        permissions = decide_by(config or Config(), approval)
+        return chat_agent(*arguments, permissions=permissions, warn=warn)
+
+    return opened

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from interlock.cli import completion, config_option
+from interlock.cli import completion, config_option, inputs
 from interlock.cli.server_status import say_missing, say_starting, started, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, say, working
@@ -42,12 +42,11 @@ def tools(name: str | None, config: Path | None, as_json: bool) -> int:
     """
     found = config_option.load(config)
     if name is None:
-        return run(_tools(found.servers, as_json))
+        return run(_tools(inputs.answered(found).servers, as_json))
     server, _, tool = name.partition(":")
-    key, settings = config_option.find(found, server)
-    if not tool:
-        return run(_tools({key: settings}, as_json))
-    return run(_tool({key: settings}, name, as_json))
+    key, _ = config_option.find(found, server)
+    chosen = {key: inputs.answered(found, [key]).servers[key]}
+    return run(_tool(chosen, name, as_json) if tool else _tools(chosen, as_json))
 
 
 async def _tool(servers: dict[str, Any], address: str, as_json: bool) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from interlock.cli import config_option
+from interlock.cli import config_option, inputs
 from interlock.cli.log import open_log
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import run
@@ -59,7 +59,7 @@ def web(
         run(_print_link(port))
         return
     open_log()
-    found = None if no_tools else config_option.load(config)
+    found = None if no_tools else inputs.answered(config_option.load(config))
     run(_serve(found, model, port, opens=not no_open))
 
 
@@ -79,11 +79,13 @@ async def _serve(config: Config | None, models: tuple[str, ...], port: int, *, o
 
 async def _models(given: tuple[str, ...]) -> list[str]:
     """Return the names of the models to choose among, the default first."""
+    from interlock.cli import settings
     from interlock.models import choose
 
+    wishes = settings.wishes()
     if given:
-        return list(given)
-    chosen = await choose.choose(None)
+        return [wishes.settings.name_of(each) for each in given]
+    chosen = await wishes.preferred()
     await chosen.close()
     others = [each.name for each in await choose.available() if not each.problem]
     return [chosen.name, *(name for name in others if name != chosen.name)]

@@ -1,0 +1,131 @@
+"""What a configuration leaves to the user at the terminal: `${input:ID}` and `${user:NAME}`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from interlock.cli.gateway_options import database_of
+from interlock.cli.signals import run
+from interlock.cli.terminal import is_terminal, safe_line, say, warn
+from interlock.errors import InterlockError
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.config.inputs import Input
+
+_TERMINAL = Path("/dev/tty")  # also where stdin is a file
+
+
+def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
+    """Return the configuration with what it leaves to the user at this terminal.
+
+    Each `${input:ID}` is asked for once; without a terminal nothing is asked. `${user:NAME}` is
+    the credential that is stored for `user:local`. A server that lacks one of them does not start,
+    and its reason names what to do.
+
+    Args:
+        config: The configuration.
+        keys: The only servers that start, by their names in the file; None for all.
+    """
+    starting = {
+        key: server
+        for key, server in config.servers.items()
+        if server.enabled and (keys is None or key in keys)
+    }
+    texts = {key: msgspec.json.encode(each).decode() for key, each in starting.items()}
+    answers = _answers(config, texts.values())
+    credentials = _credentials(config, texts)
+    if not answers and not credentials:
+        return config
+    servers = {
+        key: msgspec.structs.replace(server, known={**answers, **credentials.get(key, {})})
+        for key, server in config.servers.items()
+    }
+    return msgspec.structs.replace(config, servers=servers)
+
+
+def _answers(config: Config, texts: Iterable[str]) -> dict[str, str]:
+    """Ask for all inputs of these servers, by reference."""
+    from interlock.config import variables
+    from interlock.config.inputs import Input
+
+    wanted = dict.fromkeys(id for text in texts for id in variables.input_names(text))
+    missing = [id for id in wanted if variables.input_variable(id) not in os.environ]
+    if not missing or not is_terminal(sys.stderr):
+        return {}
+    described = [id for id in config.inputs if id in missing]
+    answers = {}
+    for id in dict.fromkeys([*described, *missing]):
+        answer = _ask(config.inputs.get(id) or Input(id))
+        if answer is None:  # without a terminal, or after Ctrl-D
+            break
+        answers[variables.INPUT + id] = answer
+    return answers
+
+
+def _credentials(config: Config, texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the stored credentials of the local user by server and reference."""
+    from interlock.config import variables
+
+    using = [key for key, text in texts.items() if variables.user_names(text)]
+    if not using:
+        return {}
+
+    async def read() -> dict[str, dict[str, str]]:
+        from interlock.store.credentials import CredentialStore
+
+        found = {}
+        async with CredentialStore.open(database_of(config)) as store:
+            for key in using:
+                server = config.servers[key].namespace or key
+                values = await store.values("user:local", server)
+                found[key] = {variables.USER + name: value for name, value in values.items()}
+        return found
+
+    try:
+        return run(read())
+    except (InterlockError, ImportError) as error:
+        warn(f"stored credentials cannot be read: {error}")
+        return {}
+
+
+def _ask(input: Input) -> str | None:
+    """Return the user's answer; None if there is none."""
+    question = safe_line(input.description or input.id, 200)
+    if input.options:
+        question += f" ({', '.join(safe_line(each, 40) for each in input.options)})"
+    if input.default and not input.is_secret:
+        question += f" [{safe_line(input.default, 40)}]"
+    while True:
+        try:
+            given = _line(f"{question}: ", is_secret=input.is_secret)
+        except (EOFError, OSError):
+            return None
+        answer = given or input.default
+        if not input.options or answer in input.options:
+            return answer
+        say(f"answer one of {', '.join(safe_line(each, 40) for each in input.options)}")
+
+
+def _line(question: str, *, is_secret: bool) -> str:
+    """Read a line from the terminal.
+
+    Raises:
+        EOFError: The user has ended the input.
+        OSError: The process has lost its terminal.
+    """
+    if is_secret:
+        return getpass.getpass(question)
+    with _TERMINAL.open(encoding="utf-8", errors="replace") as terminal:
+        print(question, end="", file=sys.stderr, flush=True)
+        line = terminal.readline()
+    if not line:
+        raise EOFError
+    return line.rstrip("\r\n")

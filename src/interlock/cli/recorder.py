@@ -1,0 +1,73 @@
+"""Changes that commands make, in the transaction of their audit records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from interlock.cli.gateway_options import database_of
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.store import AuditWriter
+    from interlock.store.claims import Claim
+    from interlock.types import JsonObject
+
+OPERATOR = "user:local"  # who may open the database is the administrator
+
+
+class Recorder:
+    """Writes changes with their audit records.
+
+    Args:
+        writer: The audit trail.
+    """
+
+    def __init__(self, writer: AuditWriter) -> None:
+        self._writer = writer
+
+    async def write(
+        self, kind: str, body: JsonObject, claim: Claim | None, *, server: str = "", tool: str = ""
+    ) -> None:
+        """Write a change and its record.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            claim: The change; None if the record alone is to be written.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+        """
+        import msgspec
+
+        from interlock.store import AuditRecord
+
+        encoded = msgspec.json.encode({"surface": "cli"} | body)
+        record = AuditRecord(kind, user=OPERATOR, server=server, tool=tool, body=encoded)
+        await self._writer.append(record, claim)
+
+
+@asynccontextmanager
+async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
+    """Open the audit trail in the database of a configuration; None if that turns it off.
+
+    Raises:
+        StoreError: The database cannot be used.
+        MissingExtra: A package that signs the trail is not installed.
+    """
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.store import AuditWriter
+    from interlock.store.location import folder_beside
+
+    if config.gateway is not None and config.gateway.audit.mode == "off":
+        yield None
+        return
+    location = database_of(config)
+    secret = GatewayKey.load(folder_beside(location))
+    secret.sign(b"")  # fails before the change if a package is missing
+    async with AuditWriter.open(location, key=secret) as writer:
+        yield Recorder(writer)
+
+
+__all__ = ["OPERATOR", "Recorder", "open_recorder"]

@@ -1,0 +1,137 @@
+"""`interlock settings`: the user's settings of models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from interlock.cli import completion, config_option
+from interlock.cli.terminal import emit_json, emit_table, say, warn
+
+if TYPE_CHECKING:
+    from interlock.chat import ModelWishes
+    from interlock.config.settings import Settings
+
+
+@click.group(invoke_without_command=True)
+@config_option.json_option
+@click.pass_context
+def settings(context: click.Context, as_json: bool) -> None:
+    """Show the settings of models: the default model, options, aliases and prices.
+
+    They are in settings.json in your config folder. Options of commands and INTERLOCK_MODEL are
+    stronger.
+
+    \b
+    Example:
+      interlock settings
+      interlock settings set model anthropic:claude-sonnet-5-5
+      interlock settings set aliases.fast openai:gpt-6-luna
+      interlock settings set options.temperature 0.2
+      interlock settings unset model
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from interlock.config.settings import default_path
+
+    found = load()
+    if as_json:
+        emit_json({**msgspec.structs.asdict(found), "path": str(default_path())})
+        return
+    emit_table(_rows(found))
+    say(f"file: {default_path()}{'' if found.path else ' (does not exist yet)'}")
+    if name := os.environ.get("INTERLOCK_MODEL"):
+        say(f"INTERLOCK_MODEL is stronger than the default model here: {name}")
+
+
+def _rows(found: Settings) -> list[tuple[str, str]]:
+    rows = [("model", found.model or "the first one available: see `interlock models`")]
+    rows += [(f"options.{name}", _text(value)) for name, value in found.options.items()]
+    rows += [(f"aliases.{name}", model) for name, model in found.aliases.items()]
+    for model, each in found.models.items():
+        rows += [(f"{model} {name}", _text(value)) for name, value in each.options.items()]
+        if each.price is not None:
+            cached = "" if each.price.cached is None else f", {each.price.cached:g} cached"
+            price = f"{each.price.input:g} in, {each.price.output:g} out{cached}"
+            rows.append((f"{model} price", f"{price}, for a million tokens"))
+    return rows
+
+
+@settings.command("set")
+@click.argument("name", shell_complete=completion.setting_names)
+@click.argument("value", shell_complete=completion.setting_values)
+def set_(name: str, value: str) -> None:
+    """Set model, options.NAME or aliases.NAME.
+
+    \b
+    Example:
+      interlock settings set options.temperature 0.2
+    """
+    from interlock.config.settings import change
+
+    change(name, _value(value) if name.startswith("options.") else value)
+
+
+@settings.command()
+@click.argument("name", shell_complete=completion.setting_names)
+def unset(name: str) -> None:
+    """Remove a setting.
+
+    \b
+    Example:
+      interlock settings unset aliases.fast
+    """
+    from interlock.config.settings import change
+
+    change(name, None)
+
+
+# For commands
+
+
+def load() -> Settings:
+    """Read the user's settings; warn of everything that is unknown in them.
+
+    Raises:
+        ConfigError: The file is invalid.
+    """
+    from interlock.config import settings as file
+
+    found = file.load()
+    for warning in found.warnings:
+        warn(warning)
+    return found
+
+
+def wishes(given: Sequence[str] = ()) -> ModelWishes:
+    """Return the user's settings with the options of the command, NAME=VALUE.
+
+    Raises:
+        UsageError: An option has no value.
+        ConfigError: The settings file is invalid.
+    """
+    from interlock.chat import ModelWishes
+
+    options = {}
+    for each in given:
+        name, equals, value = each.partition("=")
+        if not (name and equals):
+            raise click.UsageError(f"-o {each} has no value: write NAME=VALUE")
+        options[name] = _value(value)
+    return ModelWishes(load(), options)
+
+
+def _value(text: str) -> Any:
+    """Return JSON as its value, and other text as it is."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return text
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
