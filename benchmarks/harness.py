@@ -48,6 +48,7 @@ NAMES = {
     "single": "one transaction a record",
     "mcp-proxy": "mcp-proxy (PyPI)",
     "mcp-proxy-npm": "mcp-proxy (npm)",
+    "fastmcp-proxy": "FastMCP proxy",
     "legacy": "us, legacy client",
     "write": "us, risk write",
 }

@@ -14,14 +14,15 @@ TITLE = "Claude Code"
 SDK = "sdk"
 ALL = (US, SDK, BARE)
 MEGABYTES = 5
+SERVERS = 50
+CALLS = 10_000
 
 
 class Host(Program):
     """One of the hosts, with the stand-in program as its child."""
 
-    def __init__(self, name: str, *, decides: bool = False) -> None:
+    def __init__(self, name: str, *more: str) -> None:
         python = str(CLAUDE_SDK) if name == SDK else sys.executable
-        more = ["decides"] if decides else []
         super().__init__([python, "-m", f"benchmarks.peers.{name}_claude", *more])
 
     def ask(self, prompt: str) -> tuple[float, float]:
@@ -59,23 +60,36 @@ def rows(effort: Effort) -> Iterator[Row]:
     yield Row(f"a result of {MEGABYTES} MB", "s", taken["text"], {BARE: 0.5})
     asked = f"asked {seconds}"
     decided = measured(
-        effort, {"cpu": lambda host: partial(host.cpu_of_a_call, asked, seconds)}, decides=True
+        effort, {"cpu": lambda host: partial(host.cpu_of_a_call, asked, seconds)}, "decides"
     )
     yield Row("CPU of a call with hook and permission", "s", decided["cpu"], {US: 300e-6, SDK: 4})
     memory = {name: [used(name)] for name in ALL}
     yield Row("memory of the host", "MB", memory)
+    made = f"made={SERVERS}"  # their functions are the user's
+    of_a_server = (used(US, made, "given") - used(US, made)) / SERVERS
+    yield Row("memory of a server of 20 tools", "MB", {US: [of_a_server]}, {US: 0.2})
+    yield Row(f"growth over {CALLS:,} calls", "MB", {US: [growth(US)]}, {US: 1})
 
 
-def measured(effort: Effort, samples: dict, *, decides: bool = False) -> dict[str, Taken]:
+def measured(effort: Effort, samples: dict, *more: str) -> dict[str, Taken]:
     with ExitStack() as stack:
-        hosts = {name: stack.enter_context(Host(name, decides=decides)) for name in ALL}
+        hosts = {name: stack.enter_context(Host(name, *more)) for name in ALL}
         return {
             key: contest({name: make(host) for name, host in hosts.items()}, effort.rounds)
             for key, make in samples.items()
         }
 
 
-def used(name: str) -> float:
-    with Host(name) as host:
+def used(name: str, *more: str) -> float:
+    with Host(name, *more) as host:
         host.ask("rate 1 0.1")
         return host.memory()
+
+
+def growth(name: str) -> float:
+    """Return how much memory the second half of many calls adds."""
+    with Host(name) as host:
+        host.ask(f"calls {CALLS}")
+        before = host.memory()
+        host.ask(f"calls {CALLS}")
+        return host.memory() - before

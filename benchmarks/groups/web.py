@@ -1,0 +1,397 @@
+"""The pages: what their main thread does, by Chromium's own trace, and what sockets cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import websockets
+from playwright.async_api import Browser, Page, async_playwright
+
+from benchmarks.harness import ROOT, US, Effort, Row
+from interlock.messages import AssistantMessage, Message, UserMessage
+from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
+from interlock.models.scripted import ScriptedModel
+from interlock.web.files import Files
+from tests.browser import chromium
+from tests.browser.chat import Chat, chat
+from tests.browser.conftest import OpenPage, Watch
+
+TITLE = "Web pages"
+TOKENS = 20_000  # of four characters, at 1,000 a second
+LONG = 10_000  # messages
+ROWS = 100_000
+SWITCHES = 50
+IDLE = 10  # seconds
+SOCKETS = 1_000
+SECONDS = 10  # of frames to all sockets
+PATIENCE = 120_000  # milliseconds
+MB = 1024 * 1024
+# What text, lists and code begin with, every twenty words.
+STARTS = (
+    "\n\n",
+    "and ",
+    "\n- ",
+    "\n- ",
+    "\n- ",
+    "\n\n",
+    "\n\n```py\n",
+    "\n",
+    "\n```\n\n",
+    "**so** ",
+)
+CATEGORIES = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
+
+# The gaps between frames, in milliseconds; STEP is code that moves, and returns whether to end.
+FRAMES = """async () => {
+  const gaps = [], step = (at) => { STEP };
+  let last = 0;
+  await new Promise((done) => {
+    const frame = (now) => {
+      if (last) gaps.push(now - last);
+      last = now;
+      if (step(gaps.length)) done(); else requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  });
+  return gaps.sort((one, other) => one - other);
+}"""
+# How long it takes from an action until something is painted, in milliseconds.
+UNTIL = """async () => {
+  const started = performance.now();
+  ACTION;
+  while (!(SHOWN)) await new Promise((done) => requestAnimationFrame(done));
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return performance.now() - started;
+}"""
+
+
+class Steady(ScriptedModel):
+    """A model that streams 1,000 tokens a second."""
+
+    async def stream(
+        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
+    ) -> AsyncGenerator[ModelEvent, None]:
+        if messages[-1].content != "stream":
+            async for event in super().stream(messages, tools):
+                yield event
+            return
+        words = [
+            f"w{n % 97:02} " if n % 20 else STARTS[n // 20 % len(STARTS)] for n in range(TOKENS)
+        ]
+        started = perf_counter()
+        for n, word in enumerate(words):
+            ahead = n / 1_000 - (perf_counter() - started)
+            if ahead > 0:
+                await asyncio.sleep(ahead)
+            yield TextDelta(word)
+        yield Reply(AssistantMessage("".join(words)), stop_reason="end")
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    yield from asyncio.run(of_pages())
+    yield from of_sockets(effort)
+
+
+@asynccontextmanager
+async def browser() -> AsyncIterator[Browser]:
+    path, variables = chromium.find()
+    async with async_playwright() as playwright:
+        launched = await playwright.chromium.launch(
+            executable_path=path, args=chromium.ARGUMENTS, env={**os.environ, **variables}
+        )
+        yield launched
+        await launched.close()
+
+
+async def of_pages() -> list[Row]:
+    found: list[Row] = []
+
+    def add(what: str, unit: str, value: float, goal: float) -> None:
+        found.append(Row(what, unit, {US: [value]}, {US: goal}))
+
+    async with browser() as launched:
+        for measure in (paint, stream, long_conversation, memory, idle, table):
+            opener = OpenPage(launched, Watch())
+            with tempfile.TemporaryDirectory() as folder:
+                script = ["Short."] * 20
+                async with chat(Path(folder), opener, *script, kind=Steady) as served:
+                    for row in await measure(served, launched):
+                        add(*row)
+    return found
+
+
+Figure = tuple[str, str, float, float]
+
+
+async def paint(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.get_by_label("Message", exact=True).wait_for()
+    first, shift = await page.evaluate(
+        """async () => {
+          let shift = 0;
+          new PerformanceObserver((list) => {
+            for (const each of list.getEntries()) shift += each.value;
+          }).observe({ type: "layout-shift", buffered: true });
+          await new Promise((done) => setTimeout(done, 500));
+          return [performance.getEntriesByName("first-contentful-paint")[0].startTime, shift];
+        }"""
+    )
+    return [
+        ("first paint of the chat, cold", "s", first / 1000, 0.3),
+        ("its layout shift", "", shift, 0.02),
+    ]
+
+
+async def stream(served: Chat, launched: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.get_by_label("Message", exact=True).fill("stream")
+    frames = asyncio.create_task(frames_of(page, "return at > 60 * 20"))
+    async with traced(launched, page) as tasks:
+        await page.keyboard.press("Enter")
+        gaps = await frames
+        await page.locator(".reply[aria-busy=false]").wait_for(timeout=PATIENCE)
+    return [
+        ("80,000 characters at 1,000 tokens/s: processor time", "s", tasks.processor(), 2.5),
+        ("p99 of a frame", "s", share(gaps, 0.99) / 1000, 0.02),
+        ("tasks over 50 ms", "", tasks.over(50), 2),
+    ]
+
+
+async def long_conversation(served: Chat, launched: Browser) -> list[Figure]:
+    made = await stored(served, LONG)
+    page = await served.open()
+    link = page.locator(f'a[href$="{made}"]')
+    await link.wait_for()
+    await page.wait_for_load_state("networkidle")
+    text = f"Answer {LONG - 1} to it."
+    shown = f"[...document.querySelectorAll('.reply')].at(-1)?.textContent.includes('{text}')"
+    async with traced(launched, page) as opening:
+        await timed(page, f"document.querySelector('a[href$=\"{made}\"]').click()", shown)
+    gaps = await frames_of(
+        page,
+        "const box = document.querySelector('.talk .body');box.scrollTop -= 300; return at > 240",
+    )
+    nodes = await page.evaluate("document.querySelectorAll('*').length")
+    await page.get_by_label("Message", exact=True).fill("one more")
+    send = "document.querySelector('form.composer').requestSubmit()"
+    last = "[...document.querySelectorAll('.said')].at(-1)?.textContent.includes('one more')"
+    async with traced(launched, page) as adding:
+        await timed(page, send, last)
+    return [
+        ("10,000 messages: open, processor time", "s", opening.processor(), 0.15),
+        ("one more, processor time", "s", adding.processor(), 0.02),
+        ("p95 of a frame while scrolling up", "s", share(gaps, 0.95) / 1000, 0.033),
+        ("elements", "", nodes, 5_000),
+    ]
+
+
+async def memory(served: Chat, _browser: Browser) -> list[Figure]:
+    ids = [await stored(served, 200) for _ in range(2)]
+    page = await served.open(f"/c/{ids[0]}")
+    session = await page.context.new_cdp_session(page)
+    await session.send("Performance.enable")
+
+    async def switch(times: int) -> dict[str, float]:
+        for n in range(times):
+            await page.locator(f'a[href$="{ids[(n + 1) % 2]}"]').click()
+            await page.get_by_text("Answer 199 to it.").wait_for()
+        for _ in range(3):
+            await session.send("HeapProfiler.collectGarbage")
+        metrics = (await session.send("Performance.getMetrics"))["metrics"]
+        return {each["name"]: each["value"] for each in metrics}
+
+    before, after = await switch(4), await switch(SWITCHES)
+    grown = {name: after[name] - before[name] for name in before}
+    return [
+        ("50 switches: heap", "MB", grown["JSHeapUsedSize"] / MB, 10),
+        ("nodes", "%", max(0.0, 100 * grown["Nodes"] / before["Nodes"]), 2),
+        ("listeners", "", max(0.0, grown["JSEventListeners"]), 0),
+    ]
+
+
+async def idle(served: Chat, launched: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.wait_for_load_state("networkidle")
+    await asyncio.sleep(1)
+    async with traced(launched, page) as tasks:
+        await asyncio.sleep(IDLE)
+    return [
+        ("idle page: timers in 10 s", "", tasks.count("TimerFire"), 0),
+        ("animation frames in 10 s", "", tasks.count("FireAnimationFrame"), 0),
+    ]
+
+
+async def table(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open()
+    modules = f"{served.url}/static/{Files().version}/shared"
+    await page.evaluate(
+        """async ([modules, count]) => {
+          const { html, render } = await import(`${modules}/view.js`);
+          const { Window } = await import(`${modules}/window.js`);
+          const rows = Array.from({ length: count }, (_, n) => ({ n }));
+          const box = document.createElement("div");
+          box.style.cssText = "position: fixed; inset: 0; display: grid; background: white";
+          document.body.append(box);
+          const cells = (row) => ["00:00:00", "ran", `crm:tool_${row.n}`, "user:anna", "12 ms"];
+          render(html`<${Window} label="rows" rows=${rows} id=${(row) => String(row.n)}
+            cells=${cells} heads=${["a", "b", "c", "d", "e"]} kind="audit"
+            choose=${() => {}} />`, box);
+        }""",
+        [modules, ROWS],
+    )
+    gaps = await frames_of(
+        page,
+        "document.querySelector('[role=grid]').scrollTop += 700; return at > 300",
+    )
+    nodes = await page.evaluate("document.querySelectorAll('[role=grid] *').length")
+    return [
+        ("100,000 rows of the audit trail: p95 of a frame", "s", share(gaps, 0.95) / 1000, 0.034),
+        ("elements of the table", "", nodes, 1_000),
+    ]
+
+
+async def stored(served: Chat, messages: int) -> str:
+    made = await served.store.create(f"{messages} messages", "scripted")
+    said = [
+        AssistantMessage(f"Answer **{n}** to it.") if n % 2 else UserMessage(f"Question {n}.")
+        for n in range(messages)
+    ]
+    await served.store.append(made.id, *said, model="scripted")
+    return made.id
+
+
+async def timed(page: Page, action: str, shown: str) -> float:
+    """Return the milliseconds from an action until something is painted."""
+    return float(await page.evaluate(UNTIL.replace("ACTION", action).replace("SHOWN", shown)))
+
+
+async def frames_of(page: Page, step: str) -> list[float]:
+    """Return the gaps between frames, the shortest first, while code moves the page."""
+    gaps: list[float] = await page.evaluate(FRAMES.replace("STEP", step))
+    return gaps
+
+
+def share(values: list[float], part: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * part))]
+
+
+class Tasks:
+    """The trace of the main thread of a page."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def processor(self) -> float:
+        """Return the seconds of processor time."""
+        return sum(each.get("tdur", 0) for each in self._named("RunTask")) / 1e6
+
+    def over(self, milliseconds: float) -> int:
+        return sum(each.get("dur", 0) > milliseconds * 1_000 for each in self._named("RunTask"))
+
+    def count(self, name: str) -> int:
+        return sum(1 for _ in self._named(name))
+
+    def _named(self, name: str) -> Iterator[dict[str, Any]]:
+        mains = {
+            (each["pid"], each["tid"])
+            for each in self.events
+            if each["name"] == "thread_name" and each["args"].get("name") == "CrRendererMain"
+        }
+        for each in self.events:
+            if each["name"] == name and (each["pid"], each["tid"]) in mains:
+                yield each
+
+
+@asynccontextmanager
+async def traced(launched: Browser, page: Page) -> AsyncIterator[Tasks]:
+    tasks = Tasks()
+    await launched.start_tracing(page=page, categories=CATEGORIES)
+    yield tasks
+    tasks.events = json.loads(await launched.stop_tracing())["traceEvents"]
+
+
+# Sockets
+
+
+def of_sockets(effort: Effort) -> Iterator[Row]:  # noqa: ARG001
+    alone, _, _ = sockets(1)
+    used, delays, kilobytes = sockets(SOCKETS)
+    beyond = (used - alone) * 20 * SOCKETS * 100
+    goals = (beyond, 50), (share(delays, 0.99), 0.05), (kilobytes, 40)
+    names = (
+        ("processor beyond the turns", "%"),
+        ("p99 of the delay", "s"),
+        ("memory a socket", "KB"),
+    )
+    for place, ((what, unit), (value, goal)) in enumerate(zip(names, goals, strict=True)):
+        prefix = f"{SOCKETS:,} sockets, 20 frames/s each: " if place == 0 else ""
+        yield Row(prefix + what, unit, {US: [value]}, {US: goal})
+
+
+def sockets(count: int) -> tuple[float, list[float], float]:
+    """Return the seconds of a token, the delays in seconds, and the kilobytes of a socket.
+
+    There are always 1,000 answers; `count` of them are watched.
+    """
+    command = [sys.executable, "-m", "benchmarks.peers.chat_server", str(SOCKETS - count)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            port = int(server.stdout.readline())
+            before = memory_of(server.pid)
+            return asyncio.run(watched(port, server.pid, count, before))
+        finally:
+            server.terminate()
+
+
+async def watched(
+    port: int, pid: int, count: int, before: float
+) -> tuple[float, list[float], float]:
+    delays: list[float] = []
+    is_measuring = False
+
+    async def one() -> None:
+        url = f"ws://127.0.0.1:{port}/ws"
+        async with websockets.connect(url, compression=None, open_timeout=60) as socket:
+            await socket.send('{"type":"hello"}')
+            await socket.send('{"type":"message","content":"go"}')
+            async for text in socket:
+                if is_measuring and '"token"' in text:
+                    now = perf_counter()
+                    sent = json.loads(text)["content"].split()
+                    delays.extend(now - float(each) for each in sent)
+
+    clients = []
+    for _ in range(count):
+        clients.append(asyncio.create_task(one()))
+        await asyncio.sleep(0.003)
+    await asyncio.sleep(3)
+    is_measuring, started = True, processor_of(pid)
+    await asyncio.sleep(SECONDS)
+    used, is_measuring = processor_of(pid) - started, False
+    tokens = len(delays) * SOCKETS / count
+    kilobytes = (memory_of(pid) - before) / count
+    for each in clients:
+        each.cancel()
+    await asyncio.gather(*clients, return_exceptions=True)
+    return used / tokens, sorted(delays), kilobytes
+
+
+def processor_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(pid: int) -> float:
+    command = ["ps", "-o", "rss=", "-p", str(pid)]
+    return float(subprocess.check_output(command))
