@@ -84,7 +84,7 @@ claude: build/claude-all/.stamp build/claude/.stamp
 
 # One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
 bench: .venv/.stamp-bench build/langchain/.stamp build/langchain-mcp/.stamp build/claude-sdk/.stamp build/openapi/.stamp build/mcp-proxy/.stamp \
-        build/mcp-proxy-npm/.stamp
+        build/mcp-proxy-npm/.stamp build/browser/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
 
 # SECONDS for each target. What breaks one comes into tests/fuzz/corpus, for `make test`.

@@ -67,6 +67,7 @@ def test_an_example_runs_without_errors(example: Path) -> None:
     assert not ran.stderr
 
 
+@pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("example", SERVERS, ids=lambda path: path.stem)
 async def test_an_example_server_lists_its_tools(example: Path) -> None:
     async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:

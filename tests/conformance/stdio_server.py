@@ -18,17 +18,16 @@ from pathlib import Path
 from legs import Line, judge
 from wire import REVISIONS, Schema, load
 
-from interlock import Client, InterlockError
+from interlock import Client
 from interlock.errors import RemoteError
-from interlock.transports import Receiver, Transport
-from interlock.transports.stdio import StdioTransport
+from interlock.redaction import Redactor
+from interlock.transports.trace import Note
 from interlock.types import (
     CreateMessageParams,
     CreateMessageResult,
     ElicitParams,
     ElicitResult,
     PromptReference,
-    RequestId,
     ResourceTemplateReference,
     TextContent,
 )
@@ -51,59 +50,22 @@ def leg(schemas: dict[str, Schema], revision: str) -> int:
 
 
 class Tap:
-    """A transport that records all messages; `connect` returns it."""
+    """Records all messages of a connection; a `Trace`."""
 
     def __init__(self, lines: list[Line]) -> None:
         self._lines = lines
-        self._receiver: Receiver
-        self._inner = StdioTransport(SERVER)
+        self.redactor = Redactor()
 
-    def connect(self) -> Transport:
-        """Return the only connection."""
-        return self
+    def sent(self, frame: bytes) -> None:
+        """Record a message of the client."""
+        self._lines.append(Line("client", frame.decode()))
 
-    async def open(self, receiver: Receiver) -> None:
-        """Start the server."""
-        self._receiver = receiver
-        await self._inner.open(self)
+    def received(self, frame: bytes) -> None:
+        """Record a message of the server."""
+        self._lines.append(Line("server", frame.decode()))
 
-    def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
-        """Record messages of the server."""
-        self._lines += [Line("server", frame.decode()) for frame in frames]
-        self._receiver.frames_received(frames, request)
-
-    def awaits(self, id: RequestId) -> bool:
-        """Delegate to the transport."""
-        return self._receiver.awaits(id)
-
-    def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Delegate to the transport."""
-        self._receiver.request_failed(id, error)
-
-    def connection_lost(self, error: InterlockError) -> None:
-        """Delegate to the transport."""
-        self._receiver.connection_lost(error)
-
-    def send(self, frames: list[bytes]) -> None:
-        """Record messages of the client."""
-        self._lines += [Line("client", frame.decode()) for frame in frames]
-        self._inner.send(frames)
-
-    def forget(self, id: RequestId) -> None:
-        """Delegate to the transport."""
-        self._inner.forget(id)
-
-    def diagnostics(self) -> str:
-        """Delegate to the transport."""
-        return self._inner.diagnostics()
-
-    def abort(self, error: InterlockError) -> None:
-        """Delegate to the transport."""
-        self._inner.abort(error)
-
-    async def close(self) -> None:
-        """End the server."""
-        await self._inner.close()
+    def noted(self, kind: Note, text: str) -> None:
+        """Ignore what is not a message."""
 
 
 async def exchange(revision: str) -> list[Line]:
@@ -117,8 +79,9 @@ async def exchange(revision: str) -> list[Line]:
         if {"tools", "prompts", "resources", "memo://one"} <= changed:
             told.set()
 
-    client = Client.memory(
-        Tap(lines),
+    client = Client.stdio(
+        *SERVER,
+        trace=Tap(lines),
         revision=revision,
         roots=["/"],
         sampling=sample,

@@ -20,7 +20,7 @@ from interlock.openapi.plan import Plan
 from interlock.openapi.results import Shape, success
 from tests.openapi.documents import FOLDER
 from tests.openapi.sampling import Unsatisfiable
-from tests.openapi.test_fidelity import arguments_for, plans_of
+from tests.openapi.test_tools import arguments_for, plans_of
 from tests.support.authorization import NODE
 
 START = 60.0  # seconds that Prism gets
@@ -33,6 +33,7 @@ DOCUMENTS = [
     "examples/3.0/json/star-trek.json",
     "examples/3.1/json/train-travel.json",
 ]
+QUICK = ("examples/3.0/json/star-trek.json", "examples/3.0/json/petstore.json")
 # A document of 2.0 that does not say what an operation consumes; Prism then accepts no body.
 EXPLAINED = {
     "examples/2.0/json/petstore.json": (
@@ -121,7 +122,10 @@ def rejection(answer: ApiAnswer) -> str:
 
 
 @pytest.mark.program("Prism, and documents of others")
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=() if each in QUICK else pytest.mark.product) for each in DOCUMENTS],
+)
 async def test_prism_accepts_the_calls_of_a_document(
     name: str, tmp_path: Path, installed: Callable[[str], str]
 ) -> None:

@@ -20,13 +20,14 @@ TOTAL = 240
 LONGEST = 0.5  # seconds of a case without a mark
 MARKS = {"slow", "program", "product"}
 
-# Fixtures and folders that stand for a program of others: their cases get the mark.
+# Fixtures and folders that stand for a program of others: their cases get the mark `program`.
 PROGRAMS = {
     "protected_addresses": "an authorization server on Node",
     "postgres_server": "PostgreSQL",
     "interop": "clients and servers of others",
     "claude_program": "Claude Code",
 }
+SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +46,8 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
         for name in (*item.fixturenames, item.path.parent.name):
             if name in PROGRAMS:
                 item.add_marker(pytest.mark.program(PROGRAMS[name]))
+            if name in SLOW:
+                item.add_marker(pytest.mark.slow(SLOW[name]))
 
 
 class _Measure:
