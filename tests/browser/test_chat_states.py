@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -48,12 +49,27 @@ async def test_model_that_is_switched_answers_from_a_marked_line_on(
             return other if name == "other" else await first(name)
 
         monkeypatch.setattr(choice, "get", get)
-        page = await served.ask()
+        page = await served.open("/login")
+        is_answered, is_switched = asyncio.Event(), asyncio.Event()
+
+        async def late(route: Route, event: asyncio.Event) -> None:
+            if route.request.method == "GET":
+                await event.wait()
+            await route.continue_()
+
+        # The page learns too late what models there are, and which one this conversation has.
+        await page.route("**/api/models", lambda route: late(route, is_answered))
+        await page.route("**/api/conversations/*", lambda route: late(route, is_switched))
+        await page.goto(served.url)
+        await page.get_by_label("Message", exact=True).fill("go")
+        await page.keyboard.press("Enter")
         await expect(page.get_by_text("One.", exact=True)).to_be_visible()
+        is_answered.set()
         await page.get_by_label("Model").select_option("other")
         await page.get_by_label("Message", exact=True).fill("and now?")
         await page.keyboard.press("Enter")
         await expect(page.get_by_text("From the other one.")).to_be_visible()
+        is_switched.set()
 
         line = page.get_by_text("other answers from here on")
         await expect(line).to_have_count(1)

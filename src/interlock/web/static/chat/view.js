@@ -378,7 +378,9 @@ export class Conversation {
       items.push({ kind: "user", key, id: null, content: event.content, files });
     }
     const model = event.model || this.model.value || this.default;
-    const before = items.findLast((each) => each.kind === "reply")?.model;
+    const last = items.findLast((each) => each.kind === "reply");
+    // A reply to a message that was sent before the models were known is the default's.
+    const before = last && (last.model || this.default);
     if (before && model && before !== model) {
       items.push({ kind: "note", key: nextKey(), note: "model", content: model });
     }
