@@ -116,9 +116,13 @@ def test_an_unknown_name_raises_attribute_error():
 
 def loaded_by(statement: str) -> set[str]:
     """Run a statement in a new interpreter; return the packages that it has loaded."""
+    return {name.partition(".")[0] for name in loaded_modules(statement)}
+
+
+def loaded_modules(statement: str) -> set[str]:
     code = f"{statement}; import sys; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return {name.partition(".")[0] for name in shown.stdout.split()}
+    return {*shown.stdout.split()}
 
 
 HEAVY = {
@@ -147,6 +151,14 @@ def test_importing_the_package_loads_no_heavy_module():
 @pytest.mark.slow("works through much data")
 def test_importing_the_public_names_loads_no_heavy_module():
     assert not loaded_by(f"from interlock import {', '.join(interlock.__all__)}") & HEAVY
+
+
+@pytest.mark.slow("works through much data")
+def test_opening_a_chat_loads_no_server_and_no_package_of_a_provider():
+    loaded = loaded_modules("import interlock.cli.terminal_chat")
+
+    assert not {name for name in loaded if name.startswith("interlock.server")}
+    assert not {"aiohttp", "anthropic", "openai", "sqlalchemy", "xllamacpp"} & loaded
 
 
 # Architecture

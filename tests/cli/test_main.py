@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,21 +44,45 @@ def test_version_option_prints_the_version(interlock):
     assert interlock("--version") == (0, f"interlock {__version__}\n", "")
 
 
-@pytest.mark.slow("starts a program")
-def test_version_and_help_import_no_heavy_packages():
+@pytest.mark.slow("starts programs")
+@pytest.mark.parametrize("words", ["--version", "--help", "completion of se"])
+def test_help_version_and_completion_import_no_command(words: str):
     code = (
         "import sys, interlock.cli\n"
-        "sys.argv[1:] = [sys.argv[1]]\n"
+        "sys.argv[1:] = sys.argv[1:2]\n"
         "try: interlock.cli.main()\n"
         "finally: print(*sys.modules, file=sys.stderr)"
     )
-    for option in ("--version", "--help"):
-        ran = subprocess.run(
-            [sys.executable, "-c", code, option], capture_output=True, text=True, check=True
-        )
-        loaded = set(ran.stderr.split())
+    environment = dict(os.environ)
+    if words.startswith("completion"):
+        environment |= {"_INTERLOCK_COMPLETE": "bash_complete"}
+        environment |= {"COMP_WORDS": "interlock se", "COMP_CWORD": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    loaded = ran.stderr.split()
 
-        assert not loaded & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
+    own = {name for name in loaded if name.startswith("interlock")}
+    parts = {"cli", "cli.terminal", "errors", "quoting", "version"}
+    assert own == {"interlock", *(f"interlock.{part}" for part in parts)}
+    assert not {*loaded} & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
+    assert len(loaded) < 150  # 277 when each command was imported
+    if words.startswith("completion"):
+        assert ran.stdout.split() == ["plain,servers", "plain,settings", "plain,serve"]
+
+
+def test_help_describes_each_command_as_the_command_does():
+    context = click.Context(group)
+    shown = group.get_help(click.Context(group, terminal_width=200, max_content_width=200))
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        help = re.escape(command.get_short_help_str(1000))
+        assert re.search(rf"^  {name} +{help}$", shown, re.MULTILINE), name
 
 
 @pytest.mark.parametrize(
@@ -135,15 +160,6 @@ def test_a_command_with_closed_streams_exits_with_0(program, servers):
     ran = subprocess.run(["sh", "-c", shell], check=False, timeout=20)
 
     assert ran.returncode == 0
-
-
-@pytest.mark.slow("starts a program")
-def test_shell_completion_lists_commands(program):
-    environment = {**os.environ, "_INTERLOCK_COMPLETE": "bash_complete"}
-    environment |= {"COMP_WORDS": "interlock server", "COMP_CWORD": "1"}
-    ran = program(env=environment)
-
-    assert ran.communicate(timeout=20)[0] == "plain,servers\n"
 
 
 @pytest.mark.slow("works through much data")

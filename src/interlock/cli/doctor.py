@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,7 +67,7 @@ class Report(Struct):
 @config_option.config_option
 @config_option.json_option
 def doctor(config: Path | None, as_json: bool) -> int:
-    """Check versions, configuration, servers, logins, processes, keys, model and database.
+    """Check versions, files, servers, logins, processes, keys, model and database.
 
     Starts the servers to check them. Shows which keys are set and which logins are stored, never
     their values. Exits with 1 if there is a problem.
@@ -187,6 +186,8 @@ async def _database(report: Report) -> None:
 
 
 def _versions() -> dict[str, str]:
+    from importlib import metadata
+
     versions = {
         "interlock": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",

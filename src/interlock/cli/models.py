@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @config_option.json_option
 def models(as_json: bool) -> None:
-    """List the models for --model: what each can do, and what it needs before it is ready.
+    """List the models for --model: what each can do, and what it needs.
 
     Of Anthropic, OpenAI and DeepSeek it is the default model; every other one of theirs works, too.
     So does a file: local:PATH.gguf. "Context" is the tokens of the longest conversation.
