@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,10 @@ from interlock.store.pins import PinStore
 from interlock.toolbox.pins import offered_server, offered_tool
 
 Offer = Callable[..., None]
+REFUSE_FIND = """
+    CREATE TRIGGER refuse_find BEFORE INSERT ON audit WHEN NEW.tool = 'crm:find'
+    BEGIN SELECT RAISE(ABORT, 'the disk is full'); END
+"""
 
 
 @pytest.fixture
@@ -44,6 +50,11 @@ def offer(home: Path) -> Offer:
 
 def hints(text: str) -> dict[str, bool]:
     return {"readOnlyHint": text.startswith("Find")}
+
+
+def decisions(interlock: Any) -> list[dict[str, Any]]:
+    records = [json.loads(line) for line in interlock("audit", "export").out.splitlines()]
+    return [each for each in records if each["kind"] == "pin"]
 
 
 def states(interlock: Any) -> dict[str, str]:
@@ -140,8 +151,7 @@ def test_decisions_are_recorded_with_the_pin_before_and_after(interlock, offer: 
     offer(refund="One.")
     interlock("lock", "reject", "crm:refund")
 
-    records = [json.loads(line) for line in interlock("audit", "export").out.splitlines()]
-    (record,) = [each for each in records if each["kind"] == "pin"]
+    (record,) = decisions(interlock)
     assert (record["user"], record["tool"], record["decision"]) == (
         "user:local",
         "crm:refund",
@@ -158,11 +168,21 @@ def test_export_and_import_carry_what_was_accepted_to_another_database(
     assert interlock("lock", "export", "lock.json").err == "wrote 2 definitions to lock.json\n"
     (home / "g.db").unlink()
     offer(refund="Two.", find="Find.")
+    with closing(sqlite3.connect(home / "g.db", isolation_level=None)) as database:
+        database.execute(REFUSE_FIND)
+        refused = interlock("lock", "import", "lock.json")
+        assert (refused.code, decisions(interlock)) == (1, [])
+        assert set(states(interlock).values()) == {"accepted"}  # all or nothing
+        database.execute("DROP TRIGGER refuse_find")
     assert interlock("lock", "import", "lock.json").err == "accepted 2 definitions of lock.json\n"
 
     offer(refund="Two.", find="Find.")
 
     assert states(interlock) == {"crm": "accepted", "crm:refund": "changed", "crm:find": "new"}
+    assert sorted(
+        (each.get("tool", each["server"]), "before" in each, "after" in each)
+        for each in decisions(interlock)
+    ) == [("crm", True, True), ("crm:find", True, False), ("crm:refund", True, True)]
 
 
 def test_lock_file_whose_hash_is_not_that_of_its_definition_is_refused(

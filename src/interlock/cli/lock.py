@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from interlock.gateway.definitions import Definitions, Record, Shown
     from interlock.store.claims import Claim
     from interlock.store.pin import Pin
+    from interlock.store.pins import Change
 
 _T = TypeVar("_T")
 _SHOWN_HASH = 12  # digits
@@ -278,11 +279,9 @@ def _recording(recorder: Recorder | None) -> Record | None:
         return None
     from interlock.gateway.definitions import decision_of
 
-    async def record(
-        decision: str, claim: Claim | None, before: Pin | None, after: Pin | None
-    ) -> None:
-        body, server, tool = decision_of(decision, before, after)
-        await recorder.write("pin", body, claim, server=server, tool=tool)
+    async def record(decision: str, claim: Claim, changes: Sequence[Change]) -> None:
+        about = [decision_of(decision, each) for each in changes]
+        await recorder.write_all("pin", about, claim)
 
     return record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -28,24 +28,38 @@ class Recorder:
         self._writer = writer
 
     async def write(
-        self, kind: str, body: JsonObject, claim: Claim | None, *, server: str = "", tool: str = ""
+        self, kind: str, body: JsonObject, claim: Claim, *, server: str = "", tool: str = ""
     ) -> None:
         """Write a change and its record.
 
         Args:
             kind: Of the record.
             body: What else is to be known.
-            claim: The change; None if the record alone is to be written.
+            claim: The change.
             server: The server that it is about.
             tool: The address of the tool that it is about.
         """
+        await self.write_all(kind, [(body, server, tool)], claim)
+
+    async def write_all(
+        self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim
+    ) -> None:
+        """Write a change and its records, each with a body, a server and a tool; see `write`."""
         import msgspec
 
         from interlock.store import AuditRecord
 
-        encoded = msgspec.json.encode({"surface": "cli"} | body)
-        record = AuditRecord(kind, user=OPERATOR, server=server, tool=tool, body=encoded)
-        await self._writer.append(record, claim)
+        records = [
+            AuditRecord(
+                kind,
+                user=OPERATOR,
+                server=server,
+                tool=tool,
+                body=msgspec.json.encode({"surface": "cli"} | body),
+            )
+            for body, server, tool in about
+        ]
+        await self._writer.append_all(records, claim)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ The command `interlock lock` and the admin API are made of these methods.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -18,14 +18,14 @@ from interlock.errors import ConfigError, DefinitionChanged, StoreError
 from interlock.gateway import lock_file
 from interlock.store.claims import Claim
 from interlock.store.pin import Pin, Risk
-from interlock.store.pins import CHANGED, PinStore
+from interlock.store.pins import CHANGED, Change, PinStore
 from interlock.timestamps import now_micros, rfc3339
 from interlock.toolbox.pin_diff import diff
 from interlock.types import JsonObject
 
-# Writes a decision with its audit record: what was decided, the change (None: only the record is to
-# be written), the pin before and the pin after.
-Record = Callable[[str, Claim | None, Pin | None, Pin | None], Awaitable[None]]
+# Writes a decision with its audit records: what was decided, the change of the table, and each pin
+# before and after it.
+Record = Callable[[str, Claim, Sequence[Change]], Awaitable[None]]
 
 _Pins: TypeAlias = list[Pin]
 
@@ -167,21 +167,16 @@ class Definitions:
             raise ConfigError(f"gateway.lock.mode is strict: write to {self._file} instead")
         decided = {"decided_by": self._by, "decided_at": now_micros()}
         pins = [replace(each, **decided) for each in lock_file.read(path)]
-        accepted = [each for each in pins if each.kind != "list"]
-        if self._record is not None:
-            for each in accepted:  # before the change, which is not in their transactions
-                await self._record("import", None, None, each)
-        await self._store.replace(pins)
-        return accepted
+        await self._store.replace(pins, record=self._recorded("import"))
+        return [each for each in pins if each.kind != "list"]
 
     def _recorded(self, decision: str) -> Callable[..., Awaitable[None]] | None:
         return None if self._record is None else partial(self._record, decision)
 
 
-def decision_of(
-    decision: str, before: Pin | None, after: Pin | None
-) -> tuple[JsonObject, str, str]:
+def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:
     """Return what the audit trail says of a decision, and which server and tool it is about."""
+    before, after = change
     pins = {"before": before, "after": after}
     shown = {name: as_json(pin) for name, pin in pins.items() if pin is not None}
     server = next((each.server for each in (after, before) if each is not None), "")

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 _Columns = tuple[tuple[object, ...], str]  # from `at` to `reason`, and `body`
-_Item = tuple[_Columns, "Claim | None"]
+_Item = tuple[tuple[_Columns, ...], "Claim | None"]  # records of one transaction, and their claim
 
 
 class AuditRecord(Struct, frozen=True):
@@ -175,7 +175,11 @@ class AuditWriter:
                 announces must not be made. A later record may succeed.
             AuditFailed: No record can be written until this process is restarted.
         """
-        await self._group.add((_columns(record), claim))
+        await self.append_all((record,), claim)
+
+    async def append_all(self, records: Sequence[AuditRecord], claim: Claim | None = None) -> None:
+        """Write records and their claim in one transaction; see `append`."""
+        await self._group.add((tuple(map(_columns, records)), claim))
 
     def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
         """Queue a record; return a future that is done when it is durable, or fails as `append`.
@@ -183,7 +187,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The database does not answer, or the writer has been closed.
         """
-        return self._group.queue((_columns(record), claim))
+        return self._group.queue(((_columns(record),), claim))
 
     def append_soon(self, record: AuditRecord) -> None:
         """Queue a record, such as an outcome, without waiting until it is durable.
@@ -193,7 +197,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The writer has been closed.
         """
-        self._group.add_soon((_columns(record), None))
+        self._group.add_soon(((_columns(record),), None))
 
     def sign_soon(self) -> None:
         """Sign the end of the chain, unless that has just been done."""
@@ -260,10 +264,10 @@ class AuditWriter:
         for item in items:
             if item is None:  # of `sign_soon`
                 continue
-            columns, body = item[0]
-            seq += 1
-            hash = chain_hash(hash, seq, columns, body)
-            rows.append((self.id, seq, *columns, body, hash))
+            for columns, body in item[0]:
+                seq += 1
+                hash = chain_hash(hash, seq, columns, body)
+                rows.append((self.id, seq, *columns, body, hash))
         return rows
 
     def _committed(self, rows: list[Row], signed: Row | None) -> None:

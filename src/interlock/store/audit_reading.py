@@ -40,8 +40,9 @@ _RECORDS = f"SELECT {SELECT} FROM audit WHERE call = ? ORDER BY at, writer, seq"
 _NEXT_WRITER = "SELECT min(writer) FROM audit WHERE writer > ?"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
 _OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
-_OPEN_CALLS = (
-    f"SELECT {SELECT} FROM audit WHERE writer = ? AND seq >= ? AND kind = 'intent'"  # noqa: S608
+_FIRST_SINCE = "SELECT at FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
+_IS_OPEN = (
+    "kind = 'intent'"
     " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
     " AND later.kind IN ('outcome', 'refused', 'unfinished'))"
 )
@@ -118,33 +119,32 @@ class AuditReader:
         Raises:
             ValueError: `wanted.after` is not the end of a page.
         """
-        if wanted.status in ("running", "unfinished"):
-            rows = await self._open_calls(wanted, is_running=wanted.status == "running")
-        else:
-            rows = []
-        following = ""
+        rows, ends = list[Row](), list[_Position]()
         if wanted.status != "running":
-            told, following = await self._telling(wanted, limit)
-            rows += told
+            told, end = await self._telling(wanted, limit)
+            rows, ends = rows + told, ends + end
+        if wanted.status in ("running", "unfinished"):
+            is_running = wanted.status == "running"
+            still_open, end = await self._open_calls(wanted, limit, is_running=is_running)
+            rows, ends = rows + still_open, ends + end
+        # What is older than where a scan ended belongs to the next page.
+        rows = [row for row in rows if not ends or _position_of(row) >= max(ends)]
         rows.sort(key=_position_of, reverse=True)
         if len(rows) >= limit:
-            following = _cursor(*_position_of(rows[limit - 1]))
-        elif following:  # what is older than where the scan ended belongs to the next page
-            end = _position(following)
-            rows = [row for row in rows if _position_of(row) > end]
+            ends = [_position_of(rows[limit - 1])]
         # A call whose intent was not durable in time has a refusal as well.
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
         records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
         return [
             await self._call(as_object(row), records.get(row[_CALL], []))
             for row in of_calls.values()
-        ], following
+        ], _cursor(*max(ends)) if ends else ""
 
-    async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], str]:
+    async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
         """Return one record of each wanted call: the first one, or the one that is asked for.
 
         Returns:
-            The records, and where to go on; "" after the oldest.
+            As `_Scan.run`.
         """
         terms = await self._terms(wanted)
         if wanted.status in _ENDS:
@@ -162,16 +162,28 @@ class AuditReader:
         await scan.choose_index()
         return await scan.run(limit)
 
-    async def _open_calls(self, wanted: CallFilter, *, is_running: bool) -> list[Row]:
-        """Return the intents without outcome of writers that run, or of those that were killed."""
-        terms = await self._terms(wanted)
-        where, parameters = _conditions(terms, wanted)
-        found: list[Row] = []
-        for writer, since in await self._tables.fetch(_OPEN_WRITERS):
+    async def _open_calls(
+        self, wanted: CallFilter, limit: int, *, is_running: bool
+    ) -> tuple[list[Row], list[_Position]]:
+        """Return the intents without outcome of writers that run, or of those that were killed.
+
+        Returns:
+            As `_Scan.run`.
+        """
+        begins: dict[str, int] = {}  # when the oldest call without outcome began, by writer
+        for writer, seq in await self._tables.fetch(_OPEN_WRITERS):
             if await self._tables.is_alive(writer) == is_running:
-                sql = " AND ".join([_OPEN_CALLS, *where])
-                found += await self._tables.fetch(sql, writer, since, *parameters)
-        return found
+                for (at,) in await self._tables.fetch(_FIRST_SINCE, writer, seq):
+                    begins[writer] = at
+        if not begins:
+            return [], []
+        marks = ", ".join("?" * len(begins))
+        terms = await self._terms(wanted)
+        terms.append(_Term(f"{_IS_OPEN} AND writer IN ({marks})", *begins))
+        since = max(wanted.since or 0, min(begins.values()))
+        scan = _Scan(self._tables, terms, replace(wanted, since=since))
+        await scan.choose_index()
+        return await scan.run(limit)
 
     async def _terms(self, wanted: CallFilter) -> list[_Term]:
         user = wanted.user
@@ -280,18 +292,19 @@ class AuditReader:
         return shown | {"status": "running" if is_alive else "unfinished"}
 
 
-class _Term(Struct):
+class _Term:
     """A condition of a query.
 
-    Attributes:
+    Args:
         sql: The condition.
-        value: Its parameter; None for none.
+        values: Its parameters.
         index: What an index answers of it; "" if none does.
     """
 
-    sql: str
-    value: str | None = None
-    index: str = ""
+    def __init__(self, sql: str, *values: str, index: str = "") -> None:
+        self.sql = sql
+        self.values = values
+        self.index = index
 
 
 _Position: TypeAlias = tuple[int, str, int]  # time, writer and number of a record
@@ -325,8 +338,8 @@ class _Scan:
         if found:
             self._by = min(found, key=lambda each: each[0])[1]
 
-    async def run(self, limit: int) -> tuple[list[Row], str]:
-        """Return up to so many matching records, and where to go on; "" after the oldest."""
+    async def run(self, limit: int) -> tuple[list[Row], list[_Position]]:
+        """Return up to so many matching records, and where to go on; nowhere after the oldest."""
         deadline, size = monotonic() + SCAN_SECONDS, FIRST_WINDOW
         found: list[Row] = []
         end = self._first_end()
@@ -335,11 +348,11 @@ class _Scan:
             start = await self._window(size, end)
             found += await self._matching(start, end, limit - len(found))
             if len(found) >= limit:
-                return found, _cursor(*_position_of(found[-1]))
+                return found, [_position_of(found[-1])]
             if start is None:
-                return found, ""
+                return found, []
             if monotonic() > deadline:
-                return found, _cursor(start, "", 0)
+                return found, [(start, "", 0)]
             if monotonic() - begun < SCAN_SECONDS / 10:
                 size *= 2
             end = start
@@ -366,7 +379,7 @@ class _Scan:
         for term in self._terms:
             # The other indexes are no help in this window: their records may be many.
             conditions.append(term.sql if term is self._by else _unindexed(term.sql))
-            parameters += [term.value] if term.value is not None else []
+            parameters += term.values
         if self._after is not None:
             conditions.append("(at, writer, seq) < (?, ?, ?)")
             parameters += self._after
@@ -380,28 +393,15 @@ class _Scan:
             parameters.append(end)
         if self._by is not None:
             where.append(self._by.index)
-            parameters.append(self._by.value)
+            parameters += self._by.values
         return " AND ".join(where), parameters
 
 
 def _unindexed(sql: str) -> str:
     """Return a condition without the use of an index."""
-    for column in ('"user"', "tool", "reason", "status", "kind"):
+    for column in ('"user"', "tool", "reason", "status", "kind", "writer"):
         sql = sql.replace(f"{column} ", f"{column} || '' ")
     return sql
-
-
-def _conditions(terms: Sequence[_Term], wanted: CallFilter) -> tuple[list[str], list[object]]:
-    where = [each.sql for each in terms]
-    parameters: list[object] = [each.value for each in terms if each.value is not None]
-    for condition, at in (("at >= ?", wanted.since), ("at < ?", wanted.until)):
-        if at is not None:
-            where.append(condition)
-            parameters.append(at)
-    if wanted.after:
-        where.append("(at, writer, seq) < (?, ?, ?)")
-        parameters += _position(wanted.after)
-    return where, parameters
 
 
 def _position_of(row: Row) -> _Position:

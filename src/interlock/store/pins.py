@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
-from sqlalchemy import Delete, Row, Select, Update, delete, insert, select, update
+from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements, note_change
+from interlock.store.changes import ChangeReader, change_statements
+from interlock.store.claims import Claim
 from interlock.store.database import Database
-from interlock.store.pin import Key, Kinds, Offered, Pin, Risk, compare
-from interlock.store.recorded import Record, claim_of, make_change
+from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
+from interlock.store.recorded import Record, claim_of, make_change, statement_of
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 
@@ -28,6 +30,7 @@ _columns = [_pins[name] for name in _FIELDS]
 
 
 _Pins: TypeAlias = list[Pin]
+Change: TypeAlias = tuple[Pin | None, Pin | None]  # a pin before and after a decision
 
 
 class PinStore:
@@ -102,7 +105,7 @@ class PinStore:
             hash: Of the definition that was shown.
             by: Principal that accepts it.
             risk: States the risk of the tool; None keeps it.
-            record: Writes the decision with its audit record.
+            record: Writes the decision with its audit record; it gets a list of one `Change`.
 
         Returns:
             The pin before and after.
@@ -139,7 +142,7 @@ class PinStore:
             pin: Which one.
             hash: Of the definition that was shown; None for the present one.
             by: Principal that rejects it.
-            record: Writes the decision with its audit record.
+            record: As for `accept`.
 
         Returns:
             The pin before and after.
@@ -184,23 +187,36 @@ class PinStore:
             if after is not None:
                 change = update(tables.pins).where(*where).values(_row(after))
             claim = claim_of(change, *change_statements(KIND, before.server))
-            if await make_change(self._database, claim, record, before, after):
+            if await make_change(self._database, claim, record, [(before, after)]):
                 return before, after
 
-    async def replace(self, pins: Iterable[Pin]) -> None:
-        """Write pins; those of the same servers that are not among them are deleted."""
-        by_server: dict[str, list[Pin]] = {}
-        for each in pins:
-            by_server.setdefault(each.server, []).append(each)
+    async def replace(self, pins: Sequence[Pin], *, record: Record | None = None) -> None:
+        """Write pins; those of the same servers that are not among them are deleted.
 
-        async def work(connection: AsyncConnection) -> None:
-            for server, written in by_server.items():
-                same = (_pins.tenant == _TENANT, _pins.server == storable(server))
-                await connection.execute(delete(tables.pins).where(*same))
-                await _write(connection, {}, written)
-                await note_change(connection, KIND, server)
-
-        await self._database.write(work)
+        Args:
+            pins: Of one or more servers.
+            record: Writes them with their audit records, all in one transaction; it gets a list of
+                `Change`.
+        """
+        servers = sorted({each.server for each in pins})
+        if not servers:
+            return
+        written = {(each.server, each.key): each for each in pins}
+        known = {(each.server, each.key): each for each in await self.list()}
+        before = {key: pin for key, pin in known.items() if pin.server in servers}
+        changes = [
+            (before.get(key), written.get(key))
+            for key in {**before, **written}
+            if key[1] != PROMPTS  # a mark, no definition
+        ]
+        steps: list[Insert | Delete] = [delete(tables.pins).where(*_of(each)) for each in servers]
+        steps += [insert(tables.pins).values(tenant=_TENANT, **_row(each)) for each in pins]
+        statements = [(sql, [row]) for sql, row in map(statement_of, steps)]
+        noted = chain.from_iterable(change_statements(KIND, server) for server in servers)
+        (first, (row,)), *others = noted
+        await make_change(
+            self._database, Claim(first, row, [*statements, *others]), record, changes
+        )
 
     async def changed(self) -> set[str]:
         """Return the servers whose pins an operator has changed since the last call."""
@@ -254,12 +270,11 @@ async def _write(
 
 
 def _is(pin: Pin) -> tuple[Any, ...]:
-    return (
-        _pins.tenant == _TENANT,
-        _pins.server == storable(pin.server),
-        _pins.kind == pin.kind,
-        _pins.name == storable(pin.name),
-    )
+    return *_of(pin.server), _pins.kind == pin.kind, _pins.name == storable(pin.name)
+
+
+def _of(server: str) -> tuple[Any, ...]:
+    return _pins.tenant == _TENANT, _pins.server == storable(server)
 
 
 def _row(pin: Pin) -> dict[str, Any]:
@@ -271,4 +286,4 @@ def _pin(row: Any) -> Pin:
     return Pin(**row._mapping)
 
 
-__all__ = ["PinStore"]
+__all__ = ["Change", "PinStore"]

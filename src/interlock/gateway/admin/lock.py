@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from interlock.gateway.definitions import Definitions, Record, as_json, decision
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.claims import Claim
 from interlock.store.pin import Pin
-from interlock.store.pins import PinStore
+from interlock.store.pins import Change, PinStore
 from interlock.types import JsonObject
 
 ITSELF = "-"  # in paths, the name of the definition of a server: its launch and instructions
@@ -89,10 +90,9 @@ def _recording(gate: Operations, request: ApiRequest) -> Record | None:
     if trail is None:
         return None
 
-    async def record(
-        decision: str, claim: Claim | None, before: Pin | None, after: Pin | None
-    ) -> None:
-        body, server, tool = decision_of(decision, before, after)
+    async def record(decision: str, claim: Claim, changes: Sequence[Change]) -> None:
+        (change,) = changes  # several are decided by the import of a file, which no route does
+        body, server, tool = decision_of(decision, change)
         about = {"surface": "api", **body}
         await trail.record("pin", about, request.principal, server=server, tool=tool, claim=claim)
 
