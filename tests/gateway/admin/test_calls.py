@@ -67,6 +67,7 @@ async def test_modern_client_without_forms_gets_the_page_and_its_call_waits_for_
         page = await gateway.http.request("GET", url.partition("8000")[2])
         status = await decide(gateway, url, key)
         answer = await waiting.finished()
+        await gateway.settle()
         _, shown = await sent(gateway, "GET", "/api" + url.partition("8000")[2], key)
 
     assert (question["method"], question["params"]["mode"]) == ("elicitation/create", "url")

@@ -16,7 +16,9 @@ export function Dialog({ title, close, class: kind = "ask", children }) {
     const before = document.activeElement;
     element.current?.showModal();
     return () => {
-      if (before instanceof HTMLElement && before.isConnected) before.focus();
+      // This runs a moment after the dialog is gone: what took the focus since then keeps it.
+      const isFree = document.activeElement === document.body;
+      if (isFree && before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
   return html`<dialog
