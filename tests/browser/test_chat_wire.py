@@ -13,6 +13,8 @@ from playwright.async_api import expect
 from interlock.messages import Message
 from interlock.models import ModelEvent, ReasoningDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
+from interlock.types import JsonObject
+from interlock.web.socket import Socket
 from interlock.web.turn import Turn
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch
@@ -113,3 +115,28 @@ async def test_turn_cut_at_each_event_is_shown_as_it_is_stored_and_runs_once(
         assert wrong == {}
         assert len(served.desk.deleted) == events + 2
         assert len(served.model.requests) == 2 * (events + 2)
+
+
+@pytest.mark.parametrize("has_arrived", [True, False])
+async def test_decision_that_a_cut_may_have_swallowed_is_made_once(
+    open_page: OpenPage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_arrived: bool
+):
+    decide, is_cut = Socket._approve, False
+
+    async def cutting(socket: Socket, frame: JsonObject) -> None:
+        nonlocal is_cut
+        if is_cut or has_arrived:
+            await decide(socket, frame)
+        if not is_cut:
+            is_cut = True
+            socket.close(1001, "cut")
+
+    monkeypatch.setattr(Socket, "_approve", cutting)
+    async with chat(tmp_path, open_page, calls(call("delete", name="y")), "Gone.") as served:
+        page = await served.ask()
+        await page.get_by_role("button", name="Approve once").click()
+        await expect(page.get_by_text("Gone.", exact=True)).to_be_visible()
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+    assert is_cut
+    assert served.desk.deleted == ["y"]

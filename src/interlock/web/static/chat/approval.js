@@ -7,7 +7,7 @@ import { isFolded } from "../shared/json.js";
 import { Address } from "../shared/marks.js";
 import { OutcomeChip } from "../shared/outcomes.js";
 import { html, useEffect, useId, useRef, useState } from "../shared/view.js";
-import { attempt, chooseTool, connection, current, isLocal } from "./state.js";
+import { attempt, chooseTool, current, isLocal, reply } from "./state.js";
 import { t } from "./text.js";
 
 /** @typedef {import("./view.js").Card} Card */
@@ -17,7 +17,7 @@ const PAUSE = 600; // milliseconds after the card appeared in which no key decid
 
 /** @param {Asked} approval @param {"allow" | "deny"} decision */
 function decide(approval, decision) {
-  connection.send({ type: "approve", approval_id: approval.id, hash: approval.hash, decision });
+  reply({ type: "approve", approval_id: approval.id, hash: approval.hash, decision });
 }
 
 /** @param {string} expires */
@@ -159,7 +159,7 @@ function Change({ card, approval, close }) {
       setProblems(found);
     });
     if (!isChecked || found.length) return;
-    connection.send({ type: "change", approval_id: approval.id, hash: approval.hash, arguments: given });
+    reply({ type: "change", approval_id: approval.id, hash: approval.hash, arguments: given });
     close();
   }
   return html`<form class="stack tight" onSubmit=${submit}>

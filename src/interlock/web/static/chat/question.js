@@ -3,7 +3,7 @@
 import { Icon } from "../shared/icons.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { html, useId, useState } from "../shared/view.js";
-import { connection } from "./state.js";
+import { reply } from "./state.js";
 import { t } from "./text.js";
 
 /** @typedef {import("./view.js").Question} Asked */
@@ -28,7 +28,7 @@ export function Question({ of }) {
 
 /** @param {Asked} asked @param {"accept" | "decline" | "cancel"} action @param {any} [content] */
 function answer(asked, action, content) {
-  connection.send({ type: "answer", question_id: asked.key, action, ...(content === undefined ? {} : { content }) });
+  reply({ type: "answer", question_id: asked.key, action, ...(content === undefined ? {} : { content }) });
 }
 
 /** @param {{asked: Asked}} props */

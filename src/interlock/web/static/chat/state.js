@@ -35,6 +35,10 @@ connection.ready = () => {
   }
   // The server runs a message once, whatever it has received of it before.
   for (const frame of sending.values()) connection.send(frame);
+  for (const [id, frame] of unanswered) {
+    connection.send(frame);
+    repeated.add(id);
+  }
 };
 
 /** @param {import("../shared/socket.js").Frame} frame */
@@ -46,11 +50,13 @@ function receive(frame) {
   }
   if (frame.type === "error" && frame.seq === undefined) {
     sending.delete(frame.message_id);
+    if (arrivedBefore(frame)) return;
     if (frame.message_id) conversation.refused(frame);
     else problem.value = frame.message;
     return;
   }
   if (frame.type === "snapshot") return; // messages are read over HTTP
+  if (frame.type === "approval_done" || frame.type === "question_done") settle(asked(frame));
   const sent = frame.type === "started" ? sending.get(frame.message_id) : undefined;
   if (sent) sending.delete(frame.message_id);
   if (sent && conversation.id.value === null) arrived(conversation, frame.conversation_id);
@@ -65,6 +71,37 @@ function receive(frame) {
 export const problem = signal("");
 /** @type {Map<string, import("../shared/socket.js").Frame>} Messages whose turn has not started. */
 const sending = new Map();
+
+/** @typedef {import("../shared/socket.js").Frame} Frame */
+/** @type {Map<string, Frame>} Decisions and answers that the server has not confirmed, by what was asked. */
+const unanswered = new Map();
+/** @type {Set<string>} Those that were sent over a second connection. */
+const repeated = new Set();
+
+/** @param {Frame} frame */
+const asked = (frame) => frame.approval_id ?? frame.question_id ?? "";
+
+/**
+ * Send a decision or an answer; if the connection ends before it arrives, the next one sends it again.
+ * @param {Frame} frame
+ */
+export function reply(frame) {
+  if (connection.send(frame)) unanswered.set(asked(frame), frame);
+}
+
+/** @param {string} id */
+function settle(id) {
+  unanswered.delete(id);
+  return repeated.delete(id);
+}
+
+/**
+ * Return whether an error only says that what was sent again had arrived the first time.
+ * @param {Frame} error
+ */
+function arrivedBefore(error) {
+  return settle(asked(error)) && error.code === "approval_closed";
+}
 
 /** @param {Conversation} conversation @param {string} id */
 function arrived(conversation, id) {
