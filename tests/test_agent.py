@@ -49,7 +49,8 @@ from interlock.models import (
 )
 from interlock.models.answer_size import MAX_ANSWER_BYTES
 from interlock.models.scripted import Scripted, ScriptedModel
-from interlock.toolbox import Toolbox, Upstream
+from interlock.toolbox import Toolbox
+from interlock.toolbox.server_calls import ServerCalls
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -301,7 +302,7 @@ async def test_an_unexpected_exception_is_logged_and_not_shown_to_the_model(
     async def fail(*_: object, **__: object) -> CallToolResult:
         raise KeyError("a secret")
 
-    monkeypatch.setattr(Upstream, "send", fail)
+    monkeypatch.setattr(ServerCalls, "send", fail)
     messages, _ = await complete(tool_calls(("1", "s__echo", {"text": "a"})), "I see.")
 
     assert isinstance(messages[3], ToolMessage)
@@ -686,7 +687,7 @@ async def test_a_cancelled_answer_waits_for_its_calls_to_end(monkeypatch):
                 await asyncio.sleep(0)
             ended.set()
 
-    monkeypatch.setattr(Upstream, "send", slow)
+    monkeypatch.setattr(ServerCalls, "send", slow)
     async with open_tools() as toolbox:
         model = ScriptedModel([tool_calls(("1", "s__echo", {"text": "a"}))])
         answering = asyncio.create_task(Agent(model, toolbox).complete(conversation()))
@@ -701,7 +702,7 @@ async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
     monkeypatch,
 ):
     now = 1_000.0
-    monkeypatch.setattr("interlock.toolbox.upstream.monotonic", lambda: now)
+    monkeypatch.setattr("interlock.toolbox.server_lists.monotonic", lambda: now)
     offered = ["a"]
     server = ScriptedServer(answers={"tools/list": lambda _: {"tools": [*map(tool, offered)]}})
     async with Toolbox({"s": server}, environ={}, revision=LEGACY) as toolbox:

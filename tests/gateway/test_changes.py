@@ -15,7 +15,7 @@ from interlock.config import loads
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway, changes
 from interlock.policy import Policy
-from interlock.toolbox import upstream
+from interlock.toolbox import server_lists
 from interlock.types import LogMessage
 from tests.gateway.support import OWN_TOOLS, as_principal
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
@@ -37,7 +37,7 @@ RULES = [
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "GAP", 0.01)
-    monkeypatch.setattr(upstream, "REFRESH_GAP", 0.01)
+    monkeypatch.setattr(server_lists, "REFRESH_GAP", 0.01)
 
 
 def server(revision: str = LEGACY) -> ScriptedServer:
@@ -106,7 +106,7 @@ async def test_flood_of_list_changes_is_relisted_and_notified_once_a_gap(
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(changes, "GAP", 0.2)
-    monkeypatch.setattr(upstream, "REFRESH_GAP", 0.2)
+    monkeypatch.setattr(server_lists, "REFRESH_GAP", 0.2)
     s = server()
     gateway = gateway_of(s)
     told: list[str] = []
@@ -125,7 +125,7 @@ async def test_flood_of_list_changes_is_relisted_and_notified_once_a_gap(
         await until(lambda: told)
         gaps = (loop.time() - began) / 0.2
 
-    assert len(s.sent("tools/list")) - before <= gaps * upstream.MAX_REFRESHES + 3
+    assert len(s.sent("tools/list")) - before <= gaps * server_lists.MAX_REFRESHES + 3
     assert len(told) <= gaps + 2
 
 

@@ -14,7 +14,7 @@ from interlock.gateway import changes, lock_file, pinning
 from interlock.gateway.definitions import Definitions
 from interlock.store import AuditReader
 from interlock.store.pins import PinStore
-from interlock.toolbox import upstream
+from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway, bearer
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text
 from tests.toolbox.test_pins import CHANGED, DEFINITION, reversed_members
@@ -26,7 +26,7 @@ CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changes, "GAP", 0.01)
-    monkeypatch.setattr(upstream, "REFRESH_GAP", 0.01)
+    monkeypatch.setattr(server_lists, "REFRESH_GAP", 0.01)
     monkeypatch.setattr(pinning, "POLL_EVERY", 0.01)
 
 

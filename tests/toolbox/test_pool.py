@@ -16,7 +16,7 @@ from interlock.config import StdioServer
 from interlock.config.servers import Pool
 from interlock.errors import RemoteError, RemoteProtocolError, ServerUnavailable, SpawnError
 from interlock.redaction import Redactor
-from interlock.toolbox import Toolbox, pool, upstream
+from interlock.toolbox import Toolbox, pool, restarts
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -389,7 +389,7 @@ async def test_failing_start_for_a_user_has_its_reason_in_the_next_error(
 async def test_failed_starts_of_many_users_are_forgotten_but_not_those_of_the_server(
     counters: Counters, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(upstream, "MAX_RESTARTS", 2)
+    monkeypatch.setattr(restarts, "MAX_KEYS", 2)
     async with box("per_user") as toolbox:
         await counters.servers[0].end()
         await until(lambda: toolbox.status["c"].state == "down")

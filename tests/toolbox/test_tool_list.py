@@ -50,7 +50,7 @@ async def test_tool_with_malformed_results_is_flagged_until_the_next_list():
                 await call(upstream)
         (flag,) = upstream.status.flagged
         state = upstream.status.state
-        upstream._listed_until = 0.0
+        upstream._lists._listed_until = 0.0
         await upstream.refresh()
 
         assert flag.startswith("tool 'x': 2 wrong results, the last one: malformed tools/call")

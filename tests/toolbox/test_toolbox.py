@@ -409,7 +409,7 @@ async def test_server_that_dies_fails_only_its_own_calls():
 
 async def test_refresh_lists_all_servers_concurrently(monkeypatch: pytest.MonkeyPatch):
     now = 1_000.0
-    monkeypatch.setattr("interlock.toolbox.upstream.monotonic", lambda: now)
+    monkeypatch.setattr("interlock.toolbox.server_lists.monotonic", lambda: now)
     servers = {name: served("x") for name in "ab"}
     async with box_of(**servers) as toolbox:
         together = asyncio.Barrier(2)

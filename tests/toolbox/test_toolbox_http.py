@@ -519,7 +519,7 @@ async def test_changed_tools_are_listed_again(
     revision: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("interlock.toolbox.upstream.REFRESH_GAP", 0.01)
+    monkeypatch.setattr("interlock.toolbox.server_lists.REFRESH_GAP", 0.01)
     hosts = await serve()
     servers = {"a": HttpServer(url=hosts.url)}
     async with Toolbox(servers, revision=revision) as toolbox:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from interlock.calls import Call
+from interlock.config import StdioServer
+from interlock.errors import RemoteError
 from interlock.toolbox.upstream import (
     Upstream,
 )
@@ -19,6 +23,21 @@ def served(*tools: Json, revision: str = LEGACY, call: Answer | None = None) -> 
     listed: Answer = {"tools": list(tools) or [tool("x")]}
     answers = {"tools/list": listed, "tools/call": call or text("done")}
     return ScriptedServer(revision, answers, capabilities={"tools": {"listChanged": True}})
+
+
+class Clock:
+    """A monotonic clock that only the test moves."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -50,5 +69,32 @@ def made(server: Any, on_change: Callable[[], None] = lambda: None, **options: A
 async def call(upstream: Upstream, name: str = "x", /, **arguments: Any) -> str:
     (entry,) = (each for each in upstream.entries if each.tool.name == name)
     call = Call(entry, arguments)
-    upstream.validate(call)
-    return (await upstream.send(call)).result.text
+    upstream.calls.validate(call)
+    return (await upstream.calls.send(call)).result.text
+
+
+def fail(_: Json) -> Json:
+    """Answer with an error."""
+    raise RemoteError(-32000, "broken")
+
+
+PROGRAM = """
+import json, os, sys
+tool = {"name": "x", "inputSchema": {"type": "object"}}
+result = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "tools": [tool]}
+lists = int(sys.argv[1])  # that it gives before it fails
+for line in sys.stdin:
+    asked = json.loads(line)
+    answer = {"result": result}
+    if asked["method"] == "tools/list":
+        lists -= 1
+        if lists < 0:
+            answer = {"error": {"code": 1, "message": "no list for " + os.environ["KEY"]}}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+def listing_program(lists: int) -> StdioServer:
+    """Return a program that tells its secret when it is asked for more lists than these."""
+    args = ("-I", "-c", PROGRAM, str(lists))
+    return StdioServer(command=sys.executable, args=args, env={"KEY": "canary-env"})

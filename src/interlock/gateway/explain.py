@@ -382,7 +382,7 @@ def _check_arguments(question: Question) -> Check | None:
     if arguments is None or upstream is None or not isinstance(entry, Entry):
         return None
     try:
-        upstream.validate(Call(entry, dict(arguments), question.caller))
+        upstream.calls.validate(Call(entry, dict(arguments), question.caller))
     except InvalidArguments as error:
         detail = str(error).removeprefix(f"{entry.address}: ")
         fitting = f"arguments that fit its schema: interlock tools --json {entry.address}"

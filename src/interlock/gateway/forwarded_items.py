@@ -137,6 +137,6 @@ class ForwardedCompletion:
             context=CompletionContext(arguments=arguments) if arguments else UNSET,
         )
         try:
-            return await self._upstream.complete(caller_of(context), params)
+            return await self._upstream.calls.complete(caller_of(context), params)
         except InterlockError as error:
             raise refused(self._item, error) from None

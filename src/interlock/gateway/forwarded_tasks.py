@@ -133,7 +133,7 @@ class ForwardedTasks:
         upstream = self._toolbox.upstream(entry.server)
         can = context.client_capabilities
         try:
-            return await upstream.ask_task(
+            return await upstream.calls.ask_task(
                 caller_of(context), method, encode_large(params), sealed.task, can
             )
         except RemoteError as error:

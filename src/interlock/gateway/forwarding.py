@@ -136,7 +136,7 @@ class Forwarder:
         """Return what a server may ask a client for."""
         upstream = self._toolbox.upstreams.get(entry.server)
         can = context.client_capabilities
-        return can if upstream is None else upstream.permitted(can)
+        return can if upstream is None else upstream.calls.permitted(can)
 
     def _may_be_asked(self, entry: Entry | Item, context: Context) -> bool:
         can = context.client_capabilities

@@ -55,7 +55,7 @@ class LoginQuestions:
         if upstream is None or not upstream.needs or not call.caller.owner:
             return await handle(call)
         try:
-            await upstream.check_credentials(call)
+            await upstream.calls.check_credentials(call)
         except LoginRequired as error:
             await self._connect(call, error)
             await self._check_again(call, upstream)
@@ -68,7 +68,7 @@ class LoginQuestions:
 
     async def _check_again(self, call: Call, upstream: Upstream) -> None:
         try:
-            await upstream.check_credentials(call)
+            await upstream.calls.check_credentials(call)
         except LoginRequired as error:
             raise self._needed(call, error) from None
 

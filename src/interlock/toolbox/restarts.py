@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
+from time import monotonic
 
 from interlock.aio import Backoff
+from interlock.errors import ServerUnavailable
+from interlock.toolbox.pool import SHARED, Key, owner_of
 
 FIRST_BACKOFF = 0.5  # seconds
 LONGEST_BACKOFF = 30.0  # seconds
 MAX_STARTS = 5
 STARTS_WINDOW = 60.0  # seconds
+MAX_KEYS = 1_000  # connections whose failed starts are remembered
+PER_CALL: Key = ("call",)
 
 
 class Restarts:
@@ -54,3 +59,61 @@ class Restarts:
         self.reason = reason
         self._ended.append(now)
         self._not_before = now
+
+
+class RestartsByKey:
+    """The starts of all connections of one server.
+
+    Args:
+        server: Its name in the toolbox.
+
+    Attributes:
+        count: How many connections were opened or tried so far.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.count = 0
+        self._server = server
+        self._by_key: dict[Key, Restarts] = {}
+
+    @property
+    def retry_in(self) -> float:
+        """Seconds until the shared connection may be opened again; 0 for at once."""
+        shared = self._by_key.get(SHARED)
+        return 0.0 if shared is None else max(0.0, shared.wait(monotonic()))
+
+    def of(self, key: Key) -> Restarts:
+        """Return the starts of the connections with a key."""
+        key = _counted_key(key)
+        found = self._by_key.pop(key, None) or Restarts()
+        self._by_key[key] = found  # the last one is the one used most recently
+        if len(self._by_key) > MAX_KEYS:
+            del self._by_key[next(each for each in self._by_key if each != SHARED)]
+        return found
+
+    def begin(self, key: Key) -> None:
+        """Count a start.
+
+        Raises:
+            ServerUnavailable: It has to wait.
+        """
+        restarts = self.of(key)
+        wait = restarts.wait(monotonic(), limited=_counted_key(key) != PER_CALL)
+        if wait > 0:
+            reason = f"{restarts.reason}; next try in {wait:.1f} s"
+            raise ServerUnavailable(self._server, reason, "breaker_open", wait)
+        self.count += 1
+
+    def forget(self, owner: str) -> None:
+        """Forget the starts of the connections of a user."""
+        for key in [each for each in self._by_key if owner_of(each) == owner]:
+            del self._by_key[key]
+
+    def clear(self) -> None:
+        """Forget all failures."""
+        self._by_key.clear()
+
+
+def _counted_key(key: Key) -> Key:
+    """Return the key under which starts are counted: calls with a connection each share one."""
+    return PER_CALL if key[:1] in (("call",), ("spare",)) else key

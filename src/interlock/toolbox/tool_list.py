@@ -64,6 +64,7 @@ class ToolList:
         self._schemas: dict[str, bytes] = {}  # of the usable tools
         # Of the tools that were called: a validator takes several times the memory of its schema.
         self._validators: dict[str, schema.Validator] = {}
+        self._wrong: dict[str, tuple[int, str]] = {}  # by tool: how many results, the last error
 
     def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
         """Return how arguments do not fit a tool's schema, with their values if `echo`."""
@@ -74,6 +75,23 @@ class ToolList:
                 return []
             validator = self._validators[tool] = schema.compile(encoded)
         return validator.errors(arguments, echo=echo)
+
+    @property
+    def flagged(self) -> list[str]:
+        """One line for each tool whose results break the protocol."""
+        return [
+            f"tool {tool!r}: {times} wrong results, the last one: {error}"
+            for tool, (times, error) in self._wrong.items()
+        ]
+
+    def note_wrong_result(self, tool: str, error: Exception) -> None:
+        """Count a result of a tool that breaks the protocol."""
+        times, _ = self._wrong.get(tool, (0, ""))
+        self._wrong[tool] = times + 1, str(error)
+
+    def forget_wrong_results(self) -> None:
+        """Forget them, as the tools have just been listed."""
+        self._wrong.clear()
 
     def mark(self, *, stale: bool) -> None:
         """Note whether the list is that of a server which is down."""

@@ -27,6 +27,7 @@ from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
+from interlock.toolbox.server_calls import ServerCalls
 from interlock.toolbox.server_status import ServerStatus
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
@@ -120,8 +121,9 @@ class Toolbox:
         self._upstreams: dict[str, Upstream] = {}
         self._stack: CallHandler
         # Calls, those that wait included.
-        self._under_way: Counter[Upstream | OwnServer] = Counter()
-        self._retiring: dict[Upstream | OwnServer, asyncio.Event] = {}  # set after the last call
+        self._under_way: Counter[ServerCalls | OwnServer] = Counter()
+        self._retiring: dict[ServerCalls | OwnServer, asyncio.Event] = {}  # set after the last call
+        self._replaced: set[Upstream] = set()  # those that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._replacing = asyncio.Lock()
         self._is_open = False
@@ -343,18 +345,20 @@ class Toolbox:
 
     async def _retire(self, upstream: Upstream) -> None:
         """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
-        idle = self._retiring[upstream] = asyncio.Event()
-        if self._under_way[upstream]:
+        calls = upstream.calls
+        idle = self._retiring[calls] = asyncio.Event()
+        self._replaced.add(upstream)
+        if self._under_way[calls]:
             with suppress(TimeoutError):
                 await asyncio.wait_for(idle.wait(), RETIREMENT)
-        del self._retiring[upstream], self._under_way[upstream]
+        del self._retiring[calls], self._under_way[calls]
+        self._replaced.discard(upstream)
         await upstream.close()
 
     async def close(self) -> None:
         """Close all servers at the same time."""
         self._is_open = False
-        retiring = (each for each in self._retiring if isinstance(each, Upstream))
-        open_now = {*self._upstreams.values(), *retiring}
+        open_now = {*self._upstreams.values(), *self._replaced}
         await asyncio.gather(*(each.close() for each in open_now))
         tasks = [*self._tasks]  # a server that waits for its turn, or for its last call
         for task in tasks:
@@ -503,7 +507,7 @@ class Toolbox:
         upstream = self._upstreams.get(entry.server)
         if upstream is None:
             return entry.server == OWN and _is_read_only(entry)
-        return upstream.may_repeat(entry.tool.name)
+        return upstream.calls.may_repeat(entry.tool.name)
 
     async def call(
         self,
@@ -593,7 +597,10 @@ class Toolbox:
         A call stays with the servers of the stack that it entered.
         """
         under_way, results = self._under_way, self.results
-        servers: Mapping[str, Upstream | OwnServer] = {**upstreams, OWN: self.own}
+        servers: dict[str, ServerCalls | OwnServer] = {
+            name: each.calls for name, each in upstreams.items()
+        }
+        servers[OWN] = self.own
 
         async def send(call: Call) -> Outcome:
             outcome = await servers[call.entry.server].send(call)
@@ -605,20 +612,20 @@ class Toolbox:
         handle = calls.build(send, around)
 
         async def validated(call: Call) -> Outcome:
-            upstream = servers.get(call.entry.server)
-            if upstream is None:
+            server = servers.get(call.entry.server)
+            if server is None:
                 raise ServerUnavailable(call.entry.server, "removed from the configuration")
             started = monotonic()
             ended = "failed"
-            under_way[upstream] += 1
+            under_way[server] += 1
             try:
-                upstream.validate(call)
+                server.validate(call)
                 outcome = await handle(call)
                 ended = "tool error" if outcome.is_error else "ok"
             finally:
-                under_way[upstream] -= 1
-                if upstream in self._retiring and not under_way[upstream]:
-                    self._retiring[upstream].set()
+                under_way[server] -= 1
+                if server in self._retiring and not under_way[server]:
+                    self._retiring[server].set()
                 if _log.isEnabledFor(logging.INFO):
                     # Names and times only: arguments and results may hold secrets.
                     kind, address = call.kind, call.entry.address

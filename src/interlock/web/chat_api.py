@@ -336,7 +336,7 @@ def _tool(context: ChatContext, entry: Entry) -> JsonObject:
     annotations, toolbox = entry.tool.annotations, context.engine.toolbox
     is_read = bool(annotations is not None and annotations.read_only_hint)
     upstream = toolbox.upstreams.get(entry.server) if toolbox is not None else None
-    may_repeat = upstream is not None and upstream.may_repeat(entry.tool.name)
+    may_repeat = upstream is not None and upstream.calls.may_repeat(entry.tool.name)
     text = entry.tool.description or ""
     return {
         "address": entry.address,

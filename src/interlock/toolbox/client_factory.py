@@ -1,0 +1,153 @@
+"""The clients of one server: one for each connection, made with what their callers need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from interlock.client import ClientOptions
+from interlock.config import HttpServer, OpenApiConfig, ServerConfig, StdioServer
+from interlock.toolbox.connect import make_client
+from interlock.toolbox.launch import launch_of
+from interlock.toolbox.permitted import PermittedQuestions
+from interlock.toolbox.pool import SHARED, Key, PooledClient, owner_of
+from interlock.toolbox.user_access import UserAccess
+from interlock.toolbox.user_credentials import UserCredentials
+from interlock.transports import InProcessServer
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.openapi.server import OpenApiServer
+    from interlock.transports.http_pool import HttpPool
+
+API_GRACE = 5.0  # seconds after which an API's own error about its timeout is not waited for
+
+
+class ClientFactory:
+    """Makes clients that are not open yet.
+
+    Args:
+        name: The server's name in the toolbox.
+        server: How to reach it.
+        environ: Where `${VAR}` in the configuration is looked up.
+        http_pool: Returns the HTTP connections that all servers with a URL share.
+        users: The credentials that it needs of its users.
+        credentials: Those of the users who call; None if the local user is the only one.
+        permitted: What the server may ask; None for whatever `options` has handlers for.
+        forwards: It serves clients of a gateway.
+        options: Handlers for what the server asks.
+
+    Attributes:
+        latest: The last shared connection that was made.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: ServerConfig | InProcessServer,
+        environ: Mapping[str, str],
+        http_pool: Callable[[], HttpPool],
+        *,
+        users: UserAccess,
+        credentials: UserCredentials | None,
+        permitted: PermittedQuestions | None,
+        forwards: bool,
+        options: ClientOptions,
+    ) -> None:
+        self.latest: PooledClient | None = None
+        self._name = name
+        self._server = server
+        self._environ = environ
+        self._http_pool = http_pool
+        self._users = users
+        self._credentials = credentials
+        self._permitted = permitted
+        self._forwards = forwards
+        self._options = options
+        self._api: OpenApiServer | None = None  # for an API, once it is needed
+
+    def make(
+        self,
+        key: Key,
+        values: Mapping[str, str] | None,
+        on_loss: Callable[[PooledClient, str], None],
+        on_list_changed: Callable[[str], None],
+    ) -> PooledClient:
+        """Make the client of a connection.
+
+        Args:
+            key: Of the callers that may use it.
+            values: What `${user:NAME}` stands for; None where no user is calling.
+            on_loss: Called when the connection has ended, with the reason.
+            on_list_changed: Called by a connection that lists the tools; see `ClientOptions`.
+
+        Raises:
+            ConfigError: A variable is not set, or a URL or header is not usable.
+        """
+        pooled: PooledClient
+        options: ClientOptions = {
+            **self._options,
+            "on_loss": lambda error: on_loss(pooled, str(error)),
+        }
+        if self._permitted is not None:
+            options = self._permitted.without_refused(options)
+        if self._forwards and key != SHARED:
+            options.pop("on_log", None)  # its messages are for one user only
+        if key == SHARED or self._users.is_personal:
+            options["on_list_changed"] = on_list_changed
+        server: StdioServer | HttpServer | InProcessServer | OpenApiServer
+        if isinstance(self._server, OpenApiConfig):
+            options["timeout"] = self._server.timeout + API_GRACE
+            server = self._api_server(self._server)
+        else:
+            server = self._server
+        owner = owner_of(key)
+        client, redactor = make_client(
+            server,
+            self._environ,
+            self._http_pool,
+            options,
+            owner=owner,
+            user=values,
+            login=self._users.login(owner),
+        )
+        pooled = PooledClient(key, client, redactor)
+        if key == SHARED:
+            self.latest = pooled
+        return pooled
+
+    def launch(self, key: bytes, values: Mapping[str, str] | None) -> JsonObject:
+        """Return how the server is launched or reached; see `launch_of`."""
+        return launch_of(self._server, self._environ, key, values)
+
+    # Servers in this program
+
+    @property
+    def api(self) -> OpenApiServer | None:
+        """The server of an API, which all connections share; None for another server."""
+        config = self._server
+        return self._api_server(config) if isinstance(config, OpenApiConfig) else None
+
+    def _api_server(self, config: OpenApiConfig) -> OpenApiServer:
+        if self._api is None:
+            from interlock.openapi.server import OpenApiServer  # loads aiohttp
+
+            self._api = OpenApiServer.from_config(
+                config, self._environ, self._http_pool, self._name, self._credentials
+            )
+        return self._api
+
+    def notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
+        """Return what a server in this program says about its tools, such as an `OpenApiServer`."""
+        notes: tuple[str, ...] = getattr(self._api or self._server, kind, ())
+        return notes
+
+    def behind(self, tool: str) -> Any:
+        """Return what stands behind a tool of a server in this program; None for nothing."""
+        behind = getattr(self._api or self._server, "behind", None)
+        return behind(tool) if behind is not None else None
+
+    def end_user(self, owner: str) -> None:
+        """Forget what an API keeps for a user whose credential has changed."""
+        if self._api is not None:
+            self._api.end_user(owner)

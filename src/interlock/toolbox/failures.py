@@ -1,0 +1,98 @@
+"""What failed calls and lost connections say about a server."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from interlock.config import HttpServer, ServerConfig
+from interlock.errors import (
+    AuthError,
+    HttpError,
+    InterlockError,
+    RequestTimeout,
+    StreamEnded,
+    Unreachable,
+)
+from interlock.redaction import redact_error
+from interlock.toolbox.health import Health, state_of
+from interlock.toolbox.hints import with_hint
+from interlock.toolbox.pool import ConnectionPool, PooledClient
+from interlock.toolbox.restarts import RestartsByKey
+from interlock.transports import InProcessServer
+
+MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
+
+
+class Failures:
+    """Updates the state of one server, and drops its connections, when something fails.
+
+    Args:
+        name: Its name in the toolbox.
+        server: Its configuration.
+        pool: Its connections.
+        restarts: Where lost connections are counted.
+        health: Its state.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: ServerConfig | InProcessServer,
+        pool: ConnectionPool,
+        restarts: RestartsByKey,
+        health: Health,
+    ) -> None:
+        self._name = name
+        self._server = server
+        self._pool = pool
+        self._restarts = restarts
+        self._health = health
+
+    def why(self, error: InterlockError) -> str:
+        """Return the text of an error, with what the user can do."""
+        return with_hint(error, self._name, self._server)
+
+    def redacted(self, pooled: PooledClient, error: InterlockError) -> InterlockError:
+        """Return a copy without secrets: the text goes to the model."""
+        clean = redact_error(error, pooled.redactor)
+        if isinstance(clean, AuthError):
+            clean.args = (pooled.redactor.redact(self.why(error)),)
+        return clean
+
+    def note(self, pooled: PooledClient, error: InterlockError) -> None:
+        """Update the state from what a call's failure says about the server."""
+        if pooled.is_dropped:
+            return
+        if isinstance(error, AuthError):
+            if error.status == 401 and pooled is self._pool.shared:  # others are about the tool
+                reason = pooled.redactor.redact(self.why(error))
+                self._health.set(state_of(error) or "refused", reason)
+        elif isinstance(error, Unreachable):  # over HTTP nothing else notices
+            self.lost(pooled, str(error))
+        elif _is_no_answer(error):
+            pooled.hangs += 1
+            if pooled.hangs >= MAX_HANGS:
+                reason = f"no answer to {MAX_HANGS} calls in a row; the last one: {error}"
+                if isinstance(self._server, HttpServer):
+                    self.lost(pooled, reason)  # its other calls are independent requests
+                else:
+                    pooled.client.abort(reason)
+
+    def lost(self, pooled: PooledClient, reason: str) -> None:
+        """Give a connection that has ended no new calls. Those under way go on, if they can."""
+        if pooled.is_dropped:
+            return
+        reason = pooled.redactor.redact(reason)
+        is_shared = pooled is self._pool.shared
+        if pooled in self._pool.connections:  # otherwise its start fails, which is counted
+            self._restarts.of(pooled.key).lost(monotonic(), reason)
+        self._pool.drop(pooled)
+        if is_shared:
+            self._health.set("down", reason)
+
+
+def _is_no_answer(error: InterlockError) -> bool:
+    """Return whether the server gave no answer in this protocol. 429 only asks to wait."""
+    if isinstance(error, HttpError):
+        return error.status != 429
+    return isinstance(error, RequestTimeout | StreamEnded)

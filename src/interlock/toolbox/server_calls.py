@@ -1,0 +1,235 @@
+"""The calls of one server: checked, sent over a connection of the caller, and judged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.client import Client
+from interlock.config import CONFIGURED, OpenApiConfig, ServerConfig
+from interlock.errors import InterlockError, InvalidArguments, RemoteProtocolError
+from interlock.protocol.envelope import encode
+from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
+from interlock.toolbox.client_factory import ClientFactory
+from interlock.toolbox.failures import Failures
+from interlock.toolbox.health import Health
+from interlock.toolbox.permitted import PermittedQuestions
+from interlock.toolbox.pool import ConnectionPool, PooledClient
+from interlock.toolbox.tool_list import ToolList
+from interlock.toolbox.user_access import UserAccess
+from interlock.transports import InProcessServer
+from interlock.types import ClientCapabilities, CompleteParams, JsonObject
+
+DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
+_NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
+
+
+class ServerCalls:
+    """Sends calls to one server.
+
+    Args:
+        server: Its configuration.
+        tools: Its tools.
+        access: The credentials that it needs of its users.
+        clients: What a server in this program can do beside answering.
+        pool: Its connections.
+        health: Its state.
+        failures: Told when a call fails.
+        permitted: What it may ask; None for anything that the caller can answer.
+        read_file: Returns the file that a resource's URI stands for, in a call of an API.
+        echo: Errors about arguments contain their values.
+    """
+
+    def __init__(
+        self,
+        server: ServerConfig | InProcessServer,
+        tools: ToolList,
+        *,
+        access: UserAccess,
+        clients: ClientFactory,
+        pool: ConnectionPool,
+        health: Health,
+        failures: Failures,
+        permitted: PermittedQuestions | None,
+        read_file: Callable[[str, Call], Awaitable[JsonObject]],
+        echo: bool,
+    ) -> None:
+        self._server = server
+        self._settings = server if isinstance(server, CONFIGURED) else None
+        self._tools = tools
+        self._access = access
+        self._clients = clients
+        self._pool = pool
+        self._health = health
+        self._failures = failures
+        self._permitted = permitted
+        self._read_file = read_file
+        self._echo = echo
+        self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "with_files")
+        settings = self._settings
+        self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
+
+    def validate(self, call: Call) -> None:
+        """Raise if a call's arguments do not fit the tool's schema.
+
+        Raises:
+            InvalidArguments: Names each argument that does not fit.
+        """
+        if not isinstance(call.entry, Entry):
+            return
+        tool = call.entry.tool.name
+        errors = self._tools.errors(tool, call.arguments, echo=self._echo)
+        if errors:
+            raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
+
+    async def check_credentials(self, call: Call) -> None:
+        """Check that the caller has the credentials of a user that a call needs.
+
+        A login that has expired is refreshed.
+
+        Raises:
+            LoginRequired: The user must log in, or store a value.
+            InterlockError: Whether that is so cannot be determined.
+        """
+        owner = call.caller.owner
+        if not owner or not self._access.needs:
+            return
+        api = self._clients.api
+        if api is not None:
+            await api.check_user(call.name, owner)
+        else:
+            await self._access.check(owner)
+
+    async def send(self, call: Call) -> Outcome:
+        """Send a call whose arguments have been validated; starts the server if it is down.
+
+        Raises:
+            ServerUnavailable: It cannot be started, or not yet again.
+            InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
+        """
+        await self._slots.acquire()
+        release = call.hold(self._slots.release)
+        try:
+            pooled = await self._pool.acquire(call.caller)
+            try:
+                call.revision = pooled.client.revision
+                if self._has_files:
+                    call = await self._with_files(call)
+                try:
+                    outcome = await self._forward(pooled.client, call)
+                except InterlockError as error:
+                    self._failures.note(pooled, error)
+                    clean = self._failures.redacted(pooled, error)
+                    if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
+                        self._tools.note_wrong_result(call.name, clean)
+                    raise clean from None
+            finally:
+                self._pool.release(pooled)
+        finally:
+            release()
+        pooled.hangs = 0
+        if self._health.state != "ok" and pooled is self._pool.shared:
+            self._health.set("ok")
+        return outcome
+
+    async def _forward(self, client: Client, call: Call) -> Outcome:
+        name, is_tool = call.name, isinstance(call.entry, Entry)
+        can, permitted = call.capabilities, self._permitted
+        raw = await client.forward(
+            call.method,
+            call.params(),
+            name=name,
+            timeout=call.timeout,
+            progress=call.progress,
+            meta=call.meta,
+            idempotent=self._may_repeat(call),
+            back=call.back,
+            capabilities=can if can is None or permitted is None else permitted.of(can),
+            log_level=call.log_level,
+            returns_questions=call.returns_questions,
+        )
+        outcome = Outcome(raw)
+        # A caller that forwards the result may never decode it; others find out here what is wrong.
+        is_checked = is_tool and (call.back is None or client.has_output_schema(name))
+        if is_checked and not (call.returns_questions and outcome.is_task):
+            return Outcome(raw, client.check_result(name, raw))
+        return outcome
+
+    async def _with_files(self, call: Call) -> Call:
+        """Return a call of an API with the contents of the resources that its files name."""
+        api: Any = self._clients.api or self._server
+        arguments = await api.with_files(
+            call.name, call.arguments, lambda uri: self._read_file(uri, call)
+        )
+        return call if arguments is call.arguments else replace(call, arguments=arguments)
+
+    def permitted(self, can: ClientCapabilities) -> ClientCapabilities:
+        """Return what the server may ask a client for, and use of it."""
+        return can if self._permitted is None else self._permitted.of(can)
+
+    async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
+        """Request completions on behalf of a caller, and return the result encoded.
+
+        Raises:
+            InterlockError: As `send`.
+        """
+        async with self._slots:
+            pooled = await self._pool.acquire(caller)
+            try:
+                if pooled.client.capabilities.completions is None and _has_completions(pooled):
+                    return _NO_COMPLETIONS
+                if not at_least(pooled.client.revision, COMPLETION_CONTEXT):
+                    params = replace(params, context=UNSET)
+                return await pooled.client.forward("completion/complete", encode(params))
+            except InterlockError as error:
+                self._failures.note(pooled, error)
+                raise self._failures.redacted(pooled, error) from None
+            finally:
+                self._pool.release(pooled)
+
+    async def ask_task(
+        self, caller: Caller, method: str, params: bytes, task: str, can: ClientCapabilities
+    ) -> Raw:
+        """Send a request about a task of this server, and return the result encoded.
+
+        Args:
+            caller: Whose call became the task.
+            method: `tasks/get`, `tasks/update` or `tasks/cancel`.
+            params: Encoded.
+            task: The server's id of the task.
+            can: What the client of the caller declares.
+
+        Raises:
+            InterlockError: As `send`.
+        """
+        async with self._slots:
+            pooled = await self._pool.acquire(caller)
+            try:
+                return await pooled.client.forward(
+                    method, params, name=task, idempotent=True, capabilities=self.permitted(can)
+                )
+            except InterlockError as error:
+                self._failures.note(pooled, error)
+                raise self._failures.redacted(pooled, error) from None
+            finally:
+                self._pool.release(pooled)
+
+    def may_repeat(self, tool: str) -> bool:
+        """Whether the operator says that a tool only reads, or may be called twice."""
+        tools = self._settings.tools if self._settings is not None else None
+        return tools is not None and (tools.may_repeat(tool) or tools.risk.of(tool) == "read")
+
+    def _may_repeat(self, call: Call) -> bool:
+        if call.idempotent or not isinstance(call.entry, Entry):
+            return True
+        return self._settings is not None and self._settings.tools.may_repeat(call.name)
+
+
+def _has_completions(pooled: PooledClient) -> bool:
+    """Return whether servers of this revision declare that they complete arguments."""
+    return pooled.client.revision != LEGACY[0]

@@ -1,0 +1,317 @@
+"""What one server offers, kept as new as the server allows and as the pins accept it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from msgspec import ValidationError, convert
+
+from interlock.client import Client
+from interlock.client.listing import TOOLS, Listing
+from interlock.config import ToolFilter
+from interlock.errors import InterlockError, RemoteError
+from interlock.revisions import METHOD_NOT_FOUND
+from interlock.store.pin import TOOL_KINDS, Offered
+from interlock.toolbox.client_factory import ClientFactory
+from interlock.toolbox.failures import Failures
+from interlock.toolbox.health import Health
+from interlock.toolbox.item_lists import ItemKind, ItemLists
+from interlock.toolbox.pins import CheckedLists, offered_server, offered_tool
+from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
+from interlock.toolbox.tool_list import ToolList
+from interlock.toolbox.user_access import UserAccess
+from interlock.toolbox.user_lists import UserLists
+from interlock.types import JsonObject, Tool
+
+LIST_TTL = 300.0  # seconds, when the server does not say
+MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
+REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
+ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
+REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
+
+_log = logging.getLogger("interlock.toolbox")
+
+
+class ServerLists:
+    """The lists of one server: its tools, and behind a gateway its resources and prompts.
+
+    Args:
+        name: The server's name in the toolbox.
+        checked: Which of its definitions are accepted.
+        admitted: Which tools the operator has left out; None for none.
+        access: The credentials that it needs of its users.
+        clients: What a server in this program says about its tools.
+        pool: Its connections.
+        health: Its state.
+        failures: Told when a list cannot be refreshed.
+        ttl: Seconds after which the tools are listed again at the latest; None as the server says.
+        forwards: Keep resources and prompts, too.
+        on_change: Called when a list has changed.
+
+    Attributes:
+        tools: The tools that can be called, and those that cannot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        checked: CheckedLists,
+        admitted: ToolFilter | None,
+        *,
+        access: UserAccess,
+        clients: ClientFactory,
+        pool: ConnectionPool,
+        health: Health,
+        failures: Failures,
+        ttl: float | None,
+        forwards: bool,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.tools = ToolList(name, admitted, checked)
+        self._name = name
+        self._checked = checked
+        self._access = access
+        self._clients = clients
+        self._pool = pool
+        self._health = health
+        self._failures = failures
+        self._ttl = ttl
+        self._forwards = forwards
+        self._on_change = on_change
+        self._users = UserLists()
+        self._items = ItemLists(name, checked, self._users)
+        self._launch: JsonObject = {}
+        self._listed_until = 0.0
+        self._changes = 0  # how often the server has said that its tools changed
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
+
+    @property
+    def items(self) -> Mapping[ItemKind, Listing[Any]]:
+        """The other lists, as last received; empty unless it `forwards`."""
+        return self._items.found
+
+    @property
+    def connection(self) -> PooledClient | None:
+        """The connection that lists the tools, if one is open."""
+        if not self._access.is_personal:
+            return self._pool.shared
+        return next((each for each in self._pool.connections if not each.is_dropped), None)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the tools must be listed again."""
+        return monotonic() >= self._listed_until
+
+    # Users with lists of their own
+
+    def sees(self, owner: str, kind: str, name: str) -> bool:
+        """Return whether a user's list has an item; see `UserLists.sees`."""
+        return self._users.sees(owner, kind, name)
+
+    def end_user(self, owner: str) -> bool:
+        """Forget a user's lists; return whether there were any."""
+        return self._users.remove(owner)
+
+    def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
+        """Return the tools of all users, with those that a user's connection has just listed."""
+        if not self._access.is_personal:
+            return listing
+        offered = self._offered(listing, pooled)
+        return self._users.merge(
+            TOOLS,
+            owner_of(pooled.key),
+            listing,
+            hashes={each.name: each.hash for each in offered if self._checked.compares},
+            accepted=self._checked.accepted,
+        )
+
+    # At the start of a connection
+
+    def must_list(self, key: Key) -> bool:
+        """Return whether a new connection lists the tools."""
+        if not self._access.is_personal:
+            return key == SHARED
+        return not self._users.has(owner_of(key)) or self.has_expired
+
+    def note_launch(self, values: Mapping[str, str] | None) -> None:
+        """Note how the server is launched, which is pinned with its tools.
+
+        Args:
+            values: What `${user:NAME}` stands for; None where no user is calling.
+        """
+        self._launch = self._clients.launch(self._checked.key, values)
+
+    async def list_all(self, pooled: PooledClient) -> None:
+        """List everything at a new connection.
+
+        Raises:
+            InterlockError: The tools cannot be listed.
+        """
+        listing = await _list_tools(pooled.client)
+        pooled.client.check_open()  # it may have answered and gone away
+        if self._forwards:
+            self._items.note_all()
+            try:
+                async with asyncio.timeout(ITEMS_TIMEOUT):
+                    await self._list_items(pooled)
+            except TimeoutError:
+                name = self._name
+                _log.warning("server %r: its resources and prompts are not listed yet", name)
+        await self._check_and_install(self._merged(pooled, listing), pooled)
+
+    async def restore(self) -> bool:
+        """Offer the tools of the last list that was compared with the pins, if there are any.
+
+        Raises:
+            InterlockError: The pins cannot be read.
+        """
+        async with self._checked.lock:
+            tools = await self._checked.tools_seen_last()
+            listing: Listing[Tool] = Listing()
+            for each in tools:
+                with suppress(ValidationError):
+                    listing.append(convert(each.document, Tool))
+                    listing.definitions.append(each.document)
+            if not listing:
+                return False
+            # The values of users are in no part of the launch.
+            values = dict.fromkeys(self._access.needs.names, "-")
+            launch = self._clients.launch(self._checked.key, values)
+            instructions = None
+            if not self._access.is_personal:
+                instructions = await self._checked.instructions_seen_last()
+            await self._checked.check([offered_server(launch, instructions), *tools], TOOL_KINDS)
+            self._install_tools(listing)
+        return True
+
+    # Changes
+
+    def note_change(self, kind: str) -> None:
+        """List again in the background what the server says has changed."""
+        if self._health.is_closed:
+            return
+        if kind == "tools":
+            self._listed_until = 0.0
+            self._changes += 1
+        elif self._forwards:
+            self._items.note_change(kind)
+        else:
+            return
+        self._refresh_later()
+
+    def list_rest(self) -> None:
+        """List in the background what could not be listed when the connection was opened."""
+        if self._items.unlisted:
+            self._refresh_later()
+
+    def _refresh_later(self) -> None:
+        if self._refreshing is None:
+            self._refreshing = asyncio.create_task(self._refresh_soon())
+            self._refreshing.add_done_callback(self._refreshed)
+
+    async def _refresh_soon(self) -> None:
+        wait = self._refreshed_at + REFRESH_GAP - monotonic()
+        if wait > 0:
+            await asyncio.sleep(wait)
+        self._refreshed_at = monotonic()
+        pooled = self.connection
+        if pooled is not None and self._items.unlisted and await self._list_items(pooled):
+            self._on_change()
+        await self.refresh()
+
+    def _refreshed(self, _: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if self._items.unlisted and self.connection is not None and not self._health.is_closed:
+            self._refresh_later()
+
+    async def _list_items(self, pooled: PooledClient) -> bool:
+        return await self._items.list_changed(pooled, is_personal=self._access.is_personal)
+
+    async def refresh(self) -> None:
+        """List the tools again if the list has expired and the server is connected."""
+        for _ in range(MAX_REFRESHES):
+            pooled, changes = self.connection, self._changes
+            if pooled is None or not self.has_expired:
+                return
+            try:
+                fresh = self._ttl is not None  # which may be shorter than the server's
+                listing = await _list_tools(pooled.client, fresh=fresh)
+            except InterlockError as error:
+                # The last good list stays.
+                reason = pooled.redactor.redact(str(error))
+                _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+                self._failures.note(pooled, error)
+                self._listed_until = monotonic() + REFRESH_PAUSE
+                return
+            if pooled is not self.connection:
+                return
+            listing = self._merged(pooled, listing)
+            offered = self._offered(listing, pooled)
+            if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
+                self.tools.listing.skipped
+            ):
+                self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+                self.tools.forget_wrong_results()
+            else:
+                await self._check_and_install(listing, pooled)
+                self._on_change()
+            if changes != self._changes:  # the tools changed while the list was on its way
+                self._listed_until = 0.0
+
+    async def close(self) -> None:
+        """End what lists in the background."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait({self._refreshing})
+
+    # Pins
+
+    async def check_again(self) -> None:
+        """Compare the lists with their pins, which may have changed."""
+        async with self._checked.lock:
+            if not await self._checked.check_again():
+                return
+            self.tools.install(self.tools.listing, self._clients.notes("missing"))
+            self._items.install_prompts()
+        self._on_change()
+
+    def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
+        """Return what is pinned of a list of tools, and of the server itself."""
+        behind = self._clients.behind
+        tools = [offered_tool(each, behind(each["name"])) for each in listing.definitions]
+        # Those of a server with a credential for each user may name the user.
+        instructions = None if self._access.is_personal else pooled.client.instructions
+        return [offered_server(self._launch, instructions), *tools]
+
+    async def _check_and_install(self, listing: Listing[Tool], pooled: PooledClient) -> None:
+        async with self._checked.lock:
+            await self._checked.check(self._offered(listing, pooled), TOOL_KINDS)
+            self._install_tools(listing)
+            self._items.install_prompts()
+
+    def _install_tools(self, listing: Listing[Tool]) -> None:
+        self.tools.install(listing, self._clients.notes("missing"))
+        ttl = listing.ttl or LIST_TTL
+        if self._ttl is not None:
+            ttl = min(listing.ttl or self._ttl, self._ttl)
+        self._listed_until = monotonic() + ttl
+        listing_connection = self.connection
+        for pooled in self._pool.connections:
+            if pooled is not listing_connection:
+                pooled.client.adopt_tools(listing)
+        self.tools.forget_wrong_results()
+
+
+async def _list_tools(client: Client, *, fresh: bool = False) -> Listing[Tool]:
+    try:
+        return await client.list_tools(fresh=fresh)
+    except RemoteError as error:
+        if error.code == METHOD_NOT_FOUND and client.capabilities.tools is None:
+            return Listing()  # a server of resources or prompts only
+        raise

@@ -1,0 +1,17 @@
+"""A clock for all that waits in a toolbox."""
+
+from __future__ import annotations
+
+import pytest
+
+from interlock.toolbox import failures, restarts, server_lists, upstream
+from tests.toolbox.upstreams import Clock
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return the clock, which only the test moves."""
+    clock = Clock()
+    for module in (failures, restarts, server_lists, upstream):
+        monkeypatch.setattr(module, "monotonic", clock)
+    return clock

@@ -1,0 +1,73 @@
+"""The calls of one server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from interlock.errors import (
+    InvalidArguments,
+)
+from interlock.toolbox import server_calls
+from tests.support.scripted_server import Json, text, tool
+from tests.toolbox.upstreams import call, served, settle, started
+
+NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"n": "1"}, {"n": 1.5}, {"n": None}])
+async def test_invalid_arguments_are_refused_before_sending(arguments: Json):
+    server = served(tool("x", inputSchema=NUMBER))
+    async with started(server) as upstream:
+        with pytest.raises(InvalidArguments, match=r"^s:x: "):
+            await call(upstream, **arguments)
+        assert await call(upstream, n=1) == "done"
+
+    assert len(server.sent("tools/call")) == 1
+
+
+async def test_arguments_are_validated_while_the_server_is_down():
+    server = served(tool("x", inputSchema=NUMBER))
+    async with started(server) as upstream:
+        await server.end()
+        await settle()
+        with pytest.raises(InvalidArguments):
+            await call(upstream)
+    assert server.connections == 1
+
+
+async def test_concurrent_calls_are_limited(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_calls, "DEFAULT_CONCURRENCY", 2)
+    running: list[asyncio.Event] = []
+
+    async def hold(_: Json) -> Json:
+        running.append(asyncio.Event())
+        await running[-1].wait()
+        return text("done")
+
+    server = served(call=hold)
+    async with started(server) as upstream:
+        calls = [asyncio.create_task(call(upstream)) for _ in range(5)]
+        await server.heard("tools/call", times=2)
+        await settle()
+        assert len(running) == 2
+        for number in range(5):
+            await server.heard("tools/call", times=min(5, number + 2))
+            await settle()
+            running[number].set()
+        assert await asyncio.gather(*calls) == ["done"] * 5
+
+
+async def test_cancelled_call_frees_its_slot(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_calls, "DEFAULT_CONCURRENCY", 1)
+    server = served(call=lambda _: None)
+    async with started(server) as upstream:
+        holding, waiting = (asyncio.create_task(call(upstream)) for _ in range(2))
+        await server.heard("tools/call")
+        waiting.cancel()
+        holding.cancel()
+        await settle()
+        server.answers["tools/call"] = text("done")
+
+        assert await call(upstream) == "done"
