@@ -54,7 +54,6 @@ class Weights(Struct, frozen=True):
     parameter: float = 0.5
     server: float = 0.4
     # parts of the score
-    coverage: float = 1.0  # the share of the request that is about the tool
     precision: float = 0.6  # the share of the tool's name or summary that is in the request
     verb: float = 0.25  # the request starts with the tool's action
     value: float = 0.4  # a value of the request that the tool accepts
@@ -64,11 +63,12 @@ class Weights(Struct, frozen=True):
     missing: float = 1.0
     missing_text: float = 0.5
     knowledge: float = 0.5  # asks what, why or who about the world
-    changing: float = 0.6  # asks to see something, of a tool that changes something
+    changing: float = 1.0  # not clearly a request for what a changing tool does
     common: float = 0.2  # rarity of words such as "show"
 
 
 WEIGHTS = Weights()
+UNDERSTOOD = 0.45  # the share of a request that must be about a tool that changes something
 LONGEST = 1_000  # characters of a request that are read
 _KNOWLEDGE = re.compile(
     r"(?:what (?:is|are|was) an?\b|why\b|who(?:se|m)?\b|how (?:do|does|did|to|can|come)\b|explain\b"
@@ -102,20 +102,27 @@ class ToolIndex:
     def _weigh(self, request: str, spans: list[Span], tool: IndexedTool) -> Candidate:
         filling = fill(request, spans, tool.parameters, tool.vocabulary)
         words = stems(_without(request, filling.spans))
-        score = self._word_score(words, filling, tool) + _value_score(spans, filling)
+        coverage = self._coverage(words, filling, tool)
+        score = coverage + self._word_score(words, tool) + _value_score(spans, filling)
         if _KNOWLEDGE.match(request) and filling.value < 0.4:
             score -= WEIGHTS.knowledge
-        if _LOOK.match(request) and CHANGING & {*tool.name[:1], *tool.summary_words[:1]}:
+        if CHANGING & {*tool.name[:1], *tool.summary_words[:1]} and (
+            _LOOK.match(request) or coverage < UNDERSTOOD
+        ):
             score -= WEIGHTS.changing
         return Candidate(tool, filling, score - _missing_penalty(filling), score)
 
-    def _word_score(self, words: list[str], filling: Filling, tool: IndexedTool) -> float:
-        """Return how much the request and the tool have in common."""
+    def _coverage(self, words: list[str], filling: Filling, tool: IndexedTool) -> float:
+        """Return the share of the request that is about the tool."""
         # A value of a kind that the tool accepts counts like a word.
         value = min(1.0, filling.value)
         # The minimum keeps a single path or number from scoring as a whole request.
         total = max(0.8, sum(map(self._rare, words)) + value)
         covered = sum(self._rare(word) * _found(word, tool.fields) for word in words) + value
+        return covered / total
+
+    def _word_score(self, words: list[str], tool: IndexedTool) -> float:
+        """Return how much of the tool's name or summary is in the request."""
         precision = max(
             self._share(own, words) * weight
             for own, weight in ((tool.name, 1.0), (tool.summary_words, 0.9))
@@ -128,9 +135,7 @@ class ToolIndex:
             ),
             default=0.0,
         )
-        return (
-            WEIGHTS.coverage * covered / total + WEIGHTS.precision * precision + WEIGHTS.verb * verb
-        )
+        return WEIGHTS.precision * precision + WEIGHTS.verb * verb
 
     def _share(self, own: Sequence[str], words: Sequence[str]) -> float:
         """Return the share of a tool's `own` words in the request, weighted by rarity."""

@@ -100,7 +100,9 @@ CHANGING = frozenset(
         _stem,
         bag(
             "create make add delete remove drop erase write save store record put change switch "
-            "modify update set edit send move rename commit kill close reset undo revert"
+            "modify update set edit send move rename commit kill close reset undo revert cancel "
+            "buy pay stop restart enable disable approve reject archive merge publish upload "
+            "install uninstall transfer"
         ),
     )
 )
