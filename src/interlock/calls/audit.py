@@ -28,7 +28,7 @@ from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
-from interlock.calls.grant import Grant, GrantLost
+from interlock.calls.grant import GrantLost
 from interlock.calls.refusals import Refusals
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Audit, Risk
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
 DEFAULT_TENANT = "default"
+_LOCAL = Principal(LOCAL_USER)  # a `Caller` without principal
 UNKNOWN_RISK: Risk = "write"  # of a call that no policy decided about
 MAX_NAME = 200  # characters of a name that a caller made up
 
@@ -126,7 +127,7 @@ class AuditTrail:
         self._settings = settings
         self._clock = clock
         self._refusals = Refusals(self._write_soon)
-        self._is_failing = False  # the last intent is not durable
+        self._overlaps = settings.reads == "overlap"
         self._marked = 0  # lost records that a "gap" accounts for
         self._gap: asyncio.Future[None] | None = None  # being written
 
@@ -137,11 +138,18 @@ class AuditTrail:
         if self._settings.mode == "off":
             return handle
 
+        is_lenient = self._settings.mode == "lenient"
+
         async def record_and_call(call: Call) -> Outcome:
             intent, risk = self._intent(call)
-            grant = call.grant
-            overlaps = grant is None and self._may_overlap(risk)
-            written = self._begin(intent, grant)
+            grant, written = call.grant, None
+            overlaps = risk == "read" and self._overlaps and not self._writer.is_failing
+            overlaps = overlaps and grant is None
+            if is_lenient and grant is None:
+                self._mark_gap()
+                self._write_soon(intent)
+            else:
+                written = self._writer.queue(intent, None if grant is None else grant.claim)
             began = self._clock()
             try:
                 if written is not None and not overlaps:
@@ -294,11 +302,12 @@ class AuditTrail:
             how, risk, rule = decision.record or how, decision.risk, decision.rule
         arguments = canonical(call.arguments)
         caller = call.caller
+        principal = caller.principal or _LOCAL
         body = _Intent(
             caller.surface,
             risk,
             len(arguments),
-            view=caller.principal.view if caller.principal is not None else "",
+            view=principal.view,
             client=caller.client[:MAX_NAME],
             address=caller.address,
             revision=caller.revision,
@@ -309,30 +318,17 @@ class AuditTrail:
             arguments=Raw(arguments) if how == "full" else UNSET,
         )
         entry = call.entry
-        return record_of(
-            call.caller, "intent", call.id, entry.server, entry.address, _encode(body)
-        ), risk
-
-    def _may_overlap(self, risk: Risk) -> bool:
-        return risk == "read" and self._settings.reads == "overlap" and not self._is_failing
-
-    def _begin(self, intent: AuditRecord, grant: Grant | None) -> asyncio.Future[None] | None:
-        """Queue an intent; return what to wait for, if anything."""
-        if self._settings.mode == "lenient" and grant is None:
-            self._mark_gap()
-            self._write_soon(intent)
-            return None
-        try:
-            written = self._writer.queue(intent, grant.claim if grant is not None else None)
-        except AuditUnavailable:
-            self._is_failing = True
-            raise
-        written.add_done_callback(self._written)
-        return written
-
-    def _written(self, written: asyncio.Future[None]) -> None:
-        if not written.cancelled():
-            self._is_failing = written.exception() is not None
+        intent = AuditRecord(
+            "intent",
+            call.id,
+            principal.id,
+            principal.key_id,
+            entry.server,
+            entry.address,
+            body=_encode(body),
+            tenant=principal.tenant or DEFAULT_TENANT,
+        )
+        return intent, risk
 
     def _end(
         self,
@@ -345,13 +341,21 @@ class AuditTrail:
     ) -> None:
         size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
         body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept, revision))
-        self._write_soon(replace(intent, kind="outcome", status=status, reason=reason, body=body))
+        record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
+        try:
+            self._writer.append_soon(record)
+        except AuditUnavailable as error:
+            self._lost(record, error)
 
     def _write_soon(self, record: AuditRecord) -> None:
         try:
             self._writer.append_soon(record)
         except AuditUnavailable as error:
-            _log.error("an audit record %r was lost: %s", record.kind, error)
+            self._lost(record, error)
+
+    @staticmethod
+    def _lost(record: AuditRecord, error: AuditUnavailable) -> None:
+        _log.error("an audit record %r was lost: %s", record.kind, error)
 
     # Gaps
 
@@ -379,9 +383,7 @@ def record_of(
     caller: Caller, kind: str, call: str = "", server: str = "", tool: str = "", body: bytes = b"{}"
 ) -> AuditRecord:
     """Return a record about a caller."""
-    principal = caller.principal
-    if principal is None:
-        return AuditRecord(kind, call, LOCAL_USER, "", server, tool, body=body)
+    principal = caller.principal or _LOCAL
     tenant = principal.tenant or DEFAULT_TENANT
     return AuditRecord(
         kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant

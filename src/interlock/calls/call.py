@@ -8,7 +8,7 @@ from time import time_ns
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
@@ -182,7 +182,7 @@ class Call(Struct, eq=False):
 
 
 class Outcome:
-    """The result of a call as its server encoded it, decoded when it is first looked at.
+    """The result of a call as its server encoded it. Its content is decoded when it is looked at.
 
     Args:
         raw: The result.
@@ -190,9 +190,18 @@ class Outcome:
         kept: Id of the kept result that this is an excerpt of; "" for none.
         size: Bytes of the server's result, if this is an excerpt.
         is_error: Whether the server reported an error, if this is an excerpt.
+
+    Attributes:
+        head: The members that tell what kind of result it is; the others stay encoded.
+        is_error: The tool reported an error.
+        result_type: The type that a modern server states, such as "complete".
+
+    Raises:
+        RemoteProtocolError: The result is malformed.
+        OutOfMemory: It does not fit into memory.
     """
 
-    __slots__ = ("_flags", "_result", "kept", "raw", "size")
+    __slots__ = ("_result", "head", "is_error", "kept", "raw", "result_type", "size")
 
     def __init__(
         self,
@@ -207,9 +216,12 @@ class Outcome:
         self.kept = kept
         self.size = len(raw) if size is None else size
         self._result = result
-        self._flags: CallToolResult | _Flags | None = result
-        if is_error is not None:
-            self._flags = _Flags(is_error)
+        try:
+            self.head = head = _decode_head(raw)
+        except (msgspec.DecodeError, RecursionError, MemoryError):
+            self.head = head = decode(Head, raw, "tools/call result")  # raises what it means
+        self.is_error = head.is_error if is_error is None else is_error
+        self.result_type = "complete" if head.result_type is UNSET else head.result_type
 
     @property
     def result(self) -> CallToolResult:
@@ -224,35 +236,24 @@ class Outcome:
         return self._result
 
     @property
-    def is_error(self) -> bool:
-        """Whether the tool reported an error, found without decoding its content.
-
-        Raises:
-            RemoteProtocolError: The result is malformed.
-            OutOfMemory: It does not fit into memory.
-        """
-        return (self._flags or self._look()).is_error
-
-    @property
-    def result_type(self) -> str:
-        """The type that a modern server states, such as "complete"; errors as `is_error`."""
-        return (self._flags or self._look()).result_type
-
-    @property
     def is_question(self) -> bool:
-        """Whether the server has questions instead of a result; errors as `is_error`."""
+        """Whether the server has questions instead of a result."""
         return self.result_type == "input_required"
 
     @property
     def is_task(self) -> bool:
-        """Whether the server goes on with the call as a task; errors as `is_error`."""
+        """Whether the server goes on with the call as a task."""
         return self.result_type == "task"
 
-    def _look(self) -> _Flags:
-        self._flags = flags = decode(_Flags, self.raw, "tools/call result")
-        return flags
 
+class Head(Struct, rename="camel", gc=False):
+    """The members of a result that tell what kind it is, and those that each revision rewrites."""
 
-class _Flags(Struct, rename="camel"):
     is_error: bool = False
-    result_type: str = "complete"
+    result_type: str | UnsetType = UNSET
+    meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
+    content: Raw | UnsetType = UNSET
+    structured_content: Raw | UnsetType = UNSET
+
+
+_decode_head = msgspec.json.Decoder(Head).decode

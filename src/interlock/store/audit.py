@@ -103,6 +103,7 @@ class AuditWriter:
     Attributes:
         id: Names the writer and its chain.
         rows: How many records it has written.
+        is_failing: The last commit has failed.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class AuditWriter:
     ) -> None:
         self.id = secrets.token_hex(6)
         self.rows = 0
+        self.is_failing = False
         self._tables = tables
         self._key = key
         self._copy = copy
@@ -230,7 +232,9 @@ class AuditWriter:
             before, rows = head, self._chained(head, items)
             if rows:
                 head = Head(rows[-1][1], rows[-1][-1])
-            signed = self._sign_if_due(before, head, is_asked=None in items)
+            signed = None
+            if self._key is not None and head != self._signed:
+                signed = self._sign_if_due(self._key, before, head, is_asked=None in items)
             counts = self._rollups.plan(rows)
             statements: list[Statement | Claim] = []
             for item in items:
@@ -248,12 +252,16 @@ class AuditWriter:
             self._head = before
             await self._commit([each for each in items if not _has_failed(each)])
             return
-        except AuditFailed:
-            on_failed, self._on_failed = self._on_failed, lambda: None
-            on_failed()
+        except BaseException as error:
+            self.is_failing = True
+            if isinstance(error, AuditFailed):
+                on_failed, self._on_failed = self._on_failed, lambda: None
+                on_failed()
             raise
         self._head = head
-        self._rollups.keep(counts)
+        self.is_failing = False
+        if counts:
+            self._rollups.keep(counts)
         self.rows += len(rows)
         self._committed(rows, signed)
 
@@ -286,15 +294,15 @@ class AuditWriter:
             if signed is not None:
                 self._copy.add_checkpoint(self.id, seq, hash, signature, at)
 
-    def _sign_if_due(self, before: Head, head: Head, *, is_asked: bool) -> Row | None:
+    def _sign_if_due(
+        self, key: GatewayKey, before: Head, head: Head, *, is_asked: bool
+    ) -> Row | None:
         """Return the parameters of `_SIGN` if the end of the chain is to be signed now."""
-        if self._key is None or head == self._signed:
-            return None
         age = monotonic() - self._signed_at
         if not is_asked and age < SIGN_EVERY and head.seq - self._signed.seq < SIGN_RECORDS:
             return None
         at = now_micros()
-        signature = self._key.sign(head_message(self.id, *head, at))
+        signature = key.sign(head_message(self.id, *head, at))
         open_seq = next(iter(self._open.values()), before.seq)
         return head.seq, head.hash, signature, at, open_seq, self.id
 

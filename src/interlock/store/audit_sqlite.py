@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -55,7 +56,7 @@ class SqliteAudit:
         """Remove what a dead writer held."""
         writer_lock.remove(self._file, writer)
 
-    async def write(self, *statements: Statement | Claim) -> int:
+    def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:
         """Run statements in one transaction; return how many rows the last one changed.
 
         Raises:
@@ -63,7 +64,9 @@ class SqliteAudit:
             AuditUnavailable: Nothing was changed, or the answer was lost.
             AuditFailed: A sync failed, so nothing can be written any more.
         """
-        return await self._submit(lambda: self._write(statements))
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._jobs.put((partial(self._write, statements), done))
+        return done
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
         """Return the rows of a query.

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
@@ -24,6 +25,7 @@ MAX_GROUP = 2_000  # items; a larger group might never be committed in time
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+_ITEM, _WAITER = itemgetter(0), itemgetter(1)
 _Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiter, and when it was added
 
 
@@ -61,30 +63,31 @@ class GroupCommit(Generic[T]):
         await self.queue(item)
 
     def queue(self, item: T) -> asyncio.Future[None]:
-        """Add an item; return a future that `add` would wait for."""
+        """Add an item; return a future that `add` would wait for.
+
+        If its commit fails, the future fails, and the item is dropped.
+        """
+        if self._closed:
+            raise self._gone()
         if self._stalled:
             raise self._late()
         waiter = self._loop.create_future()
-        self.add_soon(item, waiter)
+        self._queue.append((item, waiter, self._loop.time()))
+        self._is_awaited = True
+        if self._task is None:
+            self._start()
         return waiter
 
-    def add_soon(self, item: T, waiter: asyncio.Future[None] | None = None) -> None:
+    def add_soon(self, item: T) -> None:
         """Add an item without waiting. If its commit fails, the next one includes it.
 
         It is committed with the next item that is waited for, or after `LINGER`.
-
-        Args:
-            item: To be committed.
-            waiter: Done when the item is durable. If its commit fails, it fails, and the item is
-                dropped.
         """
         if self._closed:
-            raise AuditUnavailable(f"{self._name} has been closed")
-        self._queue.append((item, waiter, self._loop.time()))
-        if waiter is not None:
-            self._is_awaited = True
-        if self._task is None:
-            self._start_or_linger()
+            raise self._gone()
+        self._queue.append((item, None, self._loop.time()))
+        if self._task is None and self._timer is None:
+            self._timer = self._loop.call_later(LINGER, self._start)
 
     @property
     def lag(self) -> float:
@@ -109,12 +112,6 @@ class GroupCommit(Generic[T]):
 
     # Committing
 
-    def _start_or_linger(self) -> None:
-        if self._is_awaited:
-            self._start()
-        elif self._queue and self._timer is None:
-            self._timer = self._loop.call_later(LINGER, self._start)
-
     def _start(self) -> asyncio.Task[None]:
         if self._timer is not None:
             self._timer.cancel()
@@ -123,37 +120,40 @@ class GroupCommit(Generic[T]):
         return self._task
 
     async def _run(self) -> None:
+        """Commit groups for as long as something waits for an item of the next one."""
         try:
             while True:
-                await self._commit_group()
+                waiting = [*self._retried, *self._queue]
+                self._group = group = waiting[:MAX_GROUP]
+                self._queue, self._retried = waiting[MAX_GROUP:], []
+                self._is_awaited = any(map(_WAITER, self._queue))
+                since = self._loop.time()
+                for _, waiter, at in group:
+                    if waiter is not None:
+                        since = at
+                        break
+                alarm = self._loop.call_at(since + WAIT, self._give_up, group)
+                try:
+                    await self._commit(list(map(_ITEM, group)))
+                except Exception as error:
+                    _fail(group, error)
+                    self._retry(group, error)
+                else:
+                    for _, waiter, _ in group:
+                        if waiter is not None and not waiter.done():
+                            waiter.set_result(None)
+                finally:
+                    alarm.cancel()
+                    self._stalled = False
+                    self._group = []
                 # Let the resumed callers add their next items, so that they form one group.
                 await asyncio.sleep(0)
                 if not self._is_awaited:
                     break
         finally:
             self._task = None
-        self._start_or_linger()
-
-    async def _commit_group(self) -> None:
-        waiting = [*self._retried, *self._queue]
-        self._group = group = waiting[:MAX_GROUP]
-        self._queue, self._retried = waiting[MAX_GROUP:], []
-        self._is_awaited = any(waiter is not None for _, waiter, _ in self._queue)
-        since = next((at for _, waiter, at in group if waiter is not None), self._loop.time())
-        alarm = self._loop.call_at(since + WAIT, self._give_up, group)
-        try:
-            await self._commit([item for item, *_ in group])
-        except Exception as error:
-            _fail(group, error)
-            self._retry(group, error)
-        else:
-            for _, waiter, _ in group:
-                if waiter is not None and not waiter.done():
-                    waiter.set_result(None)
-        finally:
-            alarm.cancel()
-            self._stalled = False
-            self._group = []
+        if self._queue:
+            self._timer = self._loop.call_later(LINGER, self._start)
 
     def _give_up(self, group: list[_Entry[T]]) -> None:
         """Fail all waiting callers; until the running commit ends, new ones fail at once."""
@@ -162,6 +162,9 @@ class GroupCommit(Generic[T]):
         _fail(self._queue, self._late())
         self._queue = [entry for entry in self._queue if entry[1] is None]
         self._is_awaited = False
+
+    def _gone(self) -> AuditUnavailable:
+        return AuditUnavailable(f"{self._name} has been closed")
 
     def _late(self) -> AuditUnavailable:
         return AuditUnavailable(f"{self._name} did not answer within {WAIT:g} s: try again")
