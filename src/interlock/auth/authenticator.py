@@ -12,7 +12,10 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Authenticator(Protocol):
-    """Identifies the sender of an HTTP request."""
+    """Identifies the sender of an HTTP request.
+
+    One that remembers credentials may have a method `known` besides, as `RemembersCallers` says.
+    """
 
     @property
     def challenge(self) -> str:
@@ -38,9 +41,21 @@ class Authenticator(Protocol):
         ...
 
 
+class RemembersCallers(Protocol):
+    """An authenticator whose answer is sometimes ready without waiting."""
+
+    def known(self, headers: Headers) -> Principal | None:
+        """Return the sender of a request; None if `authenticate` has to look at it.
+
+        Raises:
+            AuthUnavailable: No credential can be verified now.
+        """
+        ...
+
+
 def values_of(headers: Headers, name: bytes) -> list[bytes]:
     """Return all values of a header, without spaces around them."""
     return [value.strip(b" \t") for each, value in headers if each == name]
 
 
-__all__ = ["Authenticator", "Headers", "values_of"]
+__all__ = ["Authenticator", "Headers", "RemembersCallers", "values_of"]

@@ -71,6 +71,7 @@ class GatewayAuth:
         self._view = view
         self._scope_prefix = scope_prefix
         self._on_refused = on_refused
+        self._place = scope_prefix, view
         self._metadata = BearerAuth(
             verify=_refuse,
             resource=resource,
@@ -86,6 +87,23 @@ class GatewayAuth:
     def published(self, path: str) -> bytes | None:
         """Return the metadata of the protected resource if it belongs at this path."""
         return self._metadata.published(path)
+
+    def known(self, headers: Headers) -> Principal | None:
+        """Return the owner of a key that was let in here before; None to `authenticate` it."""
+        found = None
+        for header in headers:  # a plain loop, as every request comes by
+            if header[0] == b"authorization" or header[0] == API_KEY:
+                if found is not None:
+                    return None
+                found = header
+        if found is None:
+            return None
+        name, credential = found
+        if name == b"authorization":
+            if not credential.startswith(b"Bearer "):
+                return None
+            credential = credential[len(b"Bearer ") :]
+        return self._keys.admitted(credential, self._place)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
         """Return the owner of the request's credential.
@@ -108,7 +126,7 @@ class GatewayAuth:
         if name == b"authorization":
             scheme, _, value = value.partition(b" ")
             value = value.lstrip(b" ") if scheme.lower() == b"bearer" else b""
-        known = await self._known(value, peer)
+        known = await self._found(value, peer)
         principal = known.principal
         for scope in principal.scopes:
             if scope.startswith(self._scope_prefix):
@@ -118,16 +136,18 @@ class GatewayAuth:
             challenge = f'{self.challenge}, error="insufficient_scope", scope="{needed}"'
             raise InsufficientScope((needed,), challenge)
         view = self._view
-        if principal.view == view or not view:
-            return principal
-        if principal.view:
-            raise AuthError("nothing is served at this path", 404)
-        seen = known.in_views.get(view)
-        if seen is None:
-            seen = known.in_views[view] = replace(principal, view=view)
-        return seen
+        if principal.view != view and view:
+            if principal.view:
+                raise AuthError("nothing is served at this path", 404)
+            seen = known.in_views.get(view)
+            if seen is None:
+                seen = known.in_views[view] = replace(principal, view=view)
+            principal = seen
+        if isinstance(known, KnownKey):
+            known.admitted[self._place] = principal
+        return principal
 
-    async def _known(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
+    async def _found(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
         if credential.startswith(_KEY_PREFIX):
             key = self._keys.find(credential)
             if key is None:

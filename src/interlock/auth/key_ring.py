@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic
@@ -55,15 +55,17 @@ class KnownKey:
         stored: The key without its secret.
         principal: Its owner; one object for as long as the owner's rights stay the same.
         in_views: The owner as seen in each view; filled by the authenticator.
+        admitted: The owner as seen at each place that has let the key in; likewise.
         used: When it was last used, in microseconds since 1970; 0 if that is written.
     """
 
-    __slots__ = ("in_views", "principal", "stored", "used")
+    __slots__ = ("admitted", "in_views", "principal", "stored", "used")
 
     def __init__(self, stored: StoredKey) -> None:
         self.stored = stored
         self.principal = principal_of(stored)
         self.in_views: dict[str, Principal] = {}
+        self.admitted: dict[Hashable, Principal] = {}
         self.used = 0
 
 
@@ -136,6 +138,23 @@ class KeyRing:
         known = self._by_hash.get(sha256(key).digest())
         self._check_answers()
         return known
+
+    def admitted(self, key: bytes, place: Hashable) -> Principal | None:
+        """Return the owner of a valid key that a place has let in before, and note its use.
+
+        Raises:
+            AuthUnavailable: The database has not answered for too long.
+        """
+        known = self._by_hash.get(sha256(key).digest())
+        if self._source is not None and self._clock() - self._answered_at > SERVED_FOR:
+            self._check_answers()
+        if known is None:
+            return None
+        now, stored = self._wall(), known.stored
+        if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
+            return None  # unless it was rotated, and the old one still works
+        known.used = now
+        return known.admitted.get(place)
 
     def by_id(self, id: str) -> KnownKey | None:
         """Return the key with this id, active or not; None if it is unknown.
@@ -245,6 +264,7 @@ class KeyRing:
         elif known.principal != (principal := principal_of(stored)):
             known.principal = principal
             known.in_views = {}
+            known.admitted = {}
         known.stored = stored
         if stored.limits:
             self.limits[stored.id] = stored.limits

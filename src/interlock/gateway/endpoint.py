@@ -362,11 +362,12 @@ class _Latest:
 
     def __init__(self, make: Callable[[], Authenticator]) -> None:
         self._make = make
-        self._made = make()
+        self.renew()
 
     def renew(self) -> None:
         """Make it again."""
         self._made = self._make()
+        self.known = getattr(self._made, "known", _unknown)
 
     @property
     def challenge(self) -> str:
@@ -380,3 +381,7 @@ class _Latest:
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
         """See `Authenticator`."""
         return await self._made.authenticate(headers, peer)
+
+
+def _unknown(_: Headers) -> None:
+    return None

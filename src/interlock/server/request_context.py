@@ -61,7 +61,7 @@ class Stated(Struct, frozen=True):
     progress_token: ProgressToken | None = None
 
 
-_NOTHING = Stated("", {})
+NOTHING_STATED = Stated("", {})
 
 
 def context_of(
@@ -190,7 +190,7 @@ def _read(encoded: bytes) -> Stated:
         raise InvalidArguments(f"_meta: {error}") from None
     if revisions.VERSION_KEY in meta:
         return read_modern(meta)
-    return Stated("", meta, progress_token=progress_token(meta)) if meta else _NOTHING
+    return Stated("", meta, progress_token=progress_token(meta)) if meta else NOTHING_STATED
 
 
 _read_cached = lru_cache(256)(_read)

@@ -133,8 +133,8 @@ async def test_cancellation_that_a_tool_catches_leaves_the_task_of_the_request_a
     gate.entered.clear()
     modern = http.begin("tools/call", {"name": "stubborn"})
     await gate.entered.wait()
-    http.app._slow_requests._on_tick()
-    http.app._slow_requests._on_tick()
+    http.app._requests._on_tick()
+    http.app._requests._on_tick()
     await modern.leave()
     await modern.finished()
     assert modern.task.cancelling() == 0

@@ -160,7 +160,7 @@ async def test_a_cancelled_request_leaves_its_task_uncancelled(http, gate):
 
 async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, gate):
     http = make(json_silence=0.0, keep_alive=0.001)
-    http.app._slow_requests._tick = 0.0
+    http.app._requests._tick = 0.0
     for turns in range(100):
         reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
         for _ in range(turns % 25):
@@ -172,7 +172,7 @@ async def test_a_hundred_requests_cancelled_at_any_point_answer_nothing(make, ga
 
 async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
     http = make(json_silence=1234.0)
-    http.app._slow_requests._tick = 0.0
+    http.app._requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     loop, timers = asyncio.get_running_loop(), []
@@ -197,7 +197,7 @@ async def test_watching_stops_once_the_answer_is_sent(make, gate, monkeypatch):
 
 
 async def test_no_watcher_task_runs_while_the_answer_is_sent(http):
-    http.app._slow_requests._tick = 0.0
+    http.app._requests._tick = 0.0
     await http.call("add", {"a": 1})
     before = asyncio.all_tasks()
     reply = http.begin("tools/call", {"name": "add", "arguments": {"a": 1}})
@@ -228,7 +228,7 @@ async def test_request_sends_no_notification_after_its_answer(server, http, capl
 
 
 async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate):
-    http.app._slow_requests._tick = 0.0
+    http.app._requests._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()
@@ -241,7 +241,7 @@ async def test_client_that_reads_nothing_and_disconnects_is_dropped(http, gate):
 
 
 async def test_the_answer_of_a_stream_that_was_watched_is_sent(http, gate):
-    http.app._slow_requests._tick = 0.0
+    http.app._requests._tick = 0.0
     reply = http.begin("tools/call", {"name": "tell_and_hold"}, meta=PROGRESS)
     await gate.entered.wait()
     reply.stop_reading()

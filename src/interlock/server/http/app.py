@@ -16,14 +16,13 @@ from interlock.errors import (
     AuthError,
     AuthUnavailable,
     CallRefused,
-    InterlockError,
     ParseError,
 )
 from interlock.protocol import envelope
 from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
 from interlock.server.http.guard import Guard
-from interlock.server.http.header_checks import params_of
+from interlock.server.http.header_checks import read_params
 from interlock.server.http.legacy import Legacy
 from interlock.server.http.legacy_sse import (
     MESSAGES_PATH,
@@ -33,7 +32,7 @@ from interlock.server.http.legacy_sse import (
 )
 from interlock.server.http.modern import Modern
 from interlock.server.http.options import HttpOptions
-from interlock.server.http.request import HttpRequest, SlowRequests
+from interlock.server.http.request import HttpRequest, RequestsUnderWay
 from interlock.server.http.responses import (
     CLOSE,
     ClientGone,
@@ -50,13 +49,13 @@ from interlock.server.http.responses import (
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
 from interlock.server.http.views import Route, nothing_here
-from interlock.server.request_context import CallParams, Stated, stated_in
+from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import request_refusal
 
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
 DRAIN_RETRY = 30.0  # seconds after which a client may find another server here
 
-_NOTHING = Stated("", {})
+_LEGACY_VERSIONS = frozenset((None, *(each.encode() for each in LEGACY)))
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -87,7 +86,7 @@ class HttpApp:
         self._guard = Guard(options.hosts, options.origins, options.cors)
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
-        self._slow_requests = SlowRequests()
+        self._requests = RequestsUnderWay()
         self.sessions = Sessions(options)
         budget = Budget(
             options.max_streams, server.dropped, max_each=options.max_streams_per_principal
@@ -99,7 +98,6 @@ class HttpApp:
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
         self.is_draining = False
-        self._requests: set[HttpRequest] = set()  # under way
 
     @property
     def dropped(self) -> Counter[str]:
@@ -119,7 +117,6 @@ class HttpApp:
         if not self._is_open:
             await self.open()
         request = HttpRequest(scope, receive, send)
-        self._slow_requests.add(request)
         self._requests.add(request)
         try:
             await self._serve(request)
@@ -129,7 +126,6 @@ class HttpApp:
             await self._refuse(request, self._refusal_of(error, request))
         finally:
             self._requests.remove(request)
-            self._slow_requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
         # Not in the function that caught it: the refusal's traceback refers to that function,
@@ -167,9 +163,15 @@ class HttpApp:
         if method == "OPTIONS" and (headers := self._guard.preflight(request)) is not None:
             await reply_empty(request.send, 204, headers)
             return
-        if (authenticator := self._authenticator_at(route)) is not None:
+        authenticator = self.authenticator
+        if route.view and self.views is not None:
+            authenticator = self.views.authenticator(route.view)
+        if authenticator is not None:
             request.authenticator = authenticator
-            await self._authenticate(request, authenticator)
+            known = getattr(authenticator, "known", None)  # see `RemembersCallers`
+            request.principal = None if known is None else known(scope["headers"])
+            if request.principal is None:
+                await self._authenticate(request, authenticator)
             if route.view and self.views is not None:
                 self.views.check(route.view)
         if self.is_draining:
@@ -189,11 +191,6 @@ class HttpApp:
             return None
         route = self.views.route(self.path.rstrip("/"), path[len(self._below) :])
         return None if route is None or (route.kind != "mcp" and self._sse is None) else route
-
-    def _authenticator_at(self, route: Route) -> Authenticator | None:
-        if route.view and self.views is not None:
-            return self.views.authenticator(route.view)
-        return self.authenticator
 
     @staticmethod
     async def _authenticate(request: HttpRequest, authenticator: Authenticator) -> None:
@@ -251,7 +248,9 @@ class HttpApp:
         return version not in MODERN
 
     async def _post(self, request: HttpRequest) -> None:
-        request.check_media()
+        headers = request.headers
+        if headers.get(b"content-type") != b"application/json" or b"content-encoding" in headers:
+            request.check_media()
         if not request.takes_json and not request.takes_stream:
             raise HttpRefusal(406, "answers are application/json or text/event-stream")
         body = await request.read_body(self._max_body_bytes)
@@ -260,15 +259,14 @@ class HttpApp:
             return
         message = envelope.decode(body)
         try:
-            params = params_of(message)
+            params, stated = read_params(message)
         except (DecodeError, RecursionError) as error:
             id = None if message.id is UNSET else message.id
             raise HttpRefusal(400, f"params: {error}", INVALID_PARAMS, id=id) from None
-        try:
-            stated = _NOTHING if params.meta is UNSET else stated_in(bytes(params.meta))
-        except InterlockError:
-            stated = None  # a modern request that does not state what it must
-        if stated is None or stated.revision or self._names_modern(request):
+        is_modern = stated is None or bool(stated.revision)
+        if not is_modern and headers.get(b"mcp-protocol-version") not in _LEGACY_VERSIONS:
+            is_modern = self._names_modern(request)
+        if stated is None or is_modern:
             await self._modern.serve(request, message, params, stated)
         else:
             call_params = params if isinstance(params, CallParams) else None

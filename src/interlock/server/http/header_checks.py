@@ -6,18 +6,25 @@ Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-h
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock.errors import SchemaError
+from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
 from interlock.revisions import HEADER_MISMATCH
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
-from interlock.server.request_context import CallParams, decode_call
+from interlock.server.request_context import (
+    NOTHING_STATED,
+    CallParams,
+    Stated,
+    decode_call,
+    stated_in,
+)
 from interlock.types import JsonObject, Tool
 
 if TYPE_CHECKING:
@@ -49,20 +56,31 @@ _decode_params = msgspec.json.Decoder(Params).decode
 _NO_PARAMS = Params()
 
 
-def params_of(message: Envelope) -> AnyParams:
+def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
     """Decode parameters as far as headers repeat them, and those of a valid call in full.
+
+    Returns:
+        The parameters, and what their `_meta` states; None if it lacks what a modern request must
+        state.
 
     Raises:
         DecodeError, RecursionError: They are not a JSON object.
     """
     if message.params is UNSET:
-        return _NO_PARAMS
+        return _NO_PARAMS, NOTHING_STATED
+    params: AnyParams | None = None
     if message.method == "tools/call":
-        try:
-            return decode_call(message.params)
-        except (msgspec.DecodeError, RecursionError):
-            pass  # the headers are checked before the types of the parameters
-    return _decode_params(message.params)
+        # If it fails: the headers are checked before the types of the parameters.
+        with suppress(msgspec.DecodeError, RecursionError):
+            params = decode_call(message.params)
+    if params is None:
+        params = _decode_params(message.params)
+    if params.meta is UNSET:
+        return params, NOTHING_STATED
+    try:
+        return params, stated_in(bytes(params.meta))
+    except InterlockError:
+        return params, None
 
 
 def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> None:

@@ -30,7 +30,13 @@ from interlock.server.answering import Answering
 from interlock.server.http import header_checks
 from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import ClientGone, Header, HttpRefusal, reply, reply_empty
+from interlock.server.http.responses import (
+    JSON_TYPE,
+    ClientGone,
+    Header,
+    HttpRefusal,
+    reply_empty,
+)
 from interlock.server.http.streams import Budget, EventWriter, event, gone
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import end_of_stream
@@ -148,7 +154,7 @@ class Modern:
             meta=stated.meta,
             progress_token=stated.progress_token,
             log_level=stated.log_level,
-            address=http.address,
+            address=call.address,
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):
@@ -219,13 +225,15 @@ class ModernCall:
     """One request and the way back to its client. Also the `BackChannel` of its handler."""
 
     __slots__ = (
-        "_modern", "_sending", "_silence", "_watch", "_writer", "http", "id", "is_over",
+        "_modern", "_sending", "_silence", "_watch", "_writer", "address", "http", "id", "is_over",
         "is_revoked", "is_running",
     )  # fmt: skip
 
     def __init__(self, modern: Modern, http: HttpRequest, id: RequestId) -> None:
         self._modern = modern
         self.http = http
+        client = http.scope.get("client")
+        self.address: str = client[0] if client else ""
         self.id = id
         self.is_over = False  # the client has disconnected, or its subscription has ended
         self.is_running = False
@@ -242,8 +250,7 @@ class ModernCall:
         """The principal or the client's address; a request without either stands for itself."""
         if self.http.principal is not None:
             return self.http.principal.owner
-        client = self.http.scope.get("client")
-        return client[0] if client else self
+        return self.address or self
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification; the reply is a stream from now on."""
@@ -311,7 +318,15 @@ class ModernCall:
         """Send the answer as JSON, or as an event if the reply is a stream already."""
         http = self.http
         if self._writer is None and http.takes_json:
-            await reply(http.send, status, body, [*headers, *http.extra])
+            # As `reply`, without one more coroutine for each request.
+            length = (b"content-length", b"%d" % len(body))
+            start = {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [JSON_TYPE, length, *headers, *http.extra],
+            }
+            await http.send(start)
+            await http.send({"type": "http.response.body", "body": body})
             return
         writer = self._stream()
         if writer is not None:

@@ -14,6 +14,7 @@ from interlock.server.http.responses import (
     ClientGone,
     Header,
     HttpRefusal,
+    Message,
     Receive,
     Scope,
     Send,
@@ -150,30 +151,42 @@ class HttpRequest:
             raise HttpRefusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
+        # As `within`, without one more coroutine for each request.
+        self.on_late = partial(self._start_timer, BODY_DEADLINE)
+        if self.is_late:
+            self.on_late()
         try:
-            return await self.within(self._read(max_bytes), BODY_DEADLINE)
-        except TimeoutError:
+            message = await self.receive()
+            body: bytes = message.get("body", b"")
+            if message.get("more_body"):
+                body, message = await self._read_on(message, max_bytes)
+        except asyncio.CancelledError:
+            if self._timer is None or not self._timer.has_fired:
+                raise
+            self.task.uncancel()
             raise HttpRefusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
         except MemoryError:
             raise no_memory() from None
-
-    async def _read(self, max_bytes: int) -> bytes:
-        message = await self.receive()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            parts = [body]
-            size = len(body)
-            while message.get("more_body") and size <= max_bytes:
-                message = await self.receive()
-                parts.append(message.get("body", b""))
-                size += len(parts[-1])
-            body = b"".join(parts)
+        finally:
+            self.on_late = None
+            if self._timer is not None:
+                self._timer.stop()
         if message["type"] == "http.disconnect":
             raise ClientGone
         self._is_read = not message.get("more_body")
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
         return body
+
+    async def _read_on(self, message: Message, max_bytes: int) -> tuple[bytes, Message]:
+        """Return a body whose first part has come, and the message with its last part."""
+        parts = [message.get("body", b"")]
+        size = len(parts[0])
+        while message.get("more_body") and size <= max_bytes:
+            message = await self.receive()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+        return b"".join(parts), message
 
     def leaves_body(self, max_bytes: int) -> bool:
         """Whether more of the body may follow than a server reads to keep the connection."""
@@ -235,7 +248,7 @@ class CancelTimer:
         self._task.cancel()
 
 
-class SlowRequests:
+class RequestsUnderWay:
     """Marks requests that take long. One timer serves all, so quick requests cost little.
 
     Args:
@@ -246,27 +259,29 @@ class SlowRequests:
         self._tick = tick
         self._new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
+        self._late: set[HttpRequest] = set()
         self._is_ticking = False
+
+    def __len__(self) -> int:
+        return len(self._new) + len(self._old) + len(self._late)
 
     def add(self, request: HttpRequest) -> None:
         """Watch a request."""
         self._new.add(request)
         if not self._is_ticking:
-            self._start()
+            self._is_ticking = True
+            asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
         """Stop watching a request."""
-        self._new.discard(request)
-        self._old.discard(request)
-
-    def _start(self) -> None:
-        self._is_ticking = True
-        asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+        for each in (self._new, self._old, self._late):
+            each.discard(request)
 
     def _on_tick(self) -> None:
-        self._is_ticking = False
         late, self._old, self._new = self._old, self._new, set()
-        if self._old:
-            self._start()
+        self._late |= late
+        self._is_ticking = bool(self._old)
+        if self._is_ticking:
+            asyncio.get_running_loop().call_later(self._tick, self._on_tick)
         for request in late:
             request.mark_late()

@@ -22,6 +22,7 @@ Header = tuple[bytes, bytes]
 LATER: list[Header] = [(b"retry-after", b"60")]
 CLOSE: Header = (b"connection", b"close")
 JSON = b"application/json"
+JSON_TYPE: Header = (b"content-type", JSON)
 
 
 class HttpRefusal(InterlockError):

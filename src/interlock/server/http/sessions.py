@@ -102,8 +102,7 @@ class LegacySession:
         return revisions.at_least(self.session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
-        """Restart the idle timeout, and update the owner's scopes and claims."""
-        self.used = monotonic()
+        """Update the owner's scopes and claims."""
         self.principal = self._subscriber.principal = principal
 
     def drain(self) -> bool:
@@ -339,15 +338,22 @@ class LegacyCall:
     )  # fmt: skip
 
     def __init__(
-        self, session: LegacySession, stream: ReplayStream | None, *, can_stream: bool
+        self,
+        session: LegacySession,
+        stream: ReplayStream | None,
+        *,
+        can_stream: bool,
+        meta: JsonObject | None = None,
+        params: CallParams | None = None,
+        address: str = "",
     ) -> None:
         self._session = session
         self.stream = stream
         self.task: asyncio.Task[None] | None = None
-        self.meta: JsonObject | None = None
-        self.params: CallParams | None = None
+        self.meta = meta
+        self.params = params
         self.refusal: RequestRefusal | None = None
-        self.address = ""
+        self.address = address
         self._can_stream = can_stream
 
     @property
@@ -431,7 +437,9 @@ class Sessions:
         Raises:
             HttpRefusal: 404; this principal has no session of this id.
         """
-        self.expire()
+        now = monotonic()
+        if self._open and next(iter(self._open.values())).used + self._idle <= now:
+            self.expire()
         session = self._open.get(id)
         if (
             session is None
@@ -439,7 +447,9 @@ class Sessions:
             or (principal is not session.principal and not _are_same(principal, session.principal))
         ):
             raise HttpRefusal(404, "no such session; begin with initialize")
-        session.use(principal)
+        session.used = now
+        if principal is not session.principal:
+            session.use(principal)
         self._open.move_to_end(id)
         return session
 
