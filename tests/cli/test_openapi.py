@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from interlock import Toolbox
+from interlock import Toolbox, config
+from interlock.config.gateway import Lock
+from interlock.gateway.pinning import Pinning
+from interlock.store.database import open_database
+from interlock.store.pins import PinStore
 from tests.openapi.scripted_api import http, scripted_api
 
 DOCUMENT: dict[str, Any] = {
@@ -62,14 +66,14 @@ def document(home: Path) -> Path:
 
 
 @pytest.fixture
-def shop(document: Path, servers: Callable[..., Path]) -> None:
+def shop(document: Path, servers: Callable[..., Path]) -> Path:
     openapi = {
         "document": str(document),
         "baseUrl": "https://shop.example/v1",
         "auth": {"Key": "canary-of-the-shop"},
         "tools": TOOLS,
     }
-    servers(shop={"openapi": openapi, "headers": {"X-App": "short"}})
+    return servers(shop={"openapi": openapi, "headers": {"X-App": "short"}})
 
 
 def test_list_shows_the_operations_of_a_document_with_id_and_credentials(interlock, document):
@@ -190,6 +194,66 @@ def test_diff_of_a_server_shows_what_touches_its_tools_breaking_changes_first(
         (True, "argument id has other rules"),
         (False, "its description has changed"),
     ]
+
+
+def renamed(document: Path) -> None:
+    """Rename an argument of one tool, and add an operation that is none."""
+    root = json.loads(json.dumps(DOCUMENT))
+    root["paths"]["/orders/{id}"]["get"]["parameters"][1]["name"] = "limit"
+    root["paths"]["/unlisted"] = {"get": {}}
+    document.write_text(json.dumps(root))
+
+
+RENAMED = [
+    (True, "get_order", "argument page_size is gone"),
+    (False, "get_order", "argument limit is new"),
+]
+
+
+def shown(ran: Any) -> list[tuple[bool, str, str]]:
+    return [(each["is_breaking"], each["subject"], each["text"]) for each in ran.json["changes"]]
+
+
+def test_diff_of_a_server_alone_compares_with_what_was_read_last(interlock, shop, document):
+    unknown = interlock("openapi", "diff", "shop")
+    interlock("tools", "shop")
+    same = interlock("openapi", "diff", "shop")
+    renamed(document)
+    changed = [interlock("openapi", "diff", "shop", "--json") for _ in range(2)]
+
+    assert (unknown.code, "has not read the document of 'shop' before" in unknown.err) == (1, True)
+    assert (same.code, same.out) == (0, "")
+    assert [shown(each) for each in changed] == [RENAMED] * 2  # looking changes nothing
+    assert changed[0].code == 1
+
+
+def test_diff_of_a_server_alone_compares_with_the_accepted_definitions(interlock, shop, document):
+    async def serve_once() -> None:
+        database = await open_database(None)
+        pins = Pinning(PinStore(database), Lock(), shop.parent, b"key")
+        servers = {"shop": config.load(shop).servers["shop"]}
+        async with Toolbox(servers, pins=pins):
+            pass
+        await database.close()
+
+    asyncio.run(serve_once())
+    renamed(document)
+    interlock("tools", "shop")  # reads the changed document, and accepts nothing
+    ran = interlock("openapi", "diff", "shop", "--json")
+
+    assert "compared with the definitions that were accepted" in ran.err
+    assert shown(ran) == RENAMED
+
+
+def test_check_says_that_a_document_is_stale_and_fails(interlock, shop, document):
+    interlock("tools", "shop")
+    document.write_text("{")
+    of_server = interlock("openapi", "check", "shop", "--json")
+    of_document = interlock("openapi", "check", document)
+
+    assert of_server.code == 1
+    assert "read from a stale copy: the document is not valid" in of_server.out
+    assert (of_document.code, "not valid JSON" in of_document.err) == (1, True)
 
 
 def test_diff_of_a_document_with_itself_is_empty(interlock, document):

@@ -21,6 +21,7 @@ from interlock.store.keys import KeyStore
 from interlock.web.gateway_chat import GatewayChat
 from interlock.web.inspect_gateway import GatewayInspector
 from tests.gateway.support import OWN_TOOLS
+from tests.openapi.conftest import cache  # noqa: F401  # a fixture for every test here
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 

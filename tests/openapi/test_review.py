@@ -9,7 +9,6 @@ import pytest
 
 from interlock.openapi import document, operations, review
 from interlock.openapi.document import Document
-from interlock.openapi.selection import read_tools
 
 
 def read(paths: dict[str, Any], **more: Any) -> Document:
@@ -81,12 +80,6 @@ def test_removed_operations_come_before_added_ones() -> None:
         ("GET /a", True),
         ("GET /b", False),
     ]
-
-
-def test_changes_of_unlisted_operations_do_not_touch_a_server() -> None:
-    before, after = read({"/a": {"get": {}}}), read({"/a": {"get": {}}, "/b": {"get": {}}})
-
-    assert review.changes(before, after, read_tools({"a": "GET /a"})) == []
 
 
 @pytest.mark.parametrize(

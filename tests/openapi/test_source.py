@@ -27,12 +27,6 @@ def document(*operations: str, **more: Any) -> bytes:
     return json.dumps({"openapi": "3.1.0", "info": info, "paths": paths, **more}).encode()
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 async def site() -> AsyncIterator[ScriptedApi]:
     async with scripted_api() as api:
@@ -103,7 +97,77 @@ async def test_a_change_of_a_part_in_another_file_is_noticed(tmp_path: Path) -> 
     assert server.tools.by_name["one"].plan.arguments == {"b": {"in": "query", "name": "b"}}
 
 
-async def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+async def test_a_part_that_was_missing_brings_its_tool_back(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    operation = {"operationId": "one", "parameters": [{"$ref": "part.json#/p"}]}
+    write(path, document(paths={"/one": {"get": operation}}))
+    server = OpenApiServer(document=path, base_url="https://a.example", tools={"one": "one"})
+    await server.load()
+    before = server.missing
+    parameter = {"name": "a", "in": "query", "schema": {"type": "string"}}
+    write(tmp_path / "part.json", json.dumps({"p": parameter}).encode())
+
+    assert before == ("tool 'one': the file of 'part.json#/p' is missing",)
+    assert await server.refresh()
+    assert not server.missing
+
+
+@pytest.mark.parametrize("content", [b"{", None], ids=["broken", "gone"])
+async def test_after_a_restart_a_file_that_cannot_be_read_is_replaced_by_its_copy(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    path, part = tmp_path / "a.json", tmp_path / "part.json"
+    operation = {"operationId": "one", "parameters": [{"$ref": "part.json#/p"}]}
+    own = {"operationId": "two", "parameters": [{"$ref": "a.json#/x-own"}]}
+    paths = {"/one": {"get": operation}, "/two": {"get": own}}
+    parameter = {"name": "a", "in": "query", "schema": {"type": "string"}}
+    write(part, json.dumps({"p": parameter}).encode())
+
+    def started() -> OpenApiServer:
+        tools = {"one": "one", "two": "two"}
+        return OpenApiServer(document=path, base_url="https://a.example", tools=tools)
+
+    write(path, document(paths=paths, **{"x-own": parameter}))
+    before = started()
+    await before.load()
+    for each in (path, part):
+        each.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    async with Toolbox({"t": started()}) as toolbox:
+        status = toolbox.status["t"]
+        tools = [entry.tool.name for entry in toolbox.tools]
+    after = started()
+    await after.load()
+    write(part, json.dumps({"p": parameter}).encode())
+    write(path, document(paths=paths, **{"x-own": parameter | {"name": "b"}}))
+
+    assert tools == ["one", "two"]
+    assert any("the document is stale: " in each for each in status.missing)
+    assert await after.refresh()
+    assert after.tools.by_name["two"].plan.arguments == {"b": {"in": "query", "name": "b"}}
+    assert not after.missing
+
+
+async def test_a_copy_is_made_once_for_each_state_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    written: list[Path] = []
+    monkeypatch.setattr(
+        "interlock.durable.replace",
+        lambda path, content: (written.append(path), path.write_bytes(content)),
+    )
+    for operations in (["one"], ["one"], ["one", "two"]):
+        if operations != ["one"] or not path.exists():
+            write(path, document(*operations))
+        source = Source(path, {}, "https://a.example")
+        await source.keep(await source.load())
+
+    assert [each.suffix for each in written] == [".json", ".mark"] * 2
+
+
+async def test_a_document_without_a_copy_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"gone\.json cannot be read"):
         await Source(tmp_path / "gone.json", {}, "https://a.example").load()
 
@@ -127,7 +191,7 @@ async def test_an_unchanged_document_is_not_sent_again_even_after_a_restart(
 ) -> None:
     site.answers = [http(200, document("one"), ETag='"1"'), http(304)]
     source = from_url(site)
-    await source.load()
+    await source.keep(await source.load())
     unchanged = await source.load_if_changed()
     after_restart = await from_url(site).load()
 
@@ -141,7 +205,8 @@ async def test_without_its_url_the_last_good_document_is_used_and_stale(
     site: ScriptedApi, failure: bytes | None
 ) -> None:
     site.answers = [http(200, document("one")), failure]
-    await from_url(site).load()
+    before = from_url(site)
+    await before.keep(await before.load())
     source = from_url(site)
     found = await source.load()
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from interlock.cli import config_option
+from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from interlock.config import Config
     from interlock.openapi.document import Document
+    from interlock.openapi.review import Change, State
     from interlock.openapi.server import OpenApiServer
 
 _ENDINGS = (".json", ".yaml", ".yml")
@@ -153,7 +156,8 @@ def init(document: str, write: bool, tag: str) -> None:
 def check(name: str, config: Path | None, as_json: bool) -> int:
     """Say what is wrong or odd: missing tools, missing credentials, delicate operations, sizes.
 
-    For a document, every operation is checked. Exits with 1 if a tool is missing.
+    For a document, every operation is checked. Exits with 1 if a tool is missing, or if the
+    document of a server cannot be read.
 
     \b
     Example:
@@ -170,41 +174,52 @@ def check(name: str, config: Path | None, as_json: bool) -> int:
         plans, missing = compile_tools(document, every)
         found = list(review.check(document, plans, missing))
     else:
-        tools = server.tools
-        plans = {name: tool.plan for name, tool in tools.by_name.items()}
-        found = list(review.check(document, plans, tools.missing))
-        found += review.check_credentials(plans, tools.identity)
+        plans = {name: tool.plan for name, tool in server.tools.by_name.items()}
+        missing = server.tools.missing
+        found = list(review.check(document, plans, missing))
+        found += review.check_credentials(plans, server.tools.identity)
         found += [review.Finding("note", "", f"drift: {line}") for line in server.kept_drift]
+        if server.source.stale:
+            stale = f"read from a stale copy: {server.source.stale}"
+            found.insert(0, review.Finding("error", "", stale))
     has_errors = any(each.level == "error" for each in found)
     if as_json:
         emit_json({"findings": found})
         return int(has_errors)
     emit_table((each.level, each.tool, each.text) for each in found)
-    say(f"{len(plans)} tools, {sum(each.level == 'error' for each in found)} missing")
+    say(f"{len(plans)} tools, {len(missing)} missing")
     return int(has_errors)
 
 
 @openapi.command()
-@click.argument("old", metavar="OLD")
-@click.argument("new", metavar="NEW|SERVER")
+@click.argument("old", metavar="SERVER|OLD")
+@click.argument("new", metavar="[NEW|SERVER]", required=False)
 @config_option.config_option
 @config_option.json_option
-def diff(old: str, new: str, config: Path | None, as_json: bool) -> int:
+def diff(old: str, new: str | None, config: Path | None, as_json: bool) -> int:
     """Compare two states of a document, breaking changes first.
 
-    With a SERVER as the second one, only what touches its tools. Exits with 1 if a change is
-    breaking.
+    With a SERVER alone: what has changed for its tools since their definitions were accepted by a
+    gateway, or else since interlock last read the document. With a SERVER as the second one: only
+    what touches its tools. Exits with 1 if a change is breaking.
 
     \b
     Example:
+      interlock openapi diff shop
       interlock openapi diff old.yaml new.yaml
       interlock openapi diff old.yaml shop
     """
     from interlock.openapi import review
 
-    before = run(_read(old))
-    server, after = _loaded(new, config)
-    found = review.changes(before, after, None if server is None else server.selections)
+    if new is None:
+        found = _changes_since(old, config)
+    elif _is_document(new):
+        found = review.changes(run(_read(old)), run(_read(new)))
+    else:
+        server = _server(new, config)
+        before, _ = server.plans(run(_read(old)))
+        after, missing = server.plans(run(server.source.read()))
+        found = review.changes_of_tools(review.states(before), review.states(after), missing)
     if as_json:
         emit_json({"changes": found})
     else:
@@ -216,15 +231,74 @@ def diff(old: str, new: str, config: Path | None, as_json: bool) -> int:
     return int(any(each.is_breaking for each in found))
 
 
+def _changes_since(name: str, config: Path | None) -> list[Change]:
+    """Return what has changed for the tools of a server."""
+    from interlock.openapi import review
+    from interlock.timestamps import rfc3339
+
+    if _is_document(name):
+        raise click.UsageError(f"{name} is a document; name the one to compare it with, too")
+    server = _server(name, config)
+    before = run(_accepted(name, config_option.load(config)))
+    basis = "the definitions that were accepted"
+    if not before:
+        kept_at, copy = server.source.kept_at, run(server.source.copy())
+        if copy is None or kept_at is None:
+            raise ConfigError(
+                f"interlock has not read the document of {name!r} before; "
+                f"compare it with a file: interlock openapi diff OLD {name}"
+            )
+        before = review.states(server.plans(copy)[0])
+        basis = f"the document of {rfc3339(int(kept_at * 1e6))}"
+    after, missing = server.plans(run(server.source.read()))
+    say(f"{len(after)} tools, compared with {basis}")
+    return review.changes_of_tools(before, review.states(after), missing)
+
+
+async def _accepted(name: str, config: Config) -> dict[str, State]:
+    """Return what a gateway's operator has accepted of a server; nothing without a gateway."""
+    import msgspec
+
+    from interlock.openapi import review
+    from interlock.store import location
+    from interlock.store.database import open_database
+    from interlock.store.pins import PinStore
+
+    place = database_of(config)
+    file = location.find(place)
+    if isinstance(file, Path) and not file.exists():
+        return {}
+    database = await open_database(place)
+    try:
+        pins = await PinStore(database).list(name)
+    finally:
+        await database.close()
+    accepted = {pin.name: pin.definition for pin in pins if pin.kind == "tool"}
+    states = {
+        tool: review.pinned_state(msgspec.json.decode(text))
+        for tool, text in accepted.items()
+        if text
+    }
+    return {tool: state for tool, state in states.items() if state is not None}
+
+
 # Documents and servers
 
 
 def _loaded(name: str, config: Path | None) -> tuple[OpenApiServer | None, Document]:
     """Return the server of a name with its document, or the document at a place."""
-    if "://" in name or name.endswith(_ENDINGS) or Path(name).is_file():
+    if _is_document(name):
         return None, run(_read(name))
-    server = server_of(name, config_option.find(config_option.load(config), name)[1])
+    server = _server(name, config)
     return server, run(_load(server))
+
+
+def _is_document(name: str) -> bool:
+    return "://" in name or name.endswith(_ENDINGS) or Path(name).is_file()
+
+
+def _server(name: str, config: Path | None) -> OpenApiServer:
+    return server_of(name, config_option.find(config_option.load(config), name)[1])
 
 
 async def _read(place: str) -> Document:
@@ -233,7 +307,7 @@ async def _read(place: str) -> Document:
 
     if problem := document_problem(place):
         raise ConfigError(f"document {place!r} {problem}")
-    return await Source(place, {}, place).load()
+    return await Source(place, {}, place).read()
 
 
 async def _load(server: OpenApiServer) -> Document:

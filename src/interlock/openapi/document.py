@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +164,23 @@ def read(data: bytes, *, file: Path | None = None) -> Document:
         lambda part, _name: parse(part, warnings),
     )
     return Document(root, references, warnings)
+
+
+def restore(root: bytes, files: Mapping[str, bytes], own_name: str) -> Document:
+    """Return the document of a copy, which reads no file.
+
+    Args:
+        root: The document, as JSON.
+        files: `References.parts`, as JSON.
+        own_name: The file name of the document; "" if it is not from a file.
+
+    Raises:
+        DocumentError: The copy cannot be read.
+    """
+    warnings: list[str] = []
+    references = References(parse(root, warnings), None, own_name, lambda part, _: part)
+    references.parts = {name: parse(bytes(part), warnings) for name, part in files.items()}
+    return Document(references.root, references, warnings)
 
 
 def load(file: Path) -> Document:

@@ -32,6 +32,10 @@ class References:
         folder: Its folder; None if it is not a local file, so that it has no other files.
         own_name: The document's file name within the folder.
         parse: Decodes a file; the arguments are its bytes and its name.
+
+    Attributes:
+        root: The document.
+        parts: The other files that were read so far, decoded, by their path below the folder.
     """
 
     def __init__(
@@ -41,18 +45,19 @@ class References:
         own_name: str,
         parse: Callable[[bytes, str], Any],
     ) -> None:
-        self._root = root
+        self.root = root
+        self.parts: dict[str, Any] = {}
         self._folder = folder.resolve() if folder else None
         self._own_name = own_name
         self._parse = parse
-        self._files: dict[str, Any] = {}
+        self._named: dict[str, None] = {}  # other files, also those that are missing
         self._found: dict[str, Any] = {}
         self._bytes = 0  # of other files
 
     @property
     def files(self) -> list[Path]:
-        """The other files that were read so far."""
-        return [self._folder / name for name in self._files] if self._folder else []
+        """The other files that references led to so far, also those that are missing."""
+        return [self._folder / name for name in self._named] if self._folder else []
 
     def follow(self, node: Any, depth: int = 0) -> Any:
         """Return what a node leads to, through a chain of references; siblings override.
@@ -79,7 +84,7 @@ class References:
         if reference in self._found:
             return self._found[reference]
         file, _, pointer = reference.partition("#")
-        node = self._load(file, reference) if file else self._root
+        node = self._load(file, reference) if file else self.root
         for step in _steps(pointer, reference):
             node = self.follow(node, depth)
             if isinstance(node, dict) and step in node:
@@ -93,11 +98,11 @@ class References:
 
     def _load(self, file: str, reference: str) -> Any:
         name = posixpath.normpath(unquote(file))
-        if name == self._own_name and self._folder:
-            return self._root
-        if name not in self._files:
+        if name == self._own_name:
+            return self.root
+        if name not in self.parts:
             path = self._inside(name, reference)
-            if len(self._files) >= MAX_FILES:
+            if len(self.parts) >= MAX_FILES:
                 raise DocumentError(f"the document refers to more than {MAX_FILES} files")
             try:
                 self._bytes += path.stat().st_size
@@ -112,8 +117,8 @@ class References:
                 ) from None
             content = self._parse(data, name)
             _make_absolute(content, name, self._own_name)
-            self._files[name] = content
-        return self._files[name]
+            self.parts[name] = content
+        return self.parts[name]
 
     def _inside(self, name: str, reference: str) -> Path:
         refused = DocumentError(
@@ -122,8 +127,11 @@ class References:
         if self._folder is None or ":" in name or "\\" in name or "\0" in name:
             raise refused
         path = (self._folder / name).resolve()
-        if not path.is_relative_to(self._folder) or not path.is_file():
+        if not path.is_relative_to(self._folder):
             raise refused
+        self._named[name] = None
+        if not path.is_file():
+            raise DocumentError(f"the file of {quoting.echo(reference)} is missing")
         return path
 
 

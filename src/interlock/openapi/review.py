@@ -140,35 +140,90 @@ class Change(Struct, frozen=True):
     text: str
 
 
-def changes(
-    old: Document, new: Document, tools: Mapping[str, ToolSelection] | None = None
+class State(Struct, frozen=True):
+    """What is compared of a tool.
+
+    Attributes:
+        operation: "METHOD /path".
+        security: The alternatives of the operation.
+        arguments: Where each one is sent: see `Plan.arguments`.
+        input_schema: Everything that the document says of the arguments.
+        output_schema: Of the tool; None if it has none.
+        description: Of the tool.
+    """
+
+    operation: str
+    security: Any
+    arguments: JsonObject
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    description: str | None
+
+
+def state_of(plan: Plan) -> State:
+    """Return what is compared of a plan."""
+    return State(
+        plan.operation.key,
+        plan.operation.security,
+        plan.arguments,
+        plan.input_schema,
+        plan.definition.get("outputSchema"),
+        plan.definition.get("description"),
+    )
+
+
+def pinned_state(definition: JsonObject) -> State | None:
+    """Return what is compared of a pinned tool; None if it was not made of an operation."""
+    behind = definition.get("operation")
+    if not isinstance(behind, dict):
+        return None
+    return State(
+        behind["operation"],
+        behind["security"],
+        behind["arguments"],
+        behind["inputSchema"],
+        definition.get("outputSchema"),
+        definition.get("description"),
+    )
+
+
+def changes(old: Document, new: Document) -> list[Change]:
+    """Return the differences of all operations, breaking ones first."""
+    tools = {key: ToolSelection(operation=key) for key in {**old.keys, **new.keys}}
+    before, _ = compile_tools(old, tools)
+    after, missing = compile_tools(new, tools)
+    return changes_of_tools(states(before), states(after), missing)
+
+
+def states(plans: Mapping[str, Plan]) -> dict[str, State]:
+    """Return what is compared of plans."""
+    return {name: state_of(plan) for name, plan in plans.items()}
+
+
+def changes_of_tools(
+    before: Mapping[str, State], after: Mapping[str, State], missing: Mapping[str, str]
 ) -> list[Change]:
-    """Return the differences, breaking ones first.
+    """Return the differences of tools, breaking ones first.
 
     Args:
-        old: The earlier state.
-        new: The later state.
-        tools: Only what touches these tools; None for all operations.
+        before: Their earlier states.
+        after: Their later states.
+        missing: Why the other tools are missing now. A tool that is in neither was unlisted.
     """
-    if tools is None:
-        listed = {**old.keys, **new.keys}
-        tools = {key: ToolSelection(operation=key) for key in listed}
-    before, _ = compile_tools(old, tools)
-    after, lost = compile_tools(new, tools)
     found: list[Change] = []
-    for name in tools:
+    for name in {**before, **after}:
         if name in before and name in after:
             found += _changes_of(name, before[name], after[name])
-        elif name in before:
-            found.append(Change(True, name, f"removed: {lost[name]}"))
+        elif name in missing:
+            found.append(Change(True, name, f"removed: {missing[name]}"))
         elif name in after:
             found.append(Change(False, name, "added"))
     return sorted(found, key=lambda each: not each.is_breaking)
 
 
-def _changes_of(subject: str, old: Plan, new: Plan) -> Iterator[Change]:
-    if old.operation.key != new.operation.key:
-        yield Change(True, subject, f"was {old.operation.key}, is {new.operation.key}")
+def _changes_of(subject: str, old: State, new: State) -> Iterator[Change]:
+    if old.operation != new.operation:
+        yield Change(True, subject, f"was {old.operation}, is {new.operation}")
     was, now = old.input_schema, new.input_schema
     required, was_required = set(now.get("required", ())), set(was.get("required", ()))
     for name in was["properties"]:
@@ -183,15 +238,15 @@ def _changes_of(subject: str, old: Plan, new: Plan) -> Iterator[Change]:
             must = name in required
             yield Change(must, subject, f"argument {name} is new{' and required' if must else ''}")
     yield from _changed_arguments(subject, old, new)
-    if old.operation.security != new.operation.security:
+    if old.security != new.security:
         yield Change(True, subject, "the credentials that it needs have changed")
-    if old.definition.get("outputSchema") != new.definition.get("outputSchema"):
+    if old.output_schema != new.output_schema:
         yield Change(False, subject, "its answer has changed")
-    if old.definition.get("description") != new.definition.get("description"):
+    if old.description != new.description:
         yield Change(False, subject, "its description has changed")
 
 
-def _changed_arguments(subject: str, old: Plan, new: Plan) -> Iterator[Change]:
+def _changed_arguments(subject: str, old: State, new: State) -> Iterator[Change]:
     was, now = old.input_schema, new.input_schema
     has_moved = was.get("$defs") != now.get("$defs")
     for name, schema in was["properties"].items():

@@ -29,6 +29,7 @@ from interlock.openapi.catalogue import ApiCatalogue
 from interlock.openapi.drift import Drift
 from interlock.openapi.exchange import HttpExchange
 from interlock.openapi.identity import UserStores, check_plain_http
+from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import ToolSelection, read_tools
 from interlock.openapi.sending import Sender
 from interlock.openapi.source import Source
@@ -216,10 +217,9 @@ class OpenApiServer:
             raise ConfigError("the document is not loaded yet; call load() first")
         return self._tools
 
-    @property
-    def selections(self) -> Mapping[str, ToolSelection]:
-        """What the operator says about each tool, by its name."""
-        return self._selections
+    def plans(self, document: Document) -> tuple[dict[str, Plan], dict[str, str]]:
+        """Return the plans of the listed tools for a document, and why others are missing."""
+        return compile_tools(document, self._selections, schemes=self._settings.auth)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -229,6 +229,11 @@ class OpenApiServer:
         if self._source.stale:
             lines.append(f"the document is stale: {self._source.stale}")
         return tuple(lines)
+
+    @property
+    def source(self) -> Source:
+        """Where the document comes from."""
+        return self._source
 
     @property
     def flagged(self) -> tuple[str, ...]:
@@ -322,12 +327,17 @@ class OpenApiServer:
         """
         found = await self._source.load()
         self._install(found)
+        await self._source.keep(found)
         return found
 
     async def refresh(self) -> bool:
         """Read the document again if it has changed; return whether a listed tool did."""
         found = await self._source.load_if_changed()
-        return found is not None and self._install(found)
+        if found is None:
+            return False
+        has_changed = self._install(found)
+        await self._source.keep(found)
+        return has_changed
 
     def _install(self, found: Document) -> bool:
         tools = build(

@@ -3,8 +3,8 @@
 Rules:
 
 1. A document from a URL is fetched by the rules of `oauth.fetcher`. Nothing that it names is.
-2. A document that cannot be read again leaves the last good one in place, also after a restart:
-   documents from URLs are kept in the user's cache folder.
+2. A document that cannot be read leaves the last good one in place, also after a restart: a copy is
+   kept in the user's cache folder, with the other files that its tools need.
 3. Parsing more than `MAX_INLINE_BYTES` happens in a thread, as it would stall other calls.
 """
 
@@ -40,11 +40,18 @@ _HEADERS = {"Accept": "application/json, application/yaml;q=0.9, text/yaml;q=0.9
 _MAX_AGE = re.compile(r"max-age\s*=\s*([0-9]{1,9})")
 
 
-class _Cached(Struct, frozen=True):
-    """A document in the cache folder: parsed, as JSON."""
+class _Kept(Struct, frozen=True):
+    """A copy in the cache folder, decoded.
 
-    etag: str
+    Attributes:
+        mark: Differs between two states of the document; "" if that is not known.
+        root: The document.
+        files: Other files that its tools need, by their path below its folder.
+    """
+
+    mark: str
     root: Raw
+    files: dict[str, Raw]
 
 
 class Source:
@@ -67,8 +74,7 @@ class Source:
         self.interval = FILE_INTERVAL
         self._place = place
         self._etag = ""
-        self._seen: tuple[object, ...] = ()
-        self._files: list[Path] = []
+        self._seen: dict[Path, tuple[int, ...] | None] = {}
         self._headers: dict[str, str] = dict(_HEADERS)
         if self.is_url and origin(str(place)) == origin(base_url):
             self._headers |= headers
@@ -83,42 +89,49 @@ class Source:
         """Whether the document can be read again."""
         return not isinstance(self._place, Mapping)
 
-    async def load(self) -> Document:
-        """Read the document. If its URL fails, return the last good one from the cache folder.
+    async def read(self) -> Document:
+        """Read the document as it is now.
 
         Raises:
             DocumentError: It cannot be read, or is not an OpenAPI document.
-            InterlockError: Its URL does not answer, and the cache folder has no copy.
+            InterlockError: Its URL does not answer.
         """
         if isinstance(self._place, Mapping):
-            return await _parsed(msgspec.json.encode(self._place), None)
+            return await _parsed(msgspec.json.encode(self._place))
         if not self.is_url:
             return await self._read_file()
-        try:
-            found = await self._fetch()
-        except InterlockError as error:
-            cached = self._cached()
-            if cached is None:
-                raise
-            self.stale = str(error)
-            self.interval = MIN_URL_INTERVAL
-            return await _parsed(bytes(cached.root), None)
-        if found is None:  # not modified since the copy in the cache folder
-            cached = self._cached()
-            if cached is not None:
-                return await _parsed(bytes(cached.root), None)
+        found = await self._fetch()
+        if found is None and self._etag == self._kept_mark():  # not modified since the copy
+            found = await self.copy()
+        if found is None:
             self._etag = ""
             found = await self._fetch()
         if found is None:
             raise DocumentError(f"{self._shown} sends no document")
         return found
 
+    async def load(self) -> Document:
+        """Read the document; if that fails, return the last good copy, and say so in `stale`.
+
+        Raises:
+            InterlockError: As `read`, and it was never read before.
+        """
+        try:
+            return await self.read()
+        except InterlockError as error:
+            copy = await self.copy()
+            if copy is None:
+                raise
+            self.stale = str(error)
+            self.interval = MIN_URL_INTERVAL if self.is_url else FILE_INTERVAL
+            return copy
+
     async def load_if_changed(self) -> Document | None:
         """Read the document again; None if it has not changed, or cannot be read (see `stale`)."""
         try:
             if self.is_url:
                 return await self._fetch()
-            if self._stamp() == self._seen:
+            if all(_stamp(path) == seen for path, seen in self._seen.items()):
                 return None
             return await self._read_file()
         except (InterlockError, OSError) as error:
@@ -133,38 +146,24 @@ class Source:
 
     async def _read_file(self) -> Document:
         path = Path(str(self._place))
-        self._files = [path]
-        self._seen = self._stamp()  # before reading, so that no change is missed
+        self._seen = {path: _stamp(path)}  # before reading, so that no change is missed
         found = await _run(partial(documents.load, path), is_large=_is_large(path))
-        self._files = [path, *found.files]
-        self._seen = self._stamp()
         self.stale = ""
         return found
 
     def note_files(self, found: Document) -> None:
         """Watch the other files too that a document's tools have turned out to need."""
-        if isinstance(self._place, str | Path) and not self.is_url:
-            self._files = [Path(str(self._place)), *found.files]
-            self._seen = self._stamp()
-
-    def _stamp(self) -> tuple[object, ...]:
-        """Return what changes when one of the files does."""
-        stamps: list[object] = []
-        for path in self._files or [Path(str(self._place))]:
-            try:
-                status = path.stat()
-                stamps.append((status.st_mtime_ns, status.st_size, status.st_ino))
-            except OSError:
-                stamps.append(None)
-        return tuple(stamps)
+        for path in found.files:
+            if path not in self._seen:
+                self._seen[path] = _stamp(path)
 
     # URLs
 
     async def _fetch(self) -> Document | None:
         """Fetch the document; None if it has not changed."""
         url = str(self._place)
-        if not self._etag and (cached := self._cached()) is not None:
-            self._etag = cached.etag
+        if not self._etag:
+            self._etag = self._kept_mark()
         condition = {"If-None-Match": self._etag} if self._etag else {}
         fetcher = Fetcher(url, max_bytes=MAX_URL_BYTES)
         reply = await fetcher.get(url, {**self._headers, **condition})
@@ -174,39 +173,98 @@ class Source:
             return None
         if reply.status != 200:
             raise HttpError(f"{self._shown} answers {reply.status}", reply.status)
-        found = await _parsed(reply.body, None)
+        found = await _parsed(reply.body)
         self.stale = ""
         self._etag = reply.headers.get("ETag", "")
-        self._store(found)
         return found
+
+    # The copy
 
     @property
     def drift_file(self) -> Path | None:
         """Where to keep how answers differ from this document; None if it has no place."""
         return self._cache_file().with_suffix(".drift.json") if self.can_change else None
 
-    def _cache_file(self) -> Path:
-        key = sha256(repr((str(self._place), sorted(self._headers.items()))).encode()).hexdigest()
-        return user_cache_path("interlock") / "openapi" / f"{key[:32]}.json"
-
-    def _cached(self) -> _Cached | None:
+    @property
+    def kept_at(self) -> float | None:
+        """When the copy was made, in seconds since 1970; None if there is none."""
         try:
-            return msgspec.json.decode(self._cache_file().read_bytes(), type=_Cached)
-        except (OSError, msgspec.DecodeError):
+            return self._cache_file().stat().st_mtime if self.can_change else None
+        except OSError:
             return None
 
-    def _store(self, found: Document) -> None:
-        path = self._cache_file()
-        root = Raw(msgspec.json.encode(found.root))
-        with suppress(OSError, durable.NotSynced):  # the next start then fetches it again
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            durable.replace(path, msgspec.json.encode(_Cached(self._etag, root)))
+    async def copy(self) -> Document | None:
+        """Return the last good copy; None if there is none."""
+        kept = self._kept()
+        if kept is None:
+            return None
+        root = bytes(kept.root)
+        own_name = "" if self.is_url else Path(str(self._place)).name
+        work = partial(documents.restore, root, kept.files, own_name)
+        with suppress(DocumentError):
+            return await _run(work, is_large=len(root) > MAX_INLINE_BYTES)
+        return None
+
+    async def keep(self, found: Document) -> None:
+        """Keep a copy of a document that tools were made of, unless there is one already."""
+        if not self.can_change or self.stale:
+            return
+        mark = self._mark()
+        if mark and mark == self._kept_mark():
+            return
+        kept = self._kept()
+        others = kept.files if kept is not None else {}  # another server may need them
+        files = {**others, **found.references.parts}
+        file = self._cache_file()
+
+        def write() -> None:
+            # Without a copy, the next start needs the document itself.
+            with suppress(OSError, durable.NotSynced, RecursionError, OverflowError):
+                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                copy = {"mark": mark, "root": found.root, "files": files}
+                durable.replace(file, msgspec.json.encode(copy))
+                durable.replace(file.with_suffix(".mark"), mark.encode())
+
+        await in_thread(write)
+
+    def _mark(self) -> str:
+        seen = {str(path): stamp for path, stamp in self._seen.items()}
+        return self._etag if self.is_url else msgspec.json.encode(seen).decode()
+
+    def _kept_mark(self) -> str:
+        """Return the mark of the copy, without reading all of it."""
+        try:
+            return self._cache_file().with_suffix(".mark").read_text()
+        except (OSError, UnicodeError):
+            return ""
+
+    def _cache_file(self) -> Path:
+        place = str(self._place) if self.is_url else str(Path(str(self._place)).absolute())
+        key = sha256(repr((place, sorted(self._headers.items()))).encode()).hexdigest()
+        return user_cache_path("interlock") / "openapi" / f"{key[:32]}.json"
+
+    def _kept(self) -> _Kept | None:
+        if not self.can_change:
+            return None
+        try:
+            return msgspec.json.decode(self._cache_file().read_bytes(), type=_Kept)
+        except (OSError, msgspec.DecodeError):
+            return None
 
 
 def _interval(cache_control: str) -> float:
     match = _MAX_AGE.search(cache_control.lower())
     wanted = float(match[1]) if match else URL_INTERVAL
     return min(max(wanted, MIN_URL_INTERVAL), MAX_URL_INTERVAL)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what differs once a file does; None if it is missing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _is_large(path: Path) -> bool:
@@ -216,9 +274,8 @@ def _is_large(path: Path) -> bool:
         return False
 
 
-async def _parsed(data: bytes, file: Path | None) -> Document:
-    is_large = len(data) > MAX_INLINE_BYTES
-    return await _run(partial(documents.read, data, file=file), is_large=is_large)
+async def _parsed(data: bytes) -> Document:
+    return await _run(partial(documents.read, data), is_large=len(data) > MAX_INLINE_BYTES)
 
 
 async def _run(work: Callable[[], Document], *, is_large: bool) -> Document:
