@@ -95,6 +95,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     grant: str = ""  # the approval that it uses
     arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
+    origin: JsonObject | None = None
 
 
 class _Outcome(Struct, omit_defaults=True):
@@ -316,6 +317,7 @@ class AuditTrail:
             grant=call.grant.id if call.grant is not None else "",
             arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
             arguments=Raw(arguments) if how == "full" else UNSET,
+            origin=call.origin,
         )
         entry = call.entry
         intent = AuditRecord(

@@ -125,6 +125,7 @@ class Call(Struct, eq=False):
         grant: The approval that the call uses; None for none.
         revision: The protocol revision of the server that it was sent to; "" before that.
         continues: Id of the approved call that this one continues after questions of its server.
+        origin: Where the call comes from within the client, for the audit trail; None if unknown.
     """
 
     entry: Entry | Item
@@ -147,6 +148,7 @@ class Call(Struct, eq=False):
     grant: Grant | None = None
     continues: str = ""
     revision: str = ""
+    origin: JsonObject | None = None
 
     def hold(self, release: Callable[[], None]) -> Callable[[], None]:
         """Return what to call at the end of the call, instead of `release`; see `Slots`."""

@@ -19,9 +19,10 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 
 from interlock import agent
 from interlock.agent import AgentEvent, Record, ToolFinished, ToolStarted
+from interlock.calls import Around
 from interlock.chat import ConversationLog
 from interlock.claude.claude_code import ClaudeCode, Prompt
-from interlock.claude.decisions import Decide
+from interlock.claude.decisions import allow_all
 from interlock.claude.events import ClaudeEvent, Done, Notice, Retrying, ToolProgress
 from interlock.errors import InterlockError, ModelError, ModelUnavailable, UnknownSession
 from interlock.messages import (
@@ -268,7 +269,7 @@ async def chat_agent(
     messages: Sequence[Message],
     system: str,
     *,
-    permissions: Decide,
+    around: Sequence[Around],
     warn: Callable[[str], None],
 ) -> AsyncIterator[ChatAgent]:
     """Start Claude Code for a chat; end it afterwards.
@@ -279,7 +280,7 @@ async def chat_agent(
         log: Of the conversation.
         messages: Its messages so far.
         system: Instructions, for a new conversation.
-        permissions: Decides about every call.
+        around: Layers around the calls of Claude Code's own tools, which decide about them.
         warn: Called with a line for the user.
 
     Raises:
@@ -290,7 +291,8 @@ async def chat_agent(
     def make(resumed: str | None) -> ClaudeCode:
         return ClaudeCode(
             toolbox,
-            permissions=permissions,
+            permissions=allow_all,
+            around=around,
             model=name.partition(":")[2] or None,
             instructions=system or None,
             built_in=None if toolbox is not None else (),

@@ -19,6 +19,7 @@ from msgspec import Raw, Struct
 from interlock.aio import in_thread
 from interlock.calls import Around, Caller, Entry
 from interlock.claude import program
+from interlock.claude.built_in_calls import BuiltInCalls
 from interlock.claude.conversation import Conversation, SystemInit, Turn
 from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny, Request, check_by
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
@@ -96,7 +97,9 @@ class ClaudeCode:
         sampling: Asks a model, for servers.
         questions: Answers Claude's own questions to the user: the answers by question, or None.
         policy: Decides before `permissions`; what it denies stays denied.
-        around: Layers around every call of our servers; see `Toolbox`.
+        around: Layers around every call, see `Toolbox`: of `servers`, unless they are an open
+            toolbox, and of Claude Code's own tools, as calls of the server "claude-built-in".
+            Own tools pass the layers after `policy` or `permissions` has allowed them.
         direct: Names of servers to which Claude Code itself connects, without our policy.
         program: The path of Claude Code; see `find`.
         cwd: The folder in which it works.
@@ -160,12 +163,14 @@ class ClaudeCode:
         self._closed = False
 
         decides = permissions is not None or policy is not None
+        self._built_in = BuiltInCalls(around, CLAUDE, self._origin)
         decisions = Decisions(
             permissions,
             decision_timeout,
             check=None if policy is None else check_by(policy, self._entry, CLAUDE),
             answer_questions=questions,
             on_deny=self._note_denial,
+            enter=self._built_in.enter if around else None,
         )
         host = FacadeHost(
             max_result,
@@ -175,9 +180,15 @@ class ClaudeCode:
             lambda: self._servers.tool_count,
             tool_timeout,
             CLAUDE,
+            self._origin,
         )
         self._servers = Servers(host, direct_configuration(servers, direct))
-        self._conversation = Conversation(self._servers.address, self._on_init)
+        self._conversation = Conversation(
+            self._servers.address,
+            self._on_init,
+            on_result=self._built_in.finish,
+            on_end=lambda: self._built_in.cancel(with_agents=False),
+        )
         self._questions = Questions(
             decisions,
             self._servers.address,
@@ -258,6 +269,7 @@ class ClaudeCode:
                 task.cancel()
         if self._link is not None:
             await self._link.close()
+        await self._built_in.close()
         self._conversation.fail(ConnectionClosed("Claude Code is closed"))
         for each in self._toolboxes:
             each.on_change = None
@@ -568,6 +580,7 @@ class ClaudeCode:
 
     def program_ended(self, error: InterlockError) -> None:
         """Fail the turn that is running."""
+        self._built_in.cancel()
         self._conversation.fail(redact_error(error, self._redactor))
 
     def _note_denial(self, request: Request, denial: Deny) -> None:
@@ -587,6 +600,10 @@ class ClaudeCode:
     def _on_init(self, init: SystemInit) -> None:
         self._version = init.claude_code_version or self._version
         self._capabilities |= frozenset(init.capabilities)
+
+    def _origin(self, id: str, agent: str = "") -> JsonObject:
+        agent = agent or self._conversation.agent_of(id)
+        return {"session": self._conversation.session, "toolUse": id, "agent": agent}
 
     def _progress(self, id: str, entry: Entry) -> ProgressHandler:
         agent = self._conversation.agent_of(id)

@@ -145,6 +145,8 @@ class Conversation:
     Args:
         address: Returns the address of a tool, by the program's name for it.
         on_init: Called with what the program says of itself, once a turn.
+        on_result: Called with each result of a tool: id of the call, text, whether it is an error.
+        on_end: Called at the end of each turn.
 
     Attributes:
         background: Events that belong to none of our turns.
@@ -155,7 +157,12 @@ class Conversation:
     """
 
     def __init__(
-        self, address: Callable[[str], str], on_init: Callable[[SystemInit], None]
+        self,
+        address: Callable[[str], str],
+        on_init: Callable[[SystemInit], None],
+        *,
+        on_result: Callable[[str, str, bool], None] = lambda *_: None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.background = EventQueue(keeps_calls=False)
         self.turn: Turn | None = None
@@ -163,6 +170,8 @@ class Conversation:
         self.last_error = ""
         self._address = address
         self._on_init = on_init
+        self._on_result = on_result
+        self._on_end = on_end
         self._started: dict[str, _Started] = {}
         self._streamed: set[str] = set()  # ids of messages whose text came in pieces
         self._cost = 0.0  # of all turns so far
@@ -259,16 +268,20 @@ class Conversation:
             if block.get("type") != "tool_result":
                 continue
             id = block.get("tool_use_id")
-            started = self._started.pop(id, None) if isinstance(id, str) else None
-            if started is None or not isinstance(id, str):
+            if not isinstance(id, str):
+                continue
+            text, is_error = _text_of(block.get("content")), block.get("is_error") is True
+            self._on_result(id, text, is_error)
+            started = self._started.pop(id, None)
+            if started is None:
                 continue
             self.put(
                 ToolFinished(
                     id,
                     started.address,
                     started.arguments,
-                    _text_of(block.get("content")),
-                    block.get("is_error") is True,
+                    text,
+                    is_error,
                     now - started.at,
                     self._agents.pop(id, ""),
                 )
@@ -301,6 +314,7 @@ class Conversation:
             self.last_error = answer.reason
             self.background.put(_done(answer))
             return
+        self._on_end()
         turn.answer = _answer(result, turn, cost, [*turn.denials, *denied])
         turn.events.put(_done(turn.answer))
         self.turn = None

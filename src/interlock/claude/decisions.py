@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.aio import start
 from interlock.calls import Caller, Entry
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.policy import Policy
@@ -81,6 +82,11 @@ Check = Callable[[Request], Deny | Allow | None]
 AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | None]]
 
 
+async def allow_all(_: Request) -> Allow:
+    """Allow every call, where the layers around the calls decide."""
+    return Allow()
+
+
 def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Check:
     """Return a check by a policy; `find` returns the tool with an address.
 
@@ -119,6 +125,8 @@ class Decisions:
             if there is no `decide`, and None leaves it to `decide`.
         answer_questions: Answers Claude's questions to the user, which are calls of a tool.
         on_deny: Called with each request that is denied, and the denial.
+        enter: Called last with each allowed call of Claude Code's own tools; what it returns is
+            the answer.
     """
 
     def __init__(
@@ -129,12 +137,14 @@ class Decisions:
         check: Check | None = None,
         answer_questions: AnswerQuestions | None = None,
         on_deny: Callable[[Request, Deny], None] = lambda *_: None,
+        enter: Decide | None = None,
     ) -> None:
         self._decide = decide
         self._timeout = timeout
         self._check = check
         self._answer_questions = answer_questions
         self._on_deny = on_deny
+        self._enter = enter
         self._decisions: dict[object, _Decision] = {}
         self._remembered: set[str] = set()
 
@@ -176,12 +186,14 @@ class Decisions:
     def _begin(self, request: Request) -> _Decision:
         while len(self._decisions) >= MAX_DECISIONS:
             del self._decisions[next(iter(self._decisions))]
-        task = asyncio.ensure_future(self._make(request))
+        task = start(self._make(request), loop=asyncio.get_running_loop())
         decision = _Decision(request, task)
         self._decisions[request.id or object()] = decision
         return decision
 
     async def _wait(self, decision: _Decision) -> Allow | Deny:
+        if decision.task.done() and not decision.task.cancelled():
+            return decision.task.result()  # without the turns of the loop that `shield` takes
         decision.waiting += 1
         try:
             return await asyncio.shield(decision.task)
@@ -201,14 +213,22 @@ class Decisions:
         if isinstance(verdict, Allow) and verdict.arguments is not None and self._check:
             changed = self._check(replace(request, arguments=verdict.arguments))
             verdict = changed if isinstance(changed, Deny) else verdict
+        if isinstance(verdict, Allow):
+            if verdict.remember:
+                self._remembered.add(request.address)
+            if verdict.arguments is None:
+                verdict = replace(verdict, arguments=request.arguments)
+            if self._enter is not None and self._is_run_by_program(request):
+                entering = replace(request, arguments=verdict.arguments)
+                verdict = await self._bounded(self._enter(entering))
         if isinstance(verdict, Deny):
             self._on_deny(request, verdict)
-            return verdict
-        if verdict.remember:
-            self._remembered.add(request.address)
-        if verdict.arguments is None:
-            verdict = replace(verdict, arguments=request.arguments)
         return verdict
+
+    def _is_run_by_program(self, request: Request) -> bool:
+        """Return whether the call is one of Claude Code's own tools, and not our question."""
+        is_ours = request.address == ASK_USER and self._answer_questions is not None
+        return request.address.startswith(f"{BUILT_IN}:") and not is_ours
 
     async def _ask(self, request: Request) -> Allow | Deny:
         checked = self._check(request) if self._check is not None else None

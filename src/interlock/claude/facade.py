@@ -83,7 +83,8 @@ class Host(Struct):
         always_load: Whether tools are in the model's prompt; None decides by their number.
         tool_count: Tools of all servers.
         timeout: Seconds of a call without progress.
-        session: Of the caller.
+        caller: On whose behalf the calls are made.
+        origin: Returns where a call comes from, for the audit trail: id.
     """
 
     max_result: int
@@ -93,6 +94,7 @@ class Host(Struct):
     tool_count: Callable[[], int]
     timeout: float
     caller: Caller
+    origin: Callable[[str], JsonObject]
 
 
 class Facade:
@@ -239,6 +241,7 @@ class Facade:
             timeout=self._host.timeout,
             progress=self._host.progress(id, entry) if id else None,
             result_limit=self._host.max_result or None,
+            origin=self._host.origin(id),
         )
         try:
             return results.shape(await self.toolbox.handle(call))

@@ -83,8 +83,8 @@ async def _main(
     id: str | None,
 ) -> int:
     from interlock.claude import ClaudeCode
+    from interlock.claude.decisions import allow_all
     from interlock.cli.approval import TerminalApproval
-    from interlock.cli.built_in_calls import decide_by
     from interlock.cli.output import Screen
     from interlock.cli.questions import TerminalQuestions
     from interlock.cli.server_status import warn_of_broken
@@ -102,7 +102,7 @@ async def _main(
         async with (
             local_calls(config, approval) as calls,
             _opened(calls, questions.handlers) as toolbox,
-            ClaudeCode(toolbox, permissions=decide_by(config, approval), **options) as opened,  # type: ignore[arg-type]
+            ClaudeCode(toolbox, permissions=allow_all, around=calls.around, **options) as opened,  # type: ignore[arg-type]
         ):
             screen.release()
             warn_of_broken(opened.status.values())

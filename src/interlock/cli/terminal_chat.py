@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from interlock.chat import Chat, ModelWishes, OpenAgent, OtherAgent, open_chat
+from interlock.calls import Around
+from interlock.chat import Chat, ModelWishes, OtherAgent, open_chat
 from interlock.cli.approval import TerminalApproval
 from interlock.cli.output import Screen, introduce
 from interlock.cli.questions import TerminalQuestions
@@ -65,18 +67,16 @@ async def open_terminal_chat(
     questions = TerminalQuestions(prompt, config or Config(), model)
     with screen.turn():
         async with AsyncExitStack() as stack:
-            calls = None
-            if config is not None:
-                calls = await stack.enter_async_context(local_calls(config, approval))
+            calls = await stack.enter_async_context(local_calls(config or Config(), approval))
             chat = await stack.enter_async_context(
                 open_chat(
-                    None if calls is None else calls.servers,
+                    None if config is None else calls.servers,
                     warn=warn,
-                    around=() if calls is None else calls.around,
-                    pins=None if calls is None else calls.pins,
+                    around=calls.around,
+                    pins=calls.pins,
                     handlers=questions.handlers,
-                    results=None if calls is None else calls.results,
-                    agents={claude_code.PROVIDER: _claude_code(config, approval)},
+                    results=calls.results,
+                    agents={claude_code.PROVIDER: partial(_claude_code, calls.around)},
                     **options,
                 )
             )
@@ -88,14 +88,10 @@ async def open_terminal_chat(
             yield TerminalChat(chat, screen, approval)
 
 
-def _claude_code(config: Config | None, approval: TerminalApproval) -> OpenAgent:
-    """Return what opens Claude Code as the agent of the chat."""
+def _claude_code(
+    around: Sequence[Around], *arguments: Any
+) -> AbstractAsyncContextManager[OtherAgent]:
+    """Open Claude Code as the agent of the chat."""
+    from interlock.claude.chat import chat_agent
 
-    def opened(*arguments: Any) -> AbstractAsyncContextManager[OtherAgent]:
-        from interlock.claude.chat import chat_agent
-        from interlock.cli.built_in_calls import decide_by
-
-        permissions = decide_by(config or Config(), approval)
-        return chat_agent(*arguments, permissions=permissions, warn=warn)
-
-    return opened
+    return chat_agent(*arguments, around=around, warn=warn)

@@ -1,0 +1,127 @@
+"""Claude Code's own tools as calls that pass layers, like the calls of servers.
+
+Claude Code runs these tools itself. A call enters the layers when it is decided about, stays in
+them while the tool runs, and leaves them with the result that Claude Code reports. So policy,
+limits, approvals and the audit trail treat it as any other call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from msgspec import Raw, Struct
+
+from interlock.calls import Around, Call, Caller, Item, Outcome, build
+from interlock.claude.decisions import Allow, Deny, Request
+from interlock.config.gateway import BUILT_IN
+from interlock.errors import InterlockError
+from interlock.protocol.envelope import encode_lossy
+from interlock.types import JsonObject
+
+MAX_RUNNING = 4_096
+
+
+class _Gate:
+    """Where a call has passed all layers, and waits for its result."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.reached: asyncio.Future[JsonObject] = loop.create_future()  # with these arguments
+        self.result: asyncio.Future[Outcome] = loop.create_future()
+
+
+class _Running(Struct, frozen=True, eq=False):
+    """A call that Claude Code may run."""
+
+    agent: str
+    task: asyncio.Task[Outcome]
+    result: asyncio.Future[Outcome]
+
+
+class BuiltInCalls:
+    """The calls of Claude Code's own tools that are in the layers.
+
+    Args:
+        around: The layers, first one outermost.
+        caller: On whose behalf.
+        origin: Returns what the audit trail records about the origin of a call.
+    """
+
+    def __init__(
+        self,
+        around: Sequence[Around],
+        caller: Caller,
+        origin: Callable[[str, str], JsonObject],
+    ) -> None:
+        self._handle = build(self._wait, around)
+        self._caller = caller
+        self._origin = origin
+        self._running: dict[str, _Running] = {}  # by Claude Code's id of the call
+        self._gates: dict[str, _Gate] = {}  # of the calls that enter, by our id
+
+    async def enter(self, request: Request) -> Allow | Deny:
+        """Pass a call through the layers; return whether Claude Code may run it."""
+        tool = request.address.partition(":")[2]
+        call = Call(
+            Item("tools", BUILT_IN, tool),
+            request.arguments,
+            self._caller,
+            origin=self._origin(request.id, request.agent),
+        )
+        gate = self._gates[call.id] = _Gate()
+        task = asyncio.create_task(self._pass(call))
+        try:
+            await asyncio.wait((task, gate.reached), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        finally:
+            del self._gates[call.id]
+        if gate.reached.done():
+            self._keep(request.id or call.id, _Running(request.agent, task, gate.result))
+            return Allow(gate.reached.result())
+        try:
+            task.result()
+        except InterlockError as error:
+            return Deny(str(error))
+        return Deny(f"{request.address} was not run: a layer answered instead")
+
+    def finish(self, id: str, text: str, is_error: bool) -> None:
+        """Take in the result of a call; other calls than those in the layers are ignored."""
+        running = self._running.get(id)
+        if running is not None and not running.result.done():
+            content = [{"type": "text", "text": text}]
+            result = encode_lossy({"content": content, "isError": is_error})
+            running.result.set_result(Outcome(Raw(result)))
+
+    def cancel(self, *, with_agents: bool = True) -> None:
+        """Cancel the calls without a result; those of subagents only if `with_agents`."""
+        for running in [*self._running.values()]:
+            if not running.result.done() and (with_agents or not running.agent):
+                running.task.cancel()
+
+    async def close(self) -> None:
+        """Cancel the calls in the layers, and wait until they have left."""
+        tasks = [each.task for each in self._running.values()]
+        self.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _pass(self, call: Call) -> Outcome:
+        return await self._handle(call)
+
+    async def _wait(self, call: Call) -> Outcome:
+        gate = self._gates[call.id]
+        gate.reached.set_result(call.arguments)
+        return await gate.result
+
+    def _keep(self, id: str, running: _Running) -> None:
+        while len(self._running) >= MAX_RUNNING:
+            self._running.pop(next(iter(self._running))).task.cancel()
+        self._running[id] = running
+        running.task.add_done_callback(lambda task: self._left(id, task))
+
+    def _left(self, id: str, task: asyncio.Task[Outcome]) -> None:
+        self._running.pop(id, None)
+        if not task.cancelled():
+            task.exception()  # the tool has run; the layers have recorded what went wrong
