@@ -34,6 +34,7 @@ from interlock.models import (
     Usage,
     answer_size,
     complete,
+    learned,
 )
 from interlock.models.anthropic import AnthropicModel
 from tests.models import wire_anthropic as wire
@@ -445,11 +446,15 @@ async def test_the_output_limit_of_a_model_is_learned_from_its_refusal(
         "claude-test"
     )
     refused = wire.error(400, "invalid_request_error", message)
-    server.script = [refused, wire.says("Yes."), wire.says("Again."), refused]
+    server.script = [refused, *map(wire.says, ("Yes.", "Again.", "Later.")), refused]
 
     assert (await complete(model, ASK)).message.content == "Yes."
     assert (await complete(model, ASK)).message.content == "Again."
-    assert [each.body["max_tokens"] for each in server.asked] == [32_000, 8_192, 8_192]
+    learned._read.clear()  # what a new process has read
+    later = AnthropicModel("claude-test", api_key=KEY, base_url=server.root)
+    assert (await complete(later, ASK)).message.content == "Later."
+    await later.close()
+    assert [each.body["max_tokens"] for each in server.asked] == [32_000, 8_192, 8_192, 8_192]
     with pytest.raises(ModelRefused, match="max_tokens"):  # the same refusal is not repeated
         await complete(model, ASK)
 

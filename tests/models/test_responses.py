@@ -14,7 +14,15 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.models import ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage, complete
+from interlock.models import (
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolDefinition,
+    Usage,
+    complete,
+    learned,
+)
 from interlock.models.openai import OpenAIModel
 from tests.models import wire_openai
 from tests.models import wire_responses as wire
@@ -42,13 +50,14 @@ async def model(server: WireServer) -> AsyncIterator[OpenAIModel]:
     await model.close()
 
 
-async def test_refusal_of_chat_completions_is_remembered_for_all_models_of_this_name(
+async def test_refusal_of_chat_completions_is_remembered_by_the_next_process(
     server: WireServer, model: OpenAIModel
 ) -> None:
     server.script += [wire.answer(wire.message("Noon.")) for _ in range(3)]
 
     await complete(model, ASK)
     await complete(model, ASK)
+    learned._read.clear()  # what a new process has read
     again = OpenAIModel("gpt-pro", api_key="sk-x", base_url=f"{server.root}/v1")
     await complete(again, ASK)
     await again.close()

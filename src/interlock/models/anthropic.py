@@ -39,6 +39,7 @@ from interlock.models import (
     TextDelta,
     ToolDefinition,
     Usage,
+    learned,
 )
 from interlock.models.answer_size import AnswerSize
 from interlock.models.vendors import (
@@ -100,7 +101,8 @@ class AnthropicModel:
         self._api_key = api_key
         self._base_url = base_url
         self._options = dict(options or {})
-        self._max_tokens = self._options.pop("max_tokens", max_tokens)
+        wanted = self._options.pop("max_tokens", max_tokens)
+        self._max_tokens = min(wanted, learned.fact(self.name).output_limit or wanted)
         if effort := self._options.pop("effort", None):
             self._options.setdefault("output_config", {"effort": effort})
         self._takes_marks = True
@@ -189,19 +191,20 @@ class AnthropicModel:
         try:
             return await create(**request, stream=True)
         except connection.bad_request as error:
-            if not (self._learn_limit(str(error)) or self._learn_marks(str(error))):
+            if not (await self._learn_limit(str(error)) or self._learn_marks(str(error))):
                 plain = self._request(messages, tools, signed=False)
                 if "thinking" not in str(error) or plain == request:
                     raise
                 return await create(**plain, stream=True)
         return await self._ask(connection, messages, tools)
 
-    def _learn_limit(self, refusal: str) -> bool:
+    async def _learn_limit(self, refusal: str) -> bool:
         """Lower the limit of an answer to the model's own, if the API has refused ours for it."""
         found = _OUTPUT_LIMIT.search(refusal)
         if found is None or not 0 < int(found[1]) < self._max_tokens:
             return False
         self._max_tokens = int(found[1])
+        await asyncio.to_thread(learned.note, self.name, output_limit=self._max_tokens)
         return True
 
     def _learn_marks(self, refusal: str) -> bool:

@@ -39,6 +39,7 @@ from interlock.models import (
     TextDelta,
     ToolDefinition,
     Usage,
+    learned,
 )
 from interlock.models.answer_size import AnswerSize
 from interlock.models.responses import ResponseBuilder, response_request
@@ -82,7 +83,6 @@ _TOOL_REFUSAL = re.compile(
     r"does not support (function|tool) call|no endpoints found that support tool use",
     re.IGNORECASE,
 )
-_by_responses: set[str] = set()  # names of the models that chat completions have refused
 _LONGEST_DESCRIPTION = 1024  # characters; OpenAI refuses the whole request above this
 
 
@@ -229,7 +229,7 @@ class OpenAIModel:
         tools: Sequence[ToolDefinition],
     ) -> tuple[ReplyBuilder | ResponseBuilder, Any]:
         """Send a request; return the reader of its answer, and the answer's events."""
-        if self.name in _by_responses:
+        if learned.fact(self.name).responses:
             return await self._ask_responses(connection, messages, tools)
         builder = ReplyBuilder(self.name, f"{self._provider}{self._at}")
         while True:
@@ -238,7 +238,7 @@ class OpenAIModel:
                 return builder, await connection.create(**request)
             except connection.refused as error:
                 if "v1/responses" in str(error):
-                    _by_responses.add(self.name)
+                    await asyncio.to_thread(learned.note, self.name, responses=True)
                     return await self._ask_responses(connection, messages, tools)
                 if not self._learn(error, request):
                     raise

@@ -1,0 +1,84 @@
+"""What refusals of providers have shown about models, remembered for `KEPT` days.
+
+The file is in the user's cache folder. Without it, each process needs a refusal of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock import durable
+
+KEPT = 30  # days, after which a model may have changed
+MOST = 200  # models; the oldest are forgotten
+_DAY = 86_400
+
+
+class Fact(Struct, frozen=True, omit_defaults=True):
+    """What is known about a model.
+
+    Attributes:
+        day: When it was learned, in days since 1970.
+        responses: It answers only through OpenAI's Responses API.
+        output_limit: Most tokens of an answer; 0 if unknown.
+    """
+
+    day: int = 0
+    responses: bool = False
+    output_limit: int = 0
+
+
+_read: dict[Path, dict[str, Fact]] = {}
+
+
+def fact(model: str) -> Fact:
+    """Return what is known about a model, by its name as in `--model`."""
+    return _facts(file()).get(model, Fact())
+
+
+def note(model: str, *, responses: bool = False, output_limit: int = 0) -> None:
+    """Remember one more fact about a model; an error of writing the file is ignored."""
+    path = file()
+    _read.pop(path, None)  # another process may have written it
+    facts = _facts(path)
+    known = facts.pop(model, Fact())
+    facts[model] = replace(
+        known,
+        day=_today(),
+        responses=responses or known.responses,
+        output_limit=output_limit or known.output_limit,
+    )
+    for name in list(facts)[:-MOST]:
+        del facts[name]
+    with suppress(OSError, durable.NotSynced):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        durable.replace(path, msgspec.json.encode(facts))
+
+
+def file() -> Path:
+    """Return the file's path; the file may not exist."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("interlock") / "models.json"
+
+
+def _facts(path: Path) -> dict[str, Fact]:
+    """Return the facts of the file and of this process, the latest last."""
+    if path not in _read:
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=dict[str, Fact])
+        except (OSError, msgspec.DecodeError):
+            found = {}
+        oldest = _today() - KEPT
+        _read[path] = {name: each for name, each in found.items() if each.day >= oldest}
+    return _read[path]
+
+
+def _today() -> int:
+    return int(time.time()) // _DAY
