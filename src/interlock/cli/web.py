@@ -20,6 +20,7 @@ from interlock.errors import InterlockError, ModelUnavailable
 if TYPE_CHECKING:
     import asyncio
 
+    from interlock.chat import ModelWishes
     from interlock.config import Config
     from interlock.web.local_site import LocalSite
 
@@ -64,9 +65,12 @@ def web(
 
 
 async def _serve(config: Config | None, models: tuple[str, ...], port: int, *, opens: bool) -> None:
+    from interlock.cli import settings
     from interlock.web.local_site import open_local_site
 
-    async with open_local_site(config, await _models(models), port) as site:
+    wishes = settings.wishes()
+    names = await _models(models, wishes)
+    async with open_local_site(config, names, port, opens=wishes.open) as site:
         url = await site.link()
         emit(url)
         sys.stdout.flush()
@@ -77,12 +81,10 @@ async def _serve(config: Config | None, models: tuple[str, ...], port: int, *, o
             await site.served()
 
 
-async def _models(given: tuple[str, ...]) -> list[str]:
+async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
     """Return the names of the models to choose among, the default first."""
-    from interlock.cli import settings
     from interlock.models import choose
 
-    wishes = settings.wishes()
     if given:
         return [wishes.settings.name_of(each) for each in given]
     chosen = await wishes.preferred()

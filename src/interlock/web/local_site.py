@@ -38,7 +38,7 @@ from interlock.web.chat_api import ChatContext
 from interlock.web.engines import AgentEngine
 from interlock.web.inspection import Host, asked_by_hand
 from interlock.web.inspector import Inspector
-from interlock.web.model_choice import ModelChoice
+from interlock.web.model_choice import ModelChoice, OpenModel
 from interlock.web.site import Site
 from interlock.web.turn_toolbox import MayUse, TurnApproval
 
@@ -117,13 +117,18 @@ _ME = (Route("GET", "/me", "any", _me, "who is signed in"),)
 
 @asynccontextmanager
 async def open_local_site(
-    config: Config | None, models: Sequence[str], port: int
+    config: Config | None,
+    models: Sequence[str],
+    port: int,
+    *,
+    opens: OpenModel | None = None,
 ) -> AsyncIterator[LocalSite]:
     """Start the servers, and serve the chat on loopback.
 
     Args:
         config: The servers and their policy; None for a chat without tools.
         models: As for `ModelChoice`.
+        opens: As for `ModelChoice`.
         port: 0 takes a free one.
 
     Raises:
@@ -135,7 +140,7 @@ async def open_local_site(
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
         database = await open_database(location or None)
         stack.push_async_callback(database.close)
-        choice = ModelChoice(models)
+        choice = ModelChoice(models, opens)
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
         approval = TurnApproval(is_local=loaded.gateway is None)

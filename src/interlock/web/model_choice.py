@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from interlock.models import Model, choose
 from interlock.web.errors import TurnError
+
+OpenModel = Callable[[str], Awaitable[Model]]
 
 
 class ModelChoice:
@@ -14,10 +16,12 @@ class ModelChoice:
 
     Args:
         names: As for `--model`. The first is the default.
+        opens: Returns a model by its name; `choose` if None.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], opens: OpenModel | None = None) -> None:
         self.names = tuple(names)
+        self._opens = opens or choose.choose
         self._open: dict[str, Model] = {}
         self._opening = asyncio.Lock()
 
@@ -46,7 +50,7 @@ class ModelChoice:
         async with self._opening:
             found = self._open.get(name)
             if found is None:
-                found = self._open[name] = await choose.choose(name)
+                found = self._open[name] = await self._opens(name)
             return found
 
     def check(self, name: str) -> str:
