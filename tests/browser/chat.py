@@ -11,7 +11,7 @@ from typing import Any
 from interlock import Context, Server
 from interlock.auth.page_session import PageSessions
 from interlock.calls.asking import asking
-from interlock.config import Config
+from interlock.config import Config, StdioServer
 from interlock.errors import ToolError
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
@@ -21,6 +21,7 @@ from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.types import ImageContent, ToolAnnotations
+from interlock.web.by_hand import asked_by_hand
 from interlock.web.engines import AgentEngine
 from interlock.web.local_site import make_site, may_use
 from interlock.web.model_choice import ModelChoice
@@ -167,7 +168,7 @@ async def chat(
     *script: Any,
     models: tuple[str, ...] = (),
     kind: Callable[[Any], ScriptedModel] = ScriptedModel,
-    servers: Mapping[str, Server] | None = None,
+    servers: Mapping[str, Server | StdioServer] | None = None,
     extend: Callable[[Server], None] = lambda _: None,
 ) -> AsyncIterator[Chat]:
     """Serve a chat whose model follows a script.
@@ -178,7 +179,7 @@ async def chat(
     extend(desk.server)
     policy = Policy.for_local_user(Config())
     database = await open_database(folder / "chat.db")
-    around = [enforce(policy, asks_pass=True), asking(TurnApproval(is_local=True))]
+    around = [enforce(policy, asks_pass=True), asking(asked_by_hand(TurnApproval(is_local=True)))]
     given: dict[str, Any] = {"desk": desk.server} if servers is None else {**servers}
     toolbox = Toolbox(given, around=around, forwards=True, elicitation=_never)
     choice = ModelChoice.of(model)

@@ -18,8 +18,9 @@ from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer
+from interlock.web.by_hand import asked_by_hand
 from interlock.web.engines import AgentEngine
-from interlock.web.inspection import Host, asked_by_hand
+from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
 from interlock.web.local_site import make_site
 from interlock.web.model_choice import ModelChoice

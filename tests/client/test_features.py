@@ -109,11 +109,12 @@ def test_client_without_handlers_declares_nothing_and_refuses_questions(revision
 
 
 @pytest.mark.parametrize("revision", ALL)
-def test_extensions_are_declared_to_modern_servers_only(revision: str):
-    extensions = {"io.modelcontextprotocol/tasks": {}}
+def test_tasks_are_declared_to_modern_servers_only_and_other_extensions_to_all(revision: str):
+    others = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html"]}}
+    extensions = {"io.modelcontextprotocol/tasks": {}, **others}
     declared = ClientFeatures(None, None, None, extensions).capabilities(revision).extensions
 
-    assert declared == (extensions if revision == "2026-07-28" else None)
+    assert declared == (extensions if revision == "2026-07-28" else others)
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])

@@ -16,7 +16,8 @@ from interlock.config import load
 from interlock.policy import LOCAL_USER, Policy, enforce
 from interlock.toolbox import Toolbox
 from interlock.web import inspect_texts
-from interlock.web.inspection import Host, Inspection, asked_by_hand
+from interlock.web.by_hand import asked_by_hand
+from interlock.web.inspection import Host, Inspection
 from interlock.web.inspector import Inspector, Wanted
 
 pytestmark = [pytest.mark.slow, pytest.mark.program]

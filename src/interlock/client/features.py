@@ -64,7 +64,7 @@ class ClientFeatures:
         roots: file:// URIs or paths; None to declare no roots.
         sample: Asks the client's model.
         elicit: Asks the user.
-        extensions: Further extensions to declare to modern servers, with their settings.
+        extensions: Further extensions to declare, with their settings.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class ClientFeatures:
         """
         modern = revisions.is_modern(revision)
         extensions = self._extensions | ({revisions.TASKS_EXTENSION: {}} if tasks else {})
+        if not modern:  # older revisions have another kind of tasks
+            extensions.pop(revisions.TASKS_EXTENSION, None)
         forms: dict[str, Any] = {}
         if revisions.at_least(revision, revisions.URL_ELICITATION):
             forms = {"form": {}, "url": {}}
@@ -103,7 +105,7 @@ class ClientFeatures:
             roots=None if self._roots is None else {} if modern else {"listChanged": True},
             sampling={} if self._sample else None,
             elicitation=forms if can_elicit else None,
-            extensions=extensions if modern and extensions else None,
+            extensions=extensions or None,
         )
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:

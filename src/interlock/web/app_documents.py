@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import re
 from typing import Any
@@ -9,13 +10,63 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.calls import Entry
-from interlock.types import JsonObject
+from interlock.errors import InterlockError
+from interlock.server.http.json_api import Problem
+from interlock.types import JsonObject, ReadResourceResult, ResourceContents
 
 EXTENSION = "io.modelcontextprotocol/ui"
 MIME = "text/html;profile=mcp-app"
 SUPPORT: JsonObject = {EXTENSION: {"mimeTypes": [MIME]}}
 MAX_HOSTS = 32  # of one kind
+MAX_DOCUMENT = 8 * 1024 * 1024  # bytes
 _HOST = re.compile(r"(https|wss)://((?:\*\.)?(?:[a-z0-9-]+\.)+[a-z0-9-]+)(:[0-9]{1,5})?/?")
+
+
+class AppDocument(Struct, frozen=True):
+    """The document of an app.
+
+    Attributes:
+        body: HTML.
+        policy: The Content-Security-Policy that it is served with.
+        has_border: The page draws a border around it.
+    """
+
+    body: bytes
+    policy: bytes
+    has_border: bool
+
+    @staticmethod
+    def of(result: ReadResourceResult, uri: str) -> AppDocument:
+        """Return the document in the result of reading a resource.
+
+        Raises:
+            Problem: It has none.
+        """
+        found = next((each for each in result.contents if each.uri == uri), None)
+        if found is None or (found.mime_type or "").replace(" ", "") != MIME:
+            raise unavailable(f"the app is not a document of type {MIME}")
+        told = (found.meta or {}).get("ui")
+        about: JsonObject = told if isinstance(told, dict) else {}
+        has_border = about.get("prefersBorder") is not False
+        return AppDocument(_body_of(found), app_policy(about.get("csp")), has_border)
+
+
+def unavailable(why: str | InterlockError) -> Problem:
+    """Return the error for an app that cannot be shown."""
+    text = f"the app cannot be read: {why}" if isinstance(why, InterlockError) else why
+    return Problem(502, "app_unavailable", text)
+
+
+def _body_of(found: ResourceContents) -> bytes:
+    try:
+        body = base64.b64decode(found.blob) if found.blob else (found.text or "").encode()
+    except ValueError:
+        raise unavailable("the app's document is not valid Base64") from None
+    if len(body) > MAX_DOCUMENT:
+        raise unavailable(
+            f"the app's document is too large ({len(body):,} bytes, limit {MAX_DOCUMENT:,})"
+        )
+    return body
 
 
 class AppTool(Struct, frozen=True):
@@ -92,4 +143,4 @@ def _is_public(host: str) -> bool:
     return False
 
 
-__all__ = ["MIME", "SUPPORT", "AppTool", "app_of", "app_policy"]
+__all__ = ["MIME", "SUPPORT", "AppDocument", "AppTool", "app_of", "app_policy", "unavailable"]

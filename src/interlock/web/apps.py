@@ -3,46 +3,39 @@
 1. The box is a frame whose document comes from `/apps/TICKET` with a policy of its own: an opaque
    origin without storage, cookies and parent. It loads from, and connects to, only the public
    https hosts that its server declares.
-2. A ticket is for one request within a minute. It needs no cookie, as the box has none.
-3. The document is pinned for its user: one that has changed is shown only after the user has
+2. The document is pinned for its user: one that has changed is shown only after the user has
    accepted it.
-4. A call of an app is one of its user, of a tool of the same server, and passes the whole policy.
+3. A call of an app is one of its user, of a tool of the same server, and passes the whole policy.
+   Where a rule asks, the user is asked on the page.
 """
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections import OrderedDict
 from hashlib import sha256
-from time import monotonic
+from typing import Annotated
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from interlock.calls import Call, Caller, Entry
 from interlock.errors import InterlockError, UnknownConversation
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.chat_apps import ChatAppStore
-from interlock.types import JsonObject, ResourceContents
-from interlock.web.app_documents import MIME, app_of, app_policy
+from interlock.types import JsonObject
+from interlock.web.app_calls import AppCall, AppCalls
+from interlock.web.app_documents import AppDocument, app_of, unavailable
+from interlock.web.app_tickets import Tickets
 from interlock.web.chat_api import ChatContext
-from interlock.web.files import SECURITY, Answer
 
-TICKET_TTL = 60.0  # seconds
-MAX_TICKETS = 500  # documents that wait to be fetched
 MAX_OPEN = 2_000  # apps whose calls are accepted
-MAX_DOCUMENT = 8 * 1024 * 1024  # bytes
-
-
-class _Document(Struct, frozen=True):
-    body: bytes
-    policy: bytes
-    until: float
+WAIT = 25.0  # seconds that a page may wait for the end of a call
 
 
 class _App(Struct, frozen=True):
     owner: str
     server: str
+    conversation: str
 
 
 class Apps:
@@ -51,27 +44,35 @@ class Apps:
     Args:
         context: What the routes of the chat need.
         pins: Which documents users have accepted.
+        tickets: Where documents wait to be fetched.
+        built_in: The built-in rules hold, which the settings of a conversation may replace.
     """
 
-    def __init__(self, context: ChatContext, pins: ChatAppStore) -> None:
+    def __init__(
+        self,
+        context: ChatContext,
+        pins: ChatAppStore,
+        tickets: Tickets | None = None,
+        *,
+        built_in: bool = False,
+    ) -> None:
         self.context = context
         self.pins = pins
-        self._documents: OrderedDict[str, _Document] = OrderedDict()
+        self.tickets = tickets or Tickets()
+        self.built_in = built_in
+        self.calls = AppCalls()
         self._open: OrderedDict[str, _App] = OrderedDict()
 
-    def opened(self, owner: str, server: str, body: bytes, policy: bytes) -> tuple[str, str]:
-        """Return the id of an app, and the ticket for its document."""
-        id, ticket = secrets.token_urlsafe(16), secrets.token_urlsafe(24)
-        self._open[id] = _App(owner, server)
-        self._documents[ticket] = _Document(body, policy, monotonic() + TICKET_TTL)
+    def opened(self, owner: str, server: str, conversation: str) -> str:
+        """Return the id of an app whose calls are accepted from now on."""
+        id = secrets.token_urlsafe(16)
+        self._open[id] = _App(owner, server, conversation)
         while len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
-        while len(self._documents) > MAX_TICKETS:
-            self._documents.popitem(last=False)
-        return id, ticket
+        return id
 
-    def server_of(self, owner: str, id: str) -> str:
-        """Return the server of an app that a user has opened.
+    def find(self, owner: str, id: str) -> _App:
+        """Return an app that a user has opened.
 
         Raises:
             Problem: It is not open.
@@ -79,23 +80,11 @@ class Apps:
         found = self._open.get(id)
         if found is None or found.owner != owner:
             raise not_found("no such app is open")
-        return found.server
+        return found
 
-    def document(self, ticket: str) -> Answer | None:
-        """Return the document of a ticket, once; None for another ticket."""
-        now = monotonic()
-        while self._documents and next(iter(self._documents.values())).until < now:
-            self._documents.popitem(last=False)
-        found = self._documents.pop(ticket, None)
-        if found is None:
-            return None
-        headers = (
-            (b"content-type", b"text/html; charset=utf-8"),
-            (b"content-security-policy", found.policy),
-            *SECURITY,
-            (b"cache-control", b"no-store"),
-        )
-        return Answer(200, headers, found.body)
+    async def close(self) -> None:
+        """End the calls of all apps."""
+        await self.calls.close()
 
 
 # The routes
@@ -121,95 +110,122 @@ async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
     if entry is None or not uri:
         raise not_found("this call has no app")
     found = await _read(context, _as_app(caller), entry, uri)
-    body = _body_of(found)
-    hash = sha256(body).hexdigest()
+    hash = sha256(found.body).hexdigest()
     pins, owner = apps.pins, caller.owner
     accepted = await pins.accepted(owner, entry.server, uri)
     if accepted is None or given.accept == hash:
         await pins.accept(owner, entry.server, uri, hash)
     elif accepted != hash:
         raise Problem(409, "app_changed", f"this app has changed since you accepted it ({hash})")
-    about = (found.meta or {}).get("ui")
-    about = about if isinstance(about, dict) else {}
-    id, ticket = apps.opened(owner, entry.server, body, app_policy(about.get("csp")))
     return {
-        "id": id,
-        "path": f"/apps/{ticket}",
-        "hasBorder": about.get("prefersBorder") is not False,
+        "id": apps.opened(owner, entry.server, call.conversation_id),
+        "path": apps.tickets.path_of(found.body, found.policy),
+        "hasBorder": found.has_border,
         "server": entry.server,
         "tool": Raw(entry.definition),
     }
 
 
-async def _read(context: ChatContext, caller: Caller, entry: Entry, uri: str) -> ResourceContents:
+async def _read(context: ChatContext, caller: Caller, entry: Entry, uri: str) -> AppDocument:
     toolbox = context.engine.toolbox
     if toolbox is None:
         raise not_found("this call has no app")
     try:
         result = await toolbox.read_resource(entry.server, uri, caller=caller)
     except InterlockError as error:
-        raise Problem(502, "app_unavailable", f"the app cannot be read: {error}") from None
-    contents = [each for each in result.contents if each.uri == uri]
-    kind = (contents[0].mime_type or "").replace(" ", "") if contents else ""
-    if kind != MIME:
-        raise Problem(502, "app_unavailable", f"the app is not a document of type {MIME}")
-    return contents[0]
+        raise unavailable(error) from None
+    return AppDocument.of(result, uri)
 
 
-def _body_of(found: ResourceContents) -> bytes:
-    try:
-        body = base64.b64decode(found.blob) if found.blob else (found.text or "").encode()
-    except ValueError:
-        raise Problem(502, "app_unavailable", "the app's document is not valid Base64") from None
-    if len(body) > MAX_DOCUMENT:
-        text = f"the app's document is too large ({len(body):,} bytes, limit {MAX_DOCUMENT:,})"
-        raise Problem(502, "app_unavailable", text)
-    return body
-
-
-class AppCall(Struct, frozen=True, forbid_unknown_fields=True):
+class NewCall(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a call of an app."""
 
     name: str
     arguments: JsonObject | UnsetType = UNSET
 
 
-async def call_tool(apps: Apps, request: ApiRequest) -> Raw:
-    """Call a tool of the app's own server, as the user."""
+async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
+    """Call a tool of the app's own server as the user; return the result, or what is asked."""
     context, given = apps.context, request.body
     caller = context.caller(request.principal)
-    server = apps.server_of(caller.owner, request.path["id"])
+    id = request.path["id"]
+    app = apps.find(caller.owner, id)
     entry = next(
         (
             each
             for each in context.visible(caller)
-            if each.server == server
+            if each.server == app.server
             and each.tool.name == given.name
             and "app" in app_of(each).visibility
         ),
         None,
     )
     toolbox = context.engine.toolbox
-    if entry is None or toolbox is None:
+    state = await _state_of(apps, request, app, entry) if entry is not None else "off"
+    if entry is None or toolbox is None or state == "off":
         raise not_found("the app's server has no such tool for apps")
     arguments = {} if given.arguments is UNSET else given.arguments
+    made = AppCall(id, caller.owner, Call(entry, arguments, _as_app(caller)), state)
+    apps.calls.add(made)
+    made.begin(toolbox.handle)
+    return await made.shown("", WAIT)
+
+
+async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) -> str:
+    """Return what the conversation of an app says of a tool; see `TurnToolbox.state_of`."""
     try:
-        outcome = await toolbox.handle(Call(entry, arguments, _as_app(caller)))
-    except InterlockError as error:
-        reason = getattr(error, "reason", "") or "call_failed"
-        raise Problem(422, reason, str(error)) from None
-    return Raw(outcome.raw)
+        conversation = await apps.context.store(request).resolve(app.conversation)
+    except UnknownConversation:
+        raise not_found("the app's conversation was deleted") from None
+    states: dict[str, str] = conversation.settings.get("tools", {})
+    state = states.get(entry.address) or states.get(entry.server, "")
+    return "" if state == "on" and not apps.built_in else state
+
+
+class Waiting(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a call: how many seconds to wait, and what the page asks its user already."""
+
+    wait: Annotated[float, Meta(ge=0, le=WAIT)] = 0.0
+    seen: str = ""
+
+
+async def get_call(apps: Apps, request: ApiRequest) -> JsonObject:
+    """Return the result of a call, or what its user is asked."""
+    return await _found(apps, request).shown(request.query.seen, request.query.wait)
+
+
+class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a decision: the hash of the call that was shown."""
+
+    hash: str
+
+
+async def approve(apps: Apps, request: ApiRequest) -> None:
+    """Let a call run."""
+    _found(apps, request).decide(request.body.hash, True)
+
+
+async def deny(apps: Apps, request: ApiRequest) -> None:
+    """Refuse a call."""
+    _found(apps, request).decide(request.body.hash, False)
+
+
+def _found(apps: Apps, request: ApiRequest) -> AppCall:
+    owner = apps.context.caller(request.principal).owner
+    return apps.calls.find(owner, request.path["id"], request.path["call"])
 
 
 def _as_app(caller: Caller) -> Caller:
     return Caller(caller.principal, surface="app", address=caller.address)
 
 
+_CALL = "/api/apps/{id}/calls/{call}"
 ROUTES = (
     Route("POST", "/api/apps", "mcp:", open_app, "opens the app of a call", body=OpenApp),
-    Route(
-        "POST", "/api/apps/{id}/call", "mcp:", call_tool, "calls a tool for an app", body=AppCall
-    ),
+    Route("POST", "/api/apps/{id}/calls", "mcp:", call_tool, "calls a tool for it", body=NewCall),
+    Route("GET", _CALL, "mcp:", get_call, "the result of such a call", query=Waiting),
+    Route("POST", f"{_CALL}/approve", "mcp:", approve, "lets it run", body=Decision),
+    Route("POST", f"{_CALL}/deny", "mcp:", deny, "refuses it", body=Decision),
 )
 
 __all__ = ["ROUTES", "Apps"]

@@ -22,6 +22,7 @@ from interlock.web import chat_api
 from interlock.web.app import ChatApp
 from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
+from interlock.web.by_hand import asked_by_hand
 from interlock.web.chat_api import ChatContext
 from interlock.web.engines import AgentEngine
 from interlock.web.model_choice import ModelChoice
@@ -77,7 +78,7 @@ class GatewayChat:
         ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
-        assembly.approval_questions.elsewhere = TurnApproval(is_local=False)
+        assembly.approval_questions.elsewhere = asked_by_hand(TurnApproval(is_local=False))
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the application.

@@ -34,6 +34,7 @@ from interlock.toolbox.user_credentials import UserCredentials, check_values, ne
 from interlock.transports import InProcessServer
 from interlock.transports.http_pool import HttpPool
 from interlock.types import JsonObject
+from interlock.web.app_documents import SUPPORT
 from interlock.web.inspect_wire import Wire
 
 MAX_WATCHED = 500  # files
@@ -193,6 +194,7 @@ class InspectedConnection:
             "revision": self.era,
             "trace": self._wire,
             "elicitation": _refuse,
+            "extensions": SUPPORT,
             "roots": [],
             "on_list_changed": self._list_changed,
             "on_loss": lambda error: self._lost(str(error)),

@@ -11,7 +11,8 @@ from interlock.gateway.assembly import Assembly
 from interlock.server.http.json_api import Route
 from interlock.store.keys import KeyStore
 from interlock.web import inspect_api
-from interlock.web.inspection import Host, asked_by_hand
+from interlock.web.by_hand import asked_by_hand
+from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
 
 

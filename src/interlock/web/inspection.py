@@ -16,7 +16,6 @@ from msgspec import Raw, Struct
 from interlock import calls, revisions, schema
 from interlock.auth import Principal
 from interlock.calls import Around, Call, Caller, Entry, Item, Outcome
-from interlock.calls.asking import AskCaller
 from interlock.calls.endings import ending_of, reason_of
 from interlock.errors import (
     AskRefused,
@@ -477,17 +476,6 @@ class _Back:
         return None if answer["action"] == "cancel" else bool(answer["action"] == "accept")
 
 
-def asked_by_hand(otherwise: AskCaller | None) -> AskCaller:
-    """Return what asks about calls made by hand on the page, and passes all others on."""
-
-    async def ask(call: Call, approval: Approval | None) -> bool | None:
-        if isinstance(call.back, _Back):
-            return await call.back.approve(call, approval)
-        return None if otherwise is None else await otherwise(call, approval)
-
-    return ask
-
-
 def _text(params: JsonObject, name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str) or not value:
@@ -513,4 +501,4 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-__all__ = ["Host", "Inspection", "asked_by_hand"]
+__all__ = ["Host", "Inspection"]

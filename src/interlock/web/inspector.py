@@ -16,6 +16,7 @@ from interlock.calls import Caller
 from interlock.config import CONFIGURED, HttpServer, ServerConfig, StdioServer
 from interlock.errors import ConfigError
 from interlock.transports import InProcessServer
+from interlock.web.app_tickets import Tickets
 from interlock.web.inspection import Host, Inspection
 
 MAX_OF_ONE = 8  # inspections of one person
@@ -46,10 +47,14 @@ class Inspector:
 
     Args:
         host: The program.
+
+    Attributes:
+        tickets: Documents of apps that wait to be fetched.
     """
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.tickets = Tickets()
         self.is_closing = False
         self._open: dict[str, Inspection] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}

@@ -32,11 +32,13 @@ from interlock.types import JsonObject
 from interlock.version import __version__
 from interlock.web import chat_api, inspect_api
 from interlock.web.app import ChatApp
+from interlock.web.app_documents import SUPPORT
 from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
+from interlock.web.by_hand import asked_by_hand
 from interlock.web.chat_api import ChatContext
 from interlock.web.engines import AgentEngine
-from interlock.web.inspection import Host, asked_by_hand
+from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
 from interlock.web.model_choice import ModelChoice, OpenModel
 from interlock.web.site import Site
@@ -153,6 +155,7 @@ async def open_local_site(
             pins=calls.pins,
             forwards=True,
             elicitation=_refuse,
+            extensions=SUPPORT,
             keeps_trying=True,
         )
         stack.push_async_callback(toolbox.close)
@@ -228,7 +231,8 @@ def make_site(
     auth, guard = PageAuth(sessions, cookie), PageGuard()
     chat = ChatApp(engine, auth, is_local=True)
     context = ChatContext(engine, chat.turns, is_local=True, results=results)
-    apps = Apps(context, ChatAppStore(engine.store.database))
+    tickets = inspector.tickets if inspector is not None else None
+    apps = Apps(context, ChatAppStore(engine.store.database), tickets, built_in=built_in)
     pages = Pages(sessions, cookie)
     tables: list[tuple[Any, Sequence[Route]]] = [
         (pages, login.ROUTES),

@@ -1,33 +1,17 @@
-// An app of a server, in its box: a frame of an opaque origin that speaks JSON-RPC with this page.
+// The app of a call in the chat: when it runs, and what its user is asked before its calls run.
 
 import { ApiError, get, post } from "../shared/api.js";
-import { Confirm } from "../shared/dialog.js";
-import { size } from "../shared/format.js";
+import { Box } from "../shared/app_box.js";
+import { Asking } from "../shared/asking.js";
 import { Problem } from "../shared/load.js";
-import { Foreign, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
-import { html, signal, useEffect, useRef, useState } from "../shared/view.js";
+import { t } from "../shared/text.js";
+import { html, signal, useEffect, useState } from "../shared/view.js";
 import { fill } from "./composer.js";
-import { save } from "./state.js";
-import { t } from "./text.js";
+import { chooseTool } from "./state.js";
 
-const REVISION = "2026-01-26";
 const MAX_ALIVE = 6;
-const MAX_HEIGHT = 800; // pixels; a higher app scrolls in its box
-const MIN_HEIGHT = 80;
-const MAX_RATE = 100; // messages a second; more close the app
-const MAX_TEXT = 20_000; // characters that an app may put into the composer
-/** Our colours and fonts by the names of the extension. */
-const STYLES = {
-  "--color-background-primary": "--surface",
-  "--color-background-secondary": "--sunken",
-  "--color-text-primary": "--text",
-  "--color-text-secondary": "--muted",
-  "--color-border-primary": "--line",
-  "--color-ring-primary": "--accent",
-  "--font-sans": "--sans",
-  "--font-mono": "--mono",
-};
+const WAIT = 25; // seconds that the server waits for the end of a call
 
 /** The calls whose apps run, the one opened last at the end. */
 const alive = signal(/** @type {string[]} */ ([]));
@@ -39,8 +23,6 @@ const alive = signal(/** @type {string[]} */ ([]));
  * @property {string} server
  * @property {boolean} hasBorder
  * @property {any} tool
- *
- * @typedef {{kind: "link", url: string} | {kind: "file", files: {name: string, blob: Blob}[]}} Wish
  */
 
 /**
@@ -96,251 +78,48 @@ export function App({ card, runs }) {
   if (error) return html`<${Problem} error=${error} again=${close} />`;
   if (!wanted) return html`<button type="button" class="button" onClick=${() => setWanted(true)}>${t("app.open")}</button>`;
   if (!opened) return null;
-  return html`<${Box} key=${opened.id} opened=${opened} card=${card} close=${close} />`;
+  return html`<${Running} key=${opened.id} opened=${opened} card=${card} close=${close} />`;
 }
 
 /** @param {{opened: Opened, card: import("./view.js").Card, close: () => void}} props */
-function Box({ opened, card, close }) {
-  const frame = useRef(/** @type {HTMLIFrameElement | null} */ (null));
-  const [wish, setWish] = useState(/** @type {Wish | null} */ (null));
-  const [told, setTold] = useState("");
-  const [isTooFast, setTooFast] = useState(false);
+function Running({ opened, card, close }) {
+  const [asked, setAsked] = useState(/** @type {import("../shared/asking.js").Asked[]} */ ([]));
+  const path = `/api/apps/${opened.id}/calls`;
 
-  useEffect(() => new Host(frame, opened, card, { setWish, setTold, stop: () => setTooFast(true) }).begin(), []);
-  if (isTooFast) {
-    return html`<div class="note tone-failed" role="status">
-      <div class="grow">${t("app.fast")}</div>
-      <button type="button" class="button" onClick=${close}>${t("app.close")}</button>
-    </div>`;
-  }
-  return html`<div class=${`app ${opened.hasBorder ? "bordered" : ""}`} data-app=${opened.server}>
-    <iframe
-      ref=${frame}
-      sandbox="allow-scripts allow-forms"
-      referrerpolicy="no-referrer"
-      title=${t("app.title", { tool: card.tool })}
-      src=${page.base + opened.path}
-    ></iframe>
-    <p class="small muted row">
-      <span class="grow">${t("app.from", { server: opened.server })}</span>
-      <button type="button" class="link" onClick=${close}>${t("app.close")}</button>
-    </p>
-    ${told &&
-    html`<details class="small">
-      <summary>${t("app.told")}</summary>
-      <pre class="result-text">${marked(told)}</pre>
-      <button type="button" class="link" onClick=${() => fill(told)}>${t("app.told.use")}</button>
-    </details>`}
-    ${wish && html`<${Asked} wish=${wish} server=${opened.server} close=${() => setWish(null)} />`}
-  </div>`;
-}
-
-/** What an app may do only if the person allows it. @param {{wish: Wish, server: string, close: () => void}} props */
-function Asked({ wish, server, close }) {
-  if (wish.kind === "link") {
-    const go = async () => void window.open(wish.url, "_blank", "noopener,noreferrer");
-    return html`<${Confirm} title=${t("app.link", { host: new URL(wish.url).host })} does=${t("app.link.do")} act=${go} close=${close}>
-      <p>${t("app.link.from", { server })}</p>
-      <p class="mono"><${Foreign} text=${wish.url} /></p>
-    <//>`;
-  }
-  const keep = async () => wish.files.forEach((each) => save(each.blob, each.name));
-  return html`<${Confirm} title=${t("app.file", { server })} does=${t("app.file.do")} act=${keep} close=${close}>
-    <ul>
-      ${wish.files.map((each) => html`<li><${Foreign} text=${each.name} /> <span class="muted">${size(each.blob.size)}</span></li>`)}
-    </ul>
-  <//>`;
-}
-
-/** Our side of the conversation with an app. */
-class Host {
-  /**
-   * @param {{current: HTMLIFrameElement | null}} frame
-   * @param {Opened} opened
-   * @param {import("./view.js").Card} card
-   * @param {{setWish: (wish: Wish) => void, setTold: (text: string) => void, stop: () => void}} shown
-   */
-  constructor(frame, opened, card, shown) {
-    this.frame = frame;
-    this.opened = opened;
-    this.card = card;
-    this.shown = shown;
-    this.times = /** @type {number[]} */ ([]);
-  }
-
-  /** Listen until the returned function is called. */
-  begin() {
-    const listen = (/** @type {MessageEvent} */ event) => this.#heard(event);
-    const theme = matchMedia("(prefers-color-scheme: dark)");
-    const retheme = () => this.#tell("ui/notifications/host-context-changed", contextOf());
-    const watch = new MutationObserver(retheme);
-    addEventListener("message", listen);
-    theme.addEventListener("change", retheme);
-    watch.observe(document.documentElement, { attributeFilter: ["data-theme"] });
-    return () => {
-      removeEventListener("message", listen);
-      theme.removeEventListener("change", retheme);
-      watch.disconnect();
-      this.#send({ id: 0, method: "ui/resource-teardown", params: { reason: "closed" } });
-    };
-  }
-
-  /** @param {MessageEvent} event */
-  #heard(event) {
-    const box = this.frame.current?.contentWindow;
-    if (!box || event.source !== box) return;
-    const now = performance.now();
-    this.times = [...this.times.filter((each) => each > now - 1000), now];
-    if (this.times.length > MAX_RATE) {
-      this.shown.stop();
-      return;
-    }
-    const message = event.data;
-    if (message === null || typeof message !== "object" || message.jsonrpc !== "2.0") return;
-    const { id, method } = message;
-    if (typeof method !== "string") return; // an answer of the app
-    const params = message.params !== null && typeof message.params === "object" ? message.params : {};
-    if (id === undefined) {
-      this.#noted(method, params);
-      return;
-    }
-    this.#answer(method, params).then(
-      (result) => this.#send({ id, result }),
-      (error) => this.#send({ id, error: { code: error.code ?? -32603, message: String(error.message) } }),
-    );
-  }
-
-  /** @param {string} method @param {any} params */
-  #noted(method, params) {
-    if (method === "ui/notifications/initialized") void this.#hand();
-    if (method === "ui/notifications/size-changed" && this.frame.current && Number.isFinite(params.height)) {
-      const height = Math.max(MIN_HEIGHT, Math.min(MAX_HEIGHT, Math.round(params.height)));
-      this.frame.current.style.height = `${height}px`;
-    }
-  }
-
-  /** Hand the call to the app: its arguments and its result. */
-  async #hand() {
-    const call = await get(`/api/calls/${encodeURIComponent(this.card.id ?? "")}`);
-    this.#tell("ui/notifications/tool-input", { arguments: call.arguments ?? {} });
-    if (call.result) this.#tell("ui/notifications/tool-result", call.result);
-    else this.#tell("ui/notifications/tool-cancelled", { reason: "no result was kept" });
-  }
-
-  /** @param {string} method @param {any} params @returns {Promise<any>} */
-  async #answer(method, params) {
-    switch (method) {
-      case "ui/initialize":
-        return this.#introduction();
-      case "ping":
-        return {};
-      case "tools/call":
-        return this.#call(params);
-      case "ui/open-link":
-        this.shown.setWish({ kind: "link", url: linkOf(params.url) });
-        return {};
-      case "ui/download-file":
-        this.shown.setWish({ kind: "file", files: filesOf(params.contents) });
-        return {};
-      case "ui/message":
-        fill(textOf(params.content).slice(0, MAX_TEXT));
-        return {};
-      case "ui/update-model-context":
-        this.shown.setTold((textOf(params.content) || JSON.stringify(params.structuredContent ?? "")).slice(0, MAX_TEXT));
-        return {};
-      case "ui/request-display-mode":
-        return { mode: "inline" };
-      default:
-        throw refused(-32601, `${method} is not supported here`);
-    }
-  }
-
-  #introduction() {
-    return {
-      protocolVersion: REVISION,
-      hostInfo: { name: "interlock", version: page.version },
-      hostCapabilities: {
-        openLinks: {},
-        downloadFile: {},
-        serverTools: {},
-        message: { text: {} },
-        updateModelContext: { text: {} },
-      },
-      hostContext: {
-        ...contextOf(),
-        displayMode: "inline",
-        availableDisplayModes: ["inline"],
-        containerDimensions: { maxHeight: MAX_HEIGHT },
-        locale: navigator.language,
-        timeZone: Intl.DateTimeFormat().resolvedOptions().timeZone,
-        platform: "web",
-        toolInfo: { id: this.card.key, tool: this.opened.tool },
-      },
-    };
-  }
-
-  /** @param {any} params */
-  async #call(params) {
-    if (typeof params.name !== "string") throw refused(-32602, "a tool has a name");
-    const given = params.arguments;
-    const isObject = given !== null && typeof given === "object" && !Array.isArray(given);
+  /** @param {string} name @param {object | undefined} given */
+  async function call(name, given) {
+    let found = await post(path, { name, ...(given && { arguments: given }) });
+    const mine = found.call;
+    const without = (/** @type {any[]} */ all) => all.filter((each) => each.call !== mine);
     try {
-      return await post(`/api/apps/${this.opened.id}/call`, { name: params.name, ...(isObject && { arguments: given }) });
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      throw refused(-32000, error.message || error.reason);
+      while (!found.result) {
+        const now = found.asked;
+        setAsked((all) => (now ? [...without(all), now] : without(all)));
+        found = await get(`${path}/${mine}?wait=${WAIT}&seen=${now?.hash ?? ""}`);
+      }
+      return found.result;
+    } finally {
+      setAsked(without);
     }
   }
-
-  /** @param {string} method @param {any} params */
-  #tell(method, params) {
-    this.#send({ method, params });
+  /** Let the tool run from now on, and what waits of it. @param {import("../shared/asking.js").Asked} chosen */
+  async function always(chosen) {
+    if (!(await chooseTool(chosen.tool, "on"))) return;
+    const others = asked.filter((each) => each.tool === chosen.tool && each.call !== chosen.call);
+    await Promise.all(others.map((each) => post(`${path}/${each.call}/approve`, { hash: each.hash }).catch(() => {})));
   }
-
-  /** @param {Record<string, unknown>} message */
-  #send(message) {
-    // The box has an opaque origin, so no narrower target can be named.
-    this.frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, "*");
-  }
-}
-
-/** @param {number} code @param {string} message */
-function refused(code, message) {
-  return Object.assign(new Error(message), { code });
-}
-
-function contextOf() {
-  const root = document.documentElement;
-  const style = getComputedStyle(root);
-  const isDark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  const variables = Object.fromEntries(Object.entries(STYLES).map(([name, ours]) => [name, style.getPropertyValue(ours).trim()]));
-  return { theme: isDark ? "dark" : "light", styles: { variables } };
-}
-
-/** @param {unknown} url */
-function linkOf(url) {
-  const found = URL.canParse(String(url)) ? new URL(String(url)) : null;
-  if (!found || !["http:", "https:", "mailto:"].includes(found.protocol)) throw refused(-32602, "this is not a link to a page");
-  return found.href;
-}
-
-/** @param {unknown} content */
-function textOf(content) {
-  const blocks = Array.isArray(content) ? content : [content];
-  const texts = blocks.filter((each) => each?.type === "text" && typeof each.text === "string");
-  return texts.map((each) => each.text).join("\n");
-}
-
-/** @param {unknown} contents @returns {{name: string, blob: Blob}[]} */
-function filesOf(contents) {
-  const type = "application/octet-stream"; // never one that a browser would run
-  const found = (Array.isArray(contents) ? contents : []).slice(0, 10).flatMap((each) => {
-    const { uri = "", text, blob } = each?.resource ?? {};
-    const name = String(uri).split("/").pop()?.replace(/[^\w. -]/g, "_") || "file";
-    if (typeof text === "string") return [{ name, blob: new Blob([text], { type }) }];
-    if (typeof blob !== "string") return [];
-    return [{ name, blob: new Blob([Uint8Array.from(atob(blob), (letter) => letter.charCodeAt(0))], { type }) }];
-  });
-  if (found.length === 0) throw refused(-32602, "no file in the request has text or data");
-  return found;
+  const app = {
+    ...opened,
+    key: card.key,
+    address: card.tool,
+    handed: () => get(`/api/calls/${encodeURIComponent(card.id ?? "")}`),
+    call,
+    fill,
+  };
+  return html`<${Box} app=${app} close=${close}>
+    ${asked.map(
+      (each) => html`<p class="small">${t("app.asks", { server: opened.server })}</p>
+        <${Asking} key=${each.call} of=${each} path=${`${path}/${each.call}`} mayDecide=${true} done=${async () => {}} always=${page.builtIn ? () => always(each) : null} />`,
+    )}
+  <//>`;
 }

@@ -7,7 +7,7 @@ import { Missing, useLoad } from "../shared/load.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { size } from "../shared/format.js";
 import { html, useMemo, useState } from "../shared/view.js";
-import { save } from "./state.js";
+import { save } from "../shared/save.js";
 import { t } from "./text.js";
 
 const ROWS = 50;

@@ -367,17 +367,9 @@ export async function download(form) {
     const path = `${page.base}/api/conversations/${id}/export?as=${form}`;
     const answer = await fetch(path, { headers }).catch(() => null);
     if (!answer?.ok) throw new ApiError(answer?.status ?? 0, answer ? "refused" : "offline", "");
+    const { save } = await import("../shared/save.js");
     save(await answer.blob(), `${id}.${form === "json" ? "json" : "md"}`);
   });
-}
-
-/** @param {Blob} blob @param {string} name */
-export function save(blob, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 // Drafts

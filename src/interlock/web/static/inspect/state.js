@@ -148,17 +148,6 @@ export async function recorded() {
 }
 
 /**
- * Save a text as a file.
- * @param {string} text
- * @param {string} name
- */
-export function save(text, name) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
-  Object.assign(document.createElement("a"), { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
-/**
  * Return what was typed for an item before the page was loaded again.
  * @param {string} name
  */

@@ -6,7 +6,8 @@ import { JsonView } from "../shared/json.js";
 import { marked } from "../shared/marks.js";
 import { Copy } from "../shared/dialog.js";
 import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../shared/view.js";
-import { chosen, dropped, entries, recorded, save, inspection, wholeText } from "./state.js";
+import { save } from "../shared/save.js";
+import { chosen, dropped, entries, recorded, inspection, wholeText } from "./state.js";
 import { t } from "./text.js";
 
 const SHOWN = 400; // lines that exist at once; older ones are a click away
@@ -48,7 +49,7 @@ export function Wire() {
       <button type="button" class="button plain" aria-pressed=${String(paused !== null)} onClick=${() => setPaused(paused ? null : entries.value)}>
         <${Icon} name=${paused ? "play" : "pause"} />${t(paused ? "wire.go" : "wire.pause")}
       </button>
-      <button type="button" class="button plain" onClick=${async () => save(await recorded(), `${inspection.value?.server ?? "wire"}.jsonl`)}>
+      <button type="button" class="button plain" onClick=${async () => save(new Blob([await recorded()], { type: "application/x-ndjson" }), `${inspection.value?.server ?? "wire"}.jsonl`)}>
         <${Icon} name="export" />${t("wire.record")}
       </button>
     </div>
