@@ -93,3 +93,14 @@ def test_replacing_an_entry_evicts_no_other(clock: Clock):
 
     assert kept.get("read", "7") == "new"
     assert kept.get("read", "0") == 0
+
+
+def test_result_that_was_on_its_way_while_everything_was_forgotten_is_not_cached():
+    kept = Cache()
+    kept.keep("old", 5.0, "tools/list")
+    asked = kept.changes
+
+    kept.clear()
+    kept.keep("late", 5.0, "tools/list", asked=asked)
+
+    assert kept.get("tools/list") is None

@@ -31,6 +31,7 @@ from interlock.types import (
     TextContent,
     UnknownContent,
 )
+from tests.client.scripted import both_eras, client_of, settle, without_meta
 from tests.support.scripted_server import (
     LEGACY,
     MODERN,
@@ -42,23 +43,7 @@ from tests.support.scripted_server import (
     tool,
 )
 
-both_eras = pytest.mark.parametrize("revision", [LEGACY, MODERN])
-
 PREFIX = "io.modelcontextprotocol/"
-
-
-def client_of(server: ScriptedServer, **options: Any) -> Client:
-    return Client(server.connect, **{"revision": server.revision, **options})
-
-
-def without_meta(params: Json) -> Json:
-    return {key: value for key, value in params.items() if key != "_meta"}
-
-
-async def settle() -> None:
-    """Let everything that has been sent arrive and be answered."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 # Opening and closing
@@ -718,67 +703,6 @@ async def test_large_resource_is_not_cached(monkeypatch: pytest.MonkeyPatch):
     assert [each["uri"] for each in server.sent("resources/read")] == ["a:10", "a:11", "a:11"]
 
 
-# Output schemas
-
-NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-
-
-async def call_checked(schema: Json, result: Json) -> Any:
-    answers: dict[str, Answer] = {
-        "tools/list": {"tools": [tool("x", outputSchema=schema)]},
-        "tools/call": result,
-    }
-    async with client_of(ScriptedServer(answers=answers)) as client:
-        await client.list_tools()
-        return await client.call_tool("x")
-
-
-async def test_structured_content_that_fits_the_output_schema_is_returned():
-    result = await call_checked(NUMBER, text("", structuredContent={"n": 1, "more": True}))
-
-    assert result.structured == {"n": 1, "more": True}
-
-
-@pytest.mark.parametrize(
-    ("result", "problem"),
-    [
-        (text("1"), "has an outputSchema but returned no structuredContent"),
-        (text("", structuredContent={"n": "1"}), "does not fit its outputSchema: n"),
-        (text("", structuredContent=None), "does not fit its outputSchema"),
-    ],
-)
-async def test_structured_content_that_does_not_fit_is_a_protocol_error(result: Json, problem: str):
-    with pytest.raises(RemoteProtocolError, match=problem):
-        await call_checked(NUMBER, result)
-
-
-async def test_output_is_validated_against_the_latest_listed_schema():
-    schemas = [NUMBER, {"type": "object"}]
-    server = ScriptedServer(
-        answers={
-            "tools/list": lambda _: {"tools": [tool("x", outputSchema=schemas.pop(0))]},
-            "tools/call": text("", structuredContent={"n": "1"}),
-        }
-    )
-    async with client_of(server) as client:
-        await client.list_tools()
-        with pytest.raises(RemoteProtocolError, match="does not fit"):
-            await client.call_tool("x")
-        await client.list_tools()
-        assert (await client.call_tool("x")).structured == {"n": "1"}
-
-
-async def test_failed_call_needs_no_structured_content():
-    assert (await call_checked(NUMBER, text("no", isError=True))).is_error
-
-
-@pytest.mark.parametrize(
-    "schema", [{"$ref": "http://127.0.0.1:9/x"}, {"type": "nonsense"}, {"minimum": "x"}]
-)
-async def test_result_is_returned_unchecked_if_the_output_schema_is_unusable(schema: Json):
-    assert (await call_checked(schema, text("fine"))).text == "fine"
-
-
 # Subscriptions
 
 
@@ -829,94 +753,6 @@ async def test_subscribe_opens_a_stream_at_a_modern_server():
 
     assert without_meta(sent) == {"notifications": {"resourceSubscriptions": ["a:b"]}}
     assert updated == ["a:b"]
-
-
-async def test_modern_client_listens_for_the_list_changes_that_are_declared():
-    capabilities = {"tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}}
-    server = ScriptedServer(
-        MODERN, {"subscriptions/listen": lambda _: None}, capabilities=capabilities
-    )
-    async with client_of(server, on_list_changed=lambda _: None):
-        sent = await server.heard("subscriptions/listen")
-        assert without_meta(sent) == {"notifications": {"toolsListChanged": True}}
-
-
-@pytest.mark.parametrize(
-    ("revision", "capabilities", "wants"),
-    [
-        (LEGACY, {"tools": {"listChanged": True}}, True),
-        (MODERN, {"tools": {"listChanged": True}}, False),
-        (MODERN, {"tools": {"listChanged": False}, "prompts": {}}, True),
-    ],
-)
-async def test_client_opens_no_stream_if_no_list_changes_are_declared(
-    revision: str, capabilities: Json, wants: bool
-):
-    server = ScriptedServer(revision, capabilities=capabilities)
-    options = {"on_list_changed": lambda _: None} if wants else {}
-    async with client_of(server, **options) as client:
-        await settle()
-        await client.ping()
-
-    assert server.sent("subscriptions/listen") == []
-
-
-async def test_refused_subscription_to_changes_leaves_the_client_usable():
-    capabilities = {"tools": {"listChanged": True}}
-    server = ScriptedServer(MODERN, {"tools/call": text("fine")}, capabilities=capabilities)
-    async with client_of(server, on_list_changed=lambda _: None) as client:
-        await server.heard("subscriptions/listen")
-        await settle()
-        assert (await client.call_tool("x")).text == "fine"
-
-
-# What the server says by itself
-
-
-@both_eras
-@pytest.mark.usefixtures("nothing_is_left")
-async def test_malformed_and_unknown_notifications_are_ignored(revision: str):
-    logs: list[LogMessage] = []
-    server = ScriptedServer(revision, {"tools/call": text("fine")})
-    async with client_of(server, on_log=logs.append, on_list_changed=lambda _: None) as client:
-        server.notify("notifications/message", level="loud", data=1)
-        server.notify("notifications/message")
-        server.notify("notifications/resources/updated", uri=1)
-        server.notify("notifications/subscriptions/acknowledged", _meta=7)
-        server.notify("notifications/subscriptions/acknowledged", _meta={SUBSCRIPTION_KEY: [1]})
-        server.notify("notifications/tools/list_changed", more=[None])
-        server.notify("notifications/progress", progressToken=1)
-        server.notify("notifications/elicitation/complete", elicitationId="1")
-        server.notify("no/such/thing")
-        server.notify("notifications/message", level="info", data=None)
-
-        assert (await client.call_tool("x")).text == "fine"
-        assert client._connection.protocol.dropped["malformed notification"] == 5
-    assert logs == [LogMessage(level="info")]
-
-
-async def test_failing_callback_does_not_harm_the_connection():
-    def fail(_: object) -> None:
-        raise RuntimeError("a bug of the user")
-
-    reported: list[Any] = []
-    loop = asyncio.get_running_loop()
-    before = loop.get_exception_handler()
-    loop.set_exception_handler(lambda _, context: reported.append(context["exception"]))
-    server = ScriptedServer(answers={"tools/call": lambda _: None})
-    options = {"on_log": fail, "on_list_changed": fail, "on_resource_updated": fail}
-    async with client_of(server, **options) as client:
-        call = asyncio.create_task(client.call_tool("x", progress=fail))
-        token = (await server.heard("tools/call"))["_meta"]["progressToken"]
-        server.notify("notifications/message", level="info", data=1)
-        server.notify("notifications/tools/list_changed")
-        server.notify("notifications/resources/updated", uri="a:b")
-        server.notify("notifications/progress", progressToken=token, progress=1)
-        server.send({"jsonrpc": "2.0", "id": server.received[-1]["id"], "result": text("fine")})
-        assert (await call).text == "fine"
-    loop.set_exception_handler(before)
-
-    assert [str(error) for error in reported] == ["a bug of the user"] * 4
 
 
 # Raw requests

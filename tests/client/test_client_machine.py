@@ -428,8 +428,8 @@ class Calls(RuleBasedStateMachine):
         streams = listening(self.world) if self.is_open else set()
         assert connection.protocol.pending == len(still_open) + len(streams)
         assert connection.protocol.running == len(connection._handlers)
-        if self.world.client._subscriptions is not None:
-            assert len(streams) <= len(self.world.client._subscriptions._streams)
+        if self.world.client._messages.subscriptions is not None:
+            assert len(streams) <= len(self.world.client._messages.subscriptions._streams)
 
     @invariant()
     def nothing_is_reported_to_the_event_loop(self) -> None:

@@ -16,15 +16,12 @@ from interlock.client import Client
 from interlock.client.interactive import MAX_ROUNDS
 from interlock.errors import CapabilityError, RemoteProtocolError
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult
+from tests.client.scripted import client_of
 from tests.support.scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text
 
 OURS = str(Path(interlock.__file__).parent)
 
 Call = Callable[[Client], Awaitable[Any]]
-
-
-def client_of(server: ScriptedServer, **options: Any) -> Client:
-    return Client(server.connect, **{"revision": server.revision, **options})
 
 
 def asking(*rounds: Json | None) -> tuple[dict[str, Answer], list[Json]]:

@@ -55,8 +55,8 @@ async def client(server: Listener) -> AsyncIterator[Client]:
 
 @pytest.fixture
 def streams(client: Client) -> Subscriptions:
-    assert client._subscriptions is not None
-    return client._subscriptions
+    assert client._messages.subscriptions is not None
+    return client._messages.subscriptions
 
 
 async def opened(server: Listener, streams: Subscriptions, key: str, times: int = 1) -> int:

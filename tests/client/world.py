@@ -197,7 +197,7 @@ class World:
 
 
 def assert_nothing_waits(client: Client) -> None:
-    connection, streams = client._channel._agreed, client._subscriptions
+    connection, streams = client._channel._agreed, client._messages.subscriptions
     if connection is not None:
         assert connection.protocol.pending == connection.protocol.running == 0
         assert (connection._waiting, connection._progress, connection._timer) == ({}, {}, None)

@@ -72,12 +72,12 @@ async def test_configured_secrets_in_errors_are_redacted():
 @pytest.mark.slow("starts a program")
 async def test_hanging_server_is_reported_with_its_last_stderr_line():
     script = "echo cannot reach the database >&2; while read -r line; do :; done"
-    server = StdioServer(command="sh", args=("-c", script), connect_timeout=0.2)
+    server = StdioServer(command="sh", args=("-c", script), connect_timeout=0.5)
     async with Toolbox({"mute": server}) as toolbox:
         reason = toolbox.status["mute"].reason
 
     assert reason == (
-        "no answer from the server within 0.2 s; it last said: cannot reach the database; "
+        "no answer from the server within 0.5 s; it last said: cannot reach the database; "
         'raise "connectTimeout" for a slow server'
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.client.client import Client, ClientOptions
+from interlock.client.client import Client
+from interlock.client.options import ClientOptions
 
 __all__ = ["Client", "ClientOptions"]

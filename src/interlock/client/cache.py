@@ -53,3 +53,8 @@ class Cache:
         for entry in [each for each in self._entries if each[0] == method]:
             if key is None or entry[1] == key:
                 del self._entries[entry]
+
+    def clear(self) -> None:
+        """Invalidate everything."""
+        self.changes += 1
+        self._entries.clear()

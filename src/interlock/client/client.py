@@ -11,40 +11,44 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from interlock import revisions, schema
-from interlock.calls.back_channel import BackChannel, MayBeAbandoned
+from interlock import revisions
+from interlock.calls.back_channel import BackChannel
 from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
-from interlock.client.caller_answers import CallerAnswers
-from interlock.client.features import Answers, ClientFeatures, Elicit, Sample
+from interlock.client.features import ClientFeatures
 from interlock.client.interactive import InteractiveRequests, unknown_type
 from interlock.client.listing import Kind, Listing
+from interlock.client.options import (
+    CALL_TIMEOUT,
+    CONNECT_TIMEOUT,
+    HARD_TIMEOUT,
+    LIST_TIMEOUT,
+    START_TIMEOUT,
+    ClientOptions,
+)
+from interlock.client.output_schemas import OutputSchemas
 from interlock.client.reconnecting import Events, ReconnectingConnection
+from interlock.client.server_messages import ServerMessages
 from interlock.client.subscriptions import MAX_SUBSCRIPTIONS, Subscriptions
 from interlock.connection import Connection
 from interlock.errors import (
-    AskRefused,
     ConnectionClosed,
     InterlockError,
     LocalProtocolError,
     RemoteProtocolError,
     RequestTimeout,
-    SchemaError,
-    to_wire,
 )
-from interlock.protocol import Notification, ProgressHandler, Request, RequestOptions
+from interlock.protocol import ProgressHandler, RequestOptions
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES
 from interlock.transports import MAX_FRAME_BYTES, Authorization, InProcessServer, Transport
 from interlock.transports.stdio import StdioTransport
-from interlock.transports.trace import Trace
 from interlock.types import (
     CallToolParams,
     CallToolResult,
@@ -57,18 +61,13 @@ from interlock.types import (
     GetPromptParams,
     GetPromptResult,
     Implementation,
-    JsonObject,
     LogLevel,
-    LogMessage,
     Prompt,
     PromptReference,
     ReadResourceResult,
-    RequestId,
     Resource,
     ResourceTemplate,
     ResourceTemplateReference,
-    ResourceUpdatedParams,
-    Result,
     ServerCapabilities,
     SubscriptionFilter,
     Tool,
@@ -78,45 +77,10 @@ if TYPE_CHECKING:
     from interlock.client.http_target import HttpTarget
     from interlock.transports.http_pool import HttpPool
 
-# Defaults, in seconds.
-CALL_TIMEOUT = 120.0  # without progress
-HARD_TIMEOUT = 600.0  # in all
-LIST_TIMEOUT = 30.0  # with all its pages
-CONNECT_TIMEOUT = 10.0
-START_TIMEOUT = 30.0  # instead, for a program: it may have to be fetched, or wait for a processor
-
 _IN_ALL_REVISIONS = frozenset({"tools/call", "resources/read", "prompts/get"})
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=InterlockError)
 _log = logging.getLogger("interlock.client")
-
-# Which lists a notification invalidates.
-_CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "notifications/tools/list_changed": ("tools", ("tools/list",)),
-    "notifications/prompts/list_changed": ("prompts", ("prompts/list",)),
-    "notifications/resources/list_changed": (
-        "resources",
-        ("resources/list", "resources/templates/list", "resources/read"),
-    ),
-}
-
-
-class ClientOptions(TypedDict, total=False):
-    """Options of every constructor of `Client`. Times are in seconds."""
-
-    revision: str  # "auto", "legacy", or one of `revisions.ALL`
-    timeout: float  # a request without progress
-    hard_timeout: float  # a request in all
-    connect_timeout: float
-    roots: Sequence[str]  # file:// URIs or paths to declare
-    sampling: Sample | None
-    elicitation: Elicit | None
-    extensions: Mapping[str, JsonObject]  # that the program uses by `request`, with their settings
-    on_log: Callable[[LogMessage], None] | None
-    on_list_changed: Callable[[str], None] | None  # "tools", "resources" or "prompts"
-    on_resource_updated: Callable[[str], None] | None  # the URI
-    on_loss: Callable[[InterlockError], None] | None  # the connection ended by itself
-    trace: Trace | None  # is told of each message, of stderr and of HTTP headers
 
 
 class Client:
@@ -150,12 +114,15 @@ class Client:
             options.get("elicitation"),
             options.get("extensions"),
         )
-        self._on_log = options.get("on_log")
-        self._on_list_changed = options.get("on_list_changed")
-        self._on_resource_updated = options.get("on_resource_updated")
+        self._cache = Cache()
+        self._messages = ServerMessages(self._features, self._cache, options)
         self._on_loss = options.get("on_loss")
         events = Events(
-            self._answer, self._on_notification, self._lose, self._restore, self._relist
+            self._messages.answer,
+            self._messages.on_notification,
+            self._lose,
+            self._restore,
+            self._relist,
         )
         self._channel = ReconnectingConnection(
             connect,
@@ -171,11 +138,9 @@ class Client:
         self._interactive = InteractiveRequests(
             self._channel, self._features, timeout, hard_timeout
         )
-        self._subscriptions: Subscriptions | None = None
+        self._messages.channel = self._channel
         self._listening: asyncio.Task[None] | None = None
-        self._cache = Cache()
-        self._output_schemas: dict[str, JsonObject] = {}
-        self._output_validators: dict[str, schema.Validator | None] = {}
+        self._outputs = OutputSchemas()
         self._legacy_subscriptions: set[str] = set()
 
     @classmethod
@@ -273,25 +238,27 @@ class Client:
             RequestTimeout: No answer within `connect_timeout`.
             RevisionError: The two sides have no revision in common.
         """
-        self._cache = Cache()
+        self._cache.clear()
         self._legacy_subscriptions.clear()
         self._interactive.log_level = None
         await self._channel.open()
-        self._subscriptions = Subscriptions(lambda: self._channel.connection, self._forget_lists)
-        if self._on_list_changed is not None and revisions.is_modern(self.revision):
-            self._listening = asyncio.create_task(self._listen_for_changes(self._subscriptions))
+        messages = self._messages
+        subscriptions = Subscriptions(lambda: self._channel.connection, messages.forget_lists)
+        messages.subscriptions = subscriptions
+        if messages.listens:
+            self._listening = asyncio.create_task(messages.listen_for_changes(subscriptions))
 
     async def close(self) -> None:
         """Close the connection. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
         if self._listening is not None:
             self._listening.cancel()
-        if self._subscriptions is not None:
-            self._subscriptions.close_all()
+        if self._messages.subscriptions is not None:
+            self._messages.subscriptions.close_all()
         await self._channel.close()
         if self._listening is not None:
             await asyncio.wait({self._listening})
-        if self._subscriptions is not None:
-            await self._subscriptions.wait_closed()
+        if self._messages.subscriptions is not None:
+            await self._messages.subscriptions.wait_closed()
 
     def check_open(self) -> None:
         """Raise what ended the connection, if it has ended.
@@ -307,9 +274,9 @@ class Client:
 
     async def _restore(self) -> None:
         """Restore log level and subscriptions at a server that has lost its session."""
-        self._forget_lists()
-        if self._subscriptions is not None:
-            self._subscriptions.move()
+        self._messages.forget_lists()
+        if self._messages.subscriptions is not None:
+            self._messages.subscriptions.move()
         if revisions.is_modern(self.revision):
             self._interactive.restate()
             return
@@ -326,16 +293,9 @@ class Client:
                 name = self.server_info.name or "server"
                 _log.warning("%s: %s could not be restored: %s", name, method, error)
 
-    def _forget_lists(self) -> None:
-        """Invalidate all lists: changes may have been missed."""
-        self._cache = Cache()
-        if self._on_list_changed is None:
-            return
-        for kind, _ in _CHANGES.values():
-            try:
-                self._on_list_changed(kind)
-            except Exception:
-                _log.exception("on_list_changed(%r) failed", kind)
+    def _lose(self, error: InterlockError) -> None:
+        if self._on_loss is not None:
+            self._on_loss(error)
 
     async def _relist(self) -> None:
         """List the tools again, for the arguments that headers repeat."""
@@ -404,10 +364,7 @@ class Client:
         self._use_tools(tools)
 
     def _use_tools(self, tools: Listing[Tool]) -> None:
-        self._output_schemas = {
-            tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
-        }
-        self._output_validators.clear()
+        self._outputs.replace(tools)
         self._interactive.use_tools(tools)
 
     async def call_tool(
@@ -458,7 +415,7 @@ class Client:
 
     def has_output_schema(self, tool: str) -> bool:
         """Return whether results of a tool are checked against a schema that the server listed."""
-        return tool in self._output_schemas
+        return tool in self._outputs.by_tool
 
     def check_result(self, tool: str, raw: Raw) -> CallToolResult:
         """Decode the result of a tool call and check it against the tool's output schema.
@@ -474,25 +431,9 @@ class Client:
         if result.result_type not in ("complete", "input_required"):
             raise self._channel.named(unknown_type("tools/call", result))
         is_final = result.result_type == "complete" and not result.is_error
-        if is_final and tool in self._output_schemas:
-            self._check_output(tool, result)
+        if is_final and tool in self._outputs.by_tool:
+            self._outputs.check(tool, result)
         return result
-
-    def _check_output(self, name: str, result: CallToolResult) -> None:
-        if name not in self._output_validators:
-            self._output_validators[name] = _output_validator(name, self._output_schemas[name])
-        validator = self._output_validators[name]
-        if validator is None:
-            return
-        if result.structured_content is UNSET:
-            raise RemoteProtocolError(
-                f"tool {name!r} has an outputSchema but returned no structuredContent"
-            )
-        errors = validator.errors(result.structured_content)
-        if errors:
-            raise RemoteProtocolError(
-                f"the result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
-            )
 
     # Resources, prompts, completion
 
@@ -524,9 +465,9 @@ class Client:
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to changes of a resource, which are reported to `on_resource_updated`."""
-        if self._subscriptions is not None and revisions.is_modern(self.revision):
+        if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
             wanted = SubscriptionFilter(resource_subscriptions=[uri])
-            await self._subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
+            await self._messages.subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
         else:
             if len(self._legacy_subscriptions | {uri}) > MAX_SUBSCRIPTIONS:
                 raise LocalProtocolError(
@@ -537,8 +478,8 @@ class Client:
 
     async def unsubscribe(self, uri: str) -> None:
         """End a subscription."""
-        if self._subscriptions is not None and revisions.is_modern(self.revision):
-            self._subscriptions.close(f"resource {uri}")
+        if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
+            self._messages.subscriptions.close(f"resource {uri}")
         else:
             self._legacy_subscriptions.discard(uri)
             await self._request("resources/unsubscribe", encode({"uri": uri}))
@@ -724,114 +665,6 @@ class Client:
         self._cache.keep(items, items.ttl, kind.method, asked=asked)
         return items
 
-    # Messages that the server sends by itself
-
-    def _on_notification(self, notification: Notification) -> None:
-        try:
-            self._handle(notification)
-        except RemoteProtocolError as error:
-            self._channel.dropped["malformed notification"] += 1
-            _log.warning("%s: %s", self.server_info.name or "server", error)
-
-    def _handle(self, notification: Notification) -> None:
-        method, params = notification.method, notification.params
-        if method in _CHANGES:
-            kind, methods = _CHANGES[method]
-            for each in methods:
-                self._cache.forget(each)
-            if self._on_list_changed is not None:
-                self._on_list_changed(kind)
-        elif method == "notifications/resources/updated":
-            uri = decode(ResourceUpdatedParams, params, method).uri
-            self._cache.forget("resources/read", uri)
-            if self._on_resource_updated is not None:
-                self._on_resource_updated(uri)
-        elif method == "notifications/message":
-            callers = self._channel.answers_during(notification.during)
-            if len(callers) == 1 and isinstance(caller := callers.pop(), CallerAnswers):
-                caller.back.notify(method, bytes(params))
-            elif self._on_log is not None:
-                self._on_log(decode(LogMessage, params, method))
-        elif method == "notifications/subscriptions/acknowledged":
-            id = (decode(Result, params, method).meta or {}).get(revisions.SUBSCRIPTION_KEY)
-            if self._subscriptions is not None and isinstance(id, int | str):
-                self._subscriptions.acknowledge(id)
-
-    async def _answer(self, connection: Connection, request: Request) -> None:
-        """Answer a request of a legacy server: ping, roots, sampling, elicitation."""
-        if revisions.is_modern(self.revision):
-            connection.protocol.ignore(request.id)  # modern clients never send responses
-            return
-        try:
-            if request.method == "ping":
-                answer = b"{}"
-            else:
-                answers = self._answers_for(connection, request.during)
-                is_caller = isinstance(answers, CallerAnswers)
-                with connection.paused(answers) if is_caller else nullcontext():
-                    answer = await answers.answer(request.method, request.params, self.revision)
-        except Exception as error:
-            if not isinstance(error, InterlockError):
-                _log.exception("answering %s failed", request.method)
-            connection.protocol.reply_error(request.id, *to_wire(error))
-        else:
-            connection.protocol.reply(request.id, answer)
-        connection.flush()
-
-    def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
-        """Return what answers a question: the client that is calling, or our own handlers.
-
-        Raises:
-            AskRefused: Several calls are under way, and the transport does not say which of
-                them it belongs to.
-        """
-        found = connection.answers_during(during)
-        if not found:
-            return self._features
-        if len(found) > 1:
-            # An abandoned call would make later questions ambiguous as well.
-            for each in found:
-                if isinstance(each, CallerAnswers) and isinstance(each.back, MayBeAbandoned):
-                    each.back.end_if_abandoned()
-            raise AskRefused(
-                "several calls are under way, and it is unknown which one the question is for",
-                "ask_ambiguous",
-            )
-        return cast("Answers", found.pop())
-
-    def _lose(self, error: InterlockError) -> None:
-        if self._on_loss is not None:
-            self._on_loss(error)
-
-    async def _listen_for_changes(self, subscriptions: Subscriptions) -> None:
-        """Subscribe to list changes, in the background as no caller waits for it."""
-        wanted = SubscriptionFilter(
-            tools_list_changed=_reports_changes(self.capabilities.tools),
-            prompts_list_changed=_reports_changes(self.capabilities.prompts),
-            resources_list_changed=_reports_changes(self.capabilities.resources),
-        )
-        if wanted != SubscriptionFilter():
-            try:
-                await subscriptions.open("lists", wanted, timeout=LIST_TIMEOUT)
-            except InterlockError as error:
-                _log.info(
-                    "%s: list changes are not reported: %s",
-                    self.server_info.name or "server",
-                    error,
-                )
-
 
 def _size(result: ReadResourceResult) -> int:
     return sum(len(each.text or each.blob or "") for each in result.contents)
-
-
-def _reports_changes(capability: JsonObject | None) -> bool:
-    return bool(capability and capability.get("listChanged"))
-
-
-def _output_validator(name: str, output_schema: JsonObject) -> schema.Validator | None:
-    try:
-        return schema.compile(encode(output_schema))
-    except SchemaError as error:
-        _log.warning("outputSchema of tool %r is not usable: %s", name, error)
-        return None

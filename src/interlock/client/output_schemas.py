@@ -1,0 +1,62 @@
+"""The schemas that results of tools must fit."""
+
+from __future__ import annotations
+
+import logging
+
+from msgspec import UNSET
+
+from interlock import schema
+from interlock.errors import RemoteProtocolError, SchemaError
+from interlock.protocol.envelope import encode
+from interlock.types import CallToolResult, JsonObject, Tool
+
+_log = logging.getLogger("interlock.client")
+
+
+class OutputSchemas:
+    """The output schemas of the tools that a server has listed.
+
+    Attributes:
+        by_tool: Each schema by the name of its tool.
+    """
+
+    def __init__(self) -> None:
+        self.by_tool: dict[str, JsonObject] = {}
+        self._validators: dict[str, schema.Validator | None] = {}
+
+    def replace(self, tools: list[Tool]) -> None:
+        """Use the schemas of these tools, and no others."""
+        self.by_tool = {
+            tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
+        }
+        self._validators.clear()
+
+    def check(self, name: str, result: CallToolResult) -> None:
+        """Check a result against the schema of its tool, which must have one.
+
+        Raises:
+            RemoteProtocolError: It does not fit.
+        """
+        if name not in self._validators:
+            self._validators[name] = _validator(name, self.by_tool[name])
+        validator = self._validators[name]
+        if validator is None:
+            return
+        if result.structured_content is UNSET:
+            raise RemoteProtocolError(
+                f"tool {name!r} has an outputSchema but returned no structuredContent"
+            )
+        errors = validator.errors(result.structured_content)
+        if errors:
+            raise RemoteProtocolError(
+                f"the result of tool {name!r} does not fit its outputSchema: {'; '.join(errors)}"
+            )
+
+
+def _validator(name: str, output_schema: JsonObject) -> schema.Validator | None:
+    try:
+        return schema.compile(encode(output_schema))
+    except SchemaError as error:
+        _log.warning("outputSchema of tool %r is not usable: %s", name, error)
+        return None
