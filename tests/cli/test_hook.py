@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.config.gateway import BUILT_IN
+from interlock.store import AuditReader
 
 RULES = [
     {"id": "time", "effect": "allow", "who": ["*"], "tools": ["time:*"]},
@@ -28,13 +30,18 @@ def policy(home: Path) -> Path:
     """A configuration with rules."""
     path = home / "policy.json"
     servers = {"time": {"command": "time-server"}}
-    path.write_text(json.dumps({"mcpServers": servers, "gateway": {"policy": {"rules": RULES}}}))
+    gateway = {"policy": {"rules": RULES}, "database": str(home / "gateway.db")}
+    path.write_text(json.dumps({"mcpServers": servers, "gateway": gateway}))
     return path
 
 
 def asked(tool: str, **arguments: Any) -> bytes:
-    call = {"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": arguments}
-    return json.dumps(call).encode()
+    return hook_input("PreToolUse", tool, tool_input=arguments)
+
+
+def hook_input(event: str, tool: str, **members: Any) -> bytes:
+    call = {"hook_event_name": event, "tool_name": tool, "session_id": "s-1"}
+    return json.dumps({**call, "tool_use_id": "toolu_1", **members}).encode()
 
 
 @pytest.mark.parametrize("tool", ["mcp__time__now", "mcp__gateway__time__now", "Read"])
@@ -57,7 +64,7 @@ def test_call_that_needs_an_approval_makes_claude_code_ask(interlock, policy: Pa
         (asked("Write", path="x"), "claude-built-in:Write is denied"),
         (asked("mcp__other__tool"), "other:tool is denied"),
         (b"{", "the call on stdin is malformed"),
-        (b'{"hook_event_name": "Stop", "tool_name": "x"}', "Stop has no policy"),
+        (hook_input("Stop", "x"), "Stop has no policy"),
     ],
 )
 def test_denied_or_malformed_call_exits_with_2_and_the_reason(
@@ -74,3 +81,45 @@ def test_missing_configuration_denies_the_call(interlock, home: Path):
 
     assert ran.code == 2
     assert "absent.json" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("event", "status"), [("PostToolUse", "ok"), ("PostToolUseFailure", "tool_error")]
+)
+def test_call_that_claude_code_makes_has_an_intent_and_an_outcome(
+    event: str, status: str, interlock, policy: Path, home: Path
+):
+    after = hook_input(event, "Bash", tool_response={"stdout": "x"}, duration_ms=12.5)
+    for stdin in (asked("Bash", command="ls"), after, asked("mcp__gateway__time__now")):
+        assert interlock("hook", "--config", policy, stdin=stdin).code == 0
+
+    intent, outcome = told(home)
+    assert (intent["kind"], intent["tool"]) == ("intent", "claude-built-in:Bash")
+    assert (intent["surface"], intent["rule"]) == ("claude", "shell")
+    assert intent["origin"] == {"session": "s-1", "toolUse": "toolu_1", "agent": ""}
+    assert (outcome["call"], outcome["status"]) == (intent["call"], status)
+    assert (outcome["kind"], outcome["ms"], outcome["bytes"]) == ("outcome", 12.5, 15)
+
+
+def test_denied_call_is_recorded_and_a_trail_that_fails_stops_the_call(
+    interlock, policy: Path, home: Path
+):
+    assert interlock("hook", "--config", policy, stdin=asked("Write")).code == 2
+    [refused] = told(home)
+    assert (refused["kind"], refused["tool"]) == ("refused", "claude-built-in:Write")
+
+    (home / "gateway.db").unlink()
+    (home / "gateway.db").mkdir()
+    ran = interlock("hook", "--config", policy, stdin=asked("Read"))
+    assert ran.code == 2
+    assert "gateway.db" in ran.err
+
+
+def told(home: Path) -> list[dict[str, Any]]:
+    """Return the records of calls, oldest first."""
+
+    async def read() -> list[dict[str, Any]]:
+        async with AuditReader.open(home / "gateway.db") as reader:
+            return [each async for piece in reader.export() for each in piece]
+
+    return sorted(asyncio.run(read()), key=lambda each: each["at"])

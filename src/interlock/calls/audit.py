@@ -264,6 +264,36 @@ class AuditTrail:
             record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
             self._write_soon(record)
 
+    async def announce(self, call: Call) -> None:
+        """Record the intent of a call that another program makes.
+
+        It is durable when this returns, except in lenient mode.
+
+        Raises:
+            AuditUnavailable: It could not be made durable, so the call must not be made.
+        """
+        intent, _ = self._intent(call)
+        if self._settings.mode == "lenient":
+            self._write_soon(intent)
+        else:
+            await self._writer.append(intent)
+
+    async def report(self, call: Call, status: str, *, ms: float, size: int) -> None:
+        """Record the outcome of a call that another program has made.
+
+        Args:
+            call: As announced, at least with its id.
+            status: "ok" or "tool_error".
+            ms: How long it took.
+            size: Bytes of the result.
+
+        Raises:
+            AuditUnavailable: The outcome could not be recorded.
+        """
+        entry, body = call.entry, _encode(_Outcome(ms, size))
+        record = record_of(call.caller, "outcome", call.id, entry.server, entry.address, body)
+        await self._writer.append(replace(record, status=status))
+
     async def record(
         self,
         kind: str,

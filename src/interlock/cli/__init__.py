@@ -50,7 +50,7 @@ _COMMANDS = {
     "run": "Serve the Server object of a Python FILE, on stdin and stdout.",
     "install": "Enter servers into Claude Code, Claude Desktop, Cursor or VS Code.",
     "uninstall": "Remove a server that `interlock install` has entered.",
-    "hook": "Decide about a tool call by the policy, as a PreToolUse hook of Claude Code.",
+    "hook": "Decide about a tool call by the policy and record it, as a hook of Claude Code.",
     "token": "Print the access token for URL, refreshed if it has expired.",
     "completion": "Print the script that completes commands, servers, tools, arguments and models.",
     "doctor": "Check versions, files, servers, logins, processes, keys, model and database.",

@@ -11,6 +11,8 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -19,12 +21,15 @@ from interlock.calls.asking import AskCaller, asking
 from interlock.calls.kept_results import MemoryResults, ResultStore
 from interlock.calls.results import Limits, ResultBudget
 from interlock.config import Config, ServerConfig
-from interlock.config.gateway import Results
+from interlock.config.gateway import Gateway, Results
 from interlock.errors import ConfigError, StoreError
 from interlock.policy import Policy, enforce
 from interlock.store.kept import Kept, Owner
 from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
+
+if TYPE_CHECKING:
+    from interlock.calls.audit import AuditTrail
 
 _log = logging.getLogger("interlock.results")
 
@@ -111,6 +116,41 @@ async def local_calls(
         kept = _OpenedOnDemand(stack, location, parts.settings.results)
         results = ResultBudget(kept, limits_of(parts))
         yield LocalCalls(parts.servers, [*outside, *inside], results, pins)
+
+
+@asynccontextmanager
+async def local_trail(
+    config: Config, *, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[AuditTrail | None]:
+    """Open the audit trail of a configuration for a few records; None if it has none.
+
+    Args:
+        config: The configuration.
+        environ: As for `local_calls`.
+
+    Raises:
+        ConfigError: The configuration or the gateway's key cannot be used.
+        StoreError: The audit trail cannot be opened.
+    """
+    from interlock.config.gateway_reading import resolve
+
+    settings = resolve(config.gateway or Gateway(), os.environ if environ is None else environ)
+    if config.gateway is None or settings.audit.mode == "off":
+        yield None
+        return
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
+    from interlock.store.audit import AuditWriter
+    from interlock.store.audit_copy import AuditCopy
+    from interlock.store.location import folder_beside
+
+    location, audit = settings.database or None, settings.audit
+    secret = GatewayKey.load(folder_beside(location))
+    copy = AuditCopy(Path(audit.copy)) if audit.copy else None
+    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
+        trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
+        yield trail
+        trail.flush()
 
 
 class _OpenedOnDemand:
