@@ -217,7 +217,8 @@ async def test_questions_that_a_server_asks_at_once_are_put_together():
     async def ask_twice(call: Call) -> Outcome:
         assert call.back is not None
         asked = [call.back.ask("elicitation/create", b"{}", timeout=1) for _ in range(3)]
-        return Outcome(msgspec.Raw(b"[%b]" % b",".join(map(bytes, await asyncio.gather(*asked)))))
+        answers = b",".join(map(bytes, await asyncio.gather(*asked)))
+        return Outcome(msgspec.Raw(b'{"answers":[%b]}' % answers))
 
     parked = Parking(ask_twice)
     with pytest.raises(InputRequired) as asked:

@@ -8,7 +8,7 @@ from time import time_ns
 from typing import Literal
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct
 
 from interlock.auth.principal import Principal
 from interlock.calls.back_channel import BackChannel
@@ -16,7 +16,7 @@ from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant
 from interlock.protocol import ProgressHandler
-from interlock.protocol.decoding import decode, decode_call
+from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
 from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogLevel
 
@@ -194,7 +194,6 @@ class Outcome:
         is_error: Whether the server reported an error, if this is an excerpt.
 
     Attributes:
-        head: The members that tell what kind of result it is; the others stay encoded.
         is_error: The tool reported an error.
         result_type: The type that a modern server states, such as "complete".
 
@@ -203,7 +202,7 @@ class Outcome:
         OutOfMemory: It does not fit into memory.
     """
 
-    __slots__ = ("_result", "head", "is_error", "kept", "raw", "result_type", "size")
+    __slots__ = ("_result", "is_error", "kept", "raw", "result_type", "size")
 
     def __init__(
         self,
@@ -219,9 +218,9 @@ class Outcome:
         self.size = len(raw) if size is None else size
         self._result = result
         try:
-            self.head = head = _decode_head(raw)
+            head = decode_head(raw)
         except (msgspec.DecodeError, RecursionError, MemoryError):
-            self.head = head = decode(Head, raw, "tools/call result")  # raises what it means
+            head = decode(ResultHead, raw, "tools/call result")  # raises what it means
         self.is_error = head.is_error if is_error is None else is_error
         self.result_type = "complete" if head.result_type is UNSET else head.result_type
 
@@ -246,16 +245,3 @@ class Outcome:
     def is_task(self) -> bool:
         """Whether the server goes on with the call as a task."""
         return self.result_type == "task"
-
-
-class Head(Struct, rename="camel", gc=False):
-    """The members of a result that tell what kind it is, and those that each revision rewrites."""
-
-    is_error: bool = False
-    result_type: str | UnsetType = UNSET
-    meta: Raw | UnsetType = msgspec.field(name="_meta", default=UNSET)
-    content: Raw | UnsetType = UNSET
-    structured_content: Raw | UnsetType = UNSET
-
-
-_decode_head = msgspec.json.Decoder(Head).decode

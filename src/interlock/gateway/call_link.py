@@ -32,6 +32,9 @@ class CallLink:
         context: The client's request.
         park: How a modern client is asked; None if it cannot be.
         end_if_abandoned: Ends the call if its client has not answered a question for long.
+
+    Attributes:
+        latest: Progress that has not been sent yet; `flush` sends it.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class CallLink:
         self.end_if_abandoned = end_if_abandoned
         self._park = park
         self._sent_at = -PROGRESS_GAP
-        self._latest: Progress | None = None  # not sent yet
+        self.latest: Progress | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -76,17 +79,17 @@ class CallLink:
         if wait <= 0:
             self._send_progress(progress)
             return
-        self._latest = progress
+        self.latest = progress
         if self._timer is None:
             self._timer = self.context.loop.call_later(wait, self._send_latest)
 
     def _send_latest(self) -> None:
         self._timer = None
-        if self._latest is not None and not self.context.finished:
-            self._send_progress(self._latest)
+        if self.latest is not None and not self.context.finished:
+            self._send_progress(self.latest)
 
     def _send_progress(self, progress: Progress) -> None:
-        self._latest, self._sent_at = None, monotonic()
+        self.latest, self._sent_at = None, monotonic()
         self.context.progress(progress.progress, progress.total, progress.message)
 
     def flush(self) -> None:

@@ -34,6 +34,7 @@ from interlock.types import (
 )
 
 MISSING_KEY = "interlock/missing"
+MAX_FOUND = 100_000  # tools of callers that are remembered
 
 
 class ToolboxCatalogue:
@@ -56,6 +57,8 @@ class ToolboxCatalogue:
         }
         self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
         self._before: dict[str, Offers] = {}  # those before the last change
+        self._found: dict[tuple[int, str], tuple[Principal, ForwardedTool]] = {}  # see `find`
+        self._found_in = -1  # the version that they were found in
         self._rights_changes = 0
         self._version = -1  # of the toolbox, from which they were made
 
@@ -186,14 +189,27 @@ class ToolboxCatalogue:
 
     def find(self, kind: str, name: str, context: Context) -> Any:
         """Return what the caller may use under this name; None for all else."""
-        caller = Caller(context.principal)
+        principal = context.principal
+        if kind == "tools" and principal is not None:
+            version = self._toolbox.version + self._rights_changes
+            if version != self._found_in or len(self._found) > MAX_FOUND:
+                self._found.clear()
+                self._found_in = version
+            found = self._found.get((id(principal), name))
+            if found is not None and found[0] is principal:
+                return found[1]
+        caller = Caller(principal)
         offers = self._offers_to(caller)
         if kind == "tools":
             tool = offers.tools.get(name)
             if tool is None:
-                found = self._find_own(name, context)
-                return found or self._find_unusable(offers, name, caller)
-            return tool if self.offers(caller, tool.entry) else None
+                own = self._find_own(name, context)
+                return own or self._find_unusable(offers, name, caller)
+            if not self.offers(caller, tool.entry):
+                return None
+            if principal is not None:
+                self._found[id(principal), name] = principal, tool
+            return tool
         if kind == "prompts":
             prompt = offers.prompts.get(name)
             if prompt is None or not self.offers(caller, prompt.item):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 from msgspec import Raw
 
@@ -48,7 +50,7 @@ class ForwardedTool:
         self.listed = _listed(entry, name, state)
         self._forwarder = forwarder
 
-    @property
+    @cached_property
     def definition(self) -> JsonObject:
         """What clients list."""
         return self.listed.fields

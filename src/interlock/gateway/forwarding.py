@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.calls.kept_results import URI
@@ -20,12 +20,14 @@ from interlock.gateway.uris import Uris
 from interlock.policy import CallDenied, Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
+from interlock.revisions import MODERN
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
 _LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of blocks that have a URI
+_NOTHING = (None, None, None)  # what a client declares that answers no questions
 
 
 class _Round(Struct, tag="round"):
@@ -85,29 +87,45 @@ class Forwarder:
         if isinstance(state, Ticket):
             outcome = await self._resume(state, entry, arguments, context)
             return self._passed_on(entry, outcome, context, state.call)
-        call = _call(entry, arguments, state, context, id)
-        modern = context.is_modern
-        if modern and context.log_level is not None:
-            await self._want_log_level(entry, context.log_level)
-        if modern and self._may_be_asked(entry, context):
-            return self._passed_on(entry, await self.parking.run(call, context), context, id)
-        link = CallLink(context)
-        progress = None if context.progress_token is None else link.progress
-        # Without parking, only an approval is waited for.
-        slots = Slots() if self.policy.asks else None
-        call = replace(call, back=link, progress=progress, slots=slots)
-        outcome = await self._toolbox.handle(call)
-        link.flush()
+        can = context.client_capabilities
+        modern = context.revision in MODERN
+        call = Call(
+            entry,
+            arguments,
+            caller_of(context),
+            capabilities=can,
+            log_level=context.log_level,
+            returns_questions=modern,
+            id=id,
+        )
+        if state is not None or context.answers:
+            _go_on(call, state, context.answers)
+        if modern:
+            if context.log_level is not None:
+                await self._want_log_level(entry, context.log_level)
+            can_answer = (can.elicitation, can.sampling, can.roots) != _NOTHING
+            if can_answer and self._may_be_asked(entry):
+                return self._passed_on(entry, await self.parking.run(call, context), context, id)
+        call.back = link = CallLink(context)
+        if context.progress_token is not None:
+            call.progress = link.progress
+        if self.policy.asks:  # without parking, only an approval is waited for
+            call.slots = Slots()
+        outcome = await self._toolbox.stack(call)
+        if link.latest is not None:
+            link.flush()
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
-        if context.is_modern:
-            raw = bytes(outcome.raw)
-            if b'"input_required"' in raw:
-                _raise_questions(outcome, self.permitted(entry, context), id)
-            if b'"task"' in raw and outcome.is_task and isinstance(entry, Entry):
+        """Return a result for its client, unless the client has to go on with the call."""
+        if outcome.result_type != "complete" and context.is_modern:
+            _raise_questions(outcome, self.permitted(entry, context), id)
+            if outcome.is_task and isinstance(entry, Entry):
                 raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
-        return self.with_links(entry, outcome.raw)
+        # The two types of blocks that have a URI.
+        if isinstance(entry, Entry) and b'"resource' in bytes(outcome.raw):
+            return self.with_links(entry, outcome.raw)
+        return outcome.raw
 
     def with_links(self, entry: Entry | Item, result: Raw) -> Raw:
         """Let the resources be read that the result of a tool links to or contains."""
@@ -138,10 +156,7 @@ class Forwarder:
         can = context.client_capabilities
         return can if upstream is None else upstream.calls.permitted(can)
 
-    def _may_be_asked(self, entry: Entry | Item, context: Context) -> bool:
-        can = context.client_capabilities
-        if can.elicitation is None and can.sampling is None and can.roots is None:
-            return False
+    def _may_be_asked(self, entry: Entry | Item) -> bool:
         upstream = self._toolbox.upstreams.get(entry.server)
         return upstream is not None and (upstream.may_ask or bool(upstream.needs))
 
@@ -204,30 +219,16 @@ def caller_of(context: Context) -> Caller:
     )
 
 
-def _call(
-    entry: Entry | Item,
-    arguments: JsonObject,
-    state: _Round | ApprovalTicket | None,
-    context: Context,
-    id: str,
-) -> Call:
-    responses, round = None, state if isinstance(state, _Round) else None
-    if round is not None:
-        answered = {key: context.answers[key] for key in round.keys if key in context.answers}
-        responses = Raw(encode(answered))
-    elif context.answers:  # to questions of an earlier request; the server decides
-        ours = state.approval if isinstance(state, ApprovalTicket) else ""
-        others = {key: each for key, each in context.answers.items() if key != ours}
-        responses = Raw(encode(others)) if others else None
-    return Call(
-        entry,
-        arguments,
-        caller_of(context),
-        capabilities=context.client_capabilities,
-        log_level=context.log_level,
-        returns_questions=context.is_modern,
-        input_responses=responses,
-        request_state=round.state if round is not None else None,
-        id=id,
-        continues=round.call if round is not None else "",
-    )
+def _go_on(call: Call, state: _Round | ApprovalTicket | None, answers: Mapping[str, Raw]) -> None:
+    """Let a call go on after questions that an earlier request was answered with."""
+    if isinstance(state, _Round):
+        answered = {key: answers[key] for key in state.keys if key in answers}
+        call.input_responses = Raw(encode(answered))
+        call.request_state = state.state
+        call.continues = state.call
+        return
+    # Answers to questions of an earlier request: the server decides.
+    ours = state.approval if isinstance(state, ApprovalTicket) else ""
+    others = {key: each for key, each in answers.items() if key != ours}
+    if others:
+        call.input_responses = Raw(encode(others))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
@@ -46,6 +46,17 @@ def decoder(type: type[_T], what: str) -> Callable[[Raw], _T]:
     return lambda raw: decode(type, raw, what)
 
 
+class ResultHead(Struct, rename="camel", gc=False):
+    """The members of a result by which programs treat it. The others stay encoded."""
+
+    is_error: bool = False
+    result_type: str | UnsetType = UNSET
+    meta: Raw | UnsetType = field(name="_meta", default=UNSET)
+    content: Raw | UnsetType = UNSET
+    structured_content: Raw | UnsetType = UNSET
+
+
+decode_head = msgspec.json.Decoder(ResultHead).decode  # errors are those of msgspec
 _decode_call_fast = msgspec.json.Decoder(CallToolResult).decode
 _decode_prompt_fast = msgspec.json.Decoder(GetPromptResult).decode
 

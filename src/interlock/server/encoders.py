@@ -7,6 +7,7 @@ besides. A result that was encoded elsewhere is decoded only as far as the revis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from msgspec import UNSET, Raw, Struct
 from msgspec.structs import replace
 
 from interlock.errors import LocalProtocolError
-from interlock.protocol.decoding import decode, decode_prompt
+from interlock.protocol.decoding import decode, decode_head, decode_prompt
 from interlock.protocol.envelope import encode, encode_into, encode_large, encode_lossy, with_meta
 from interlock.revisions import FEATURES, SERVER_INFO_KEY, Features
 from interlock.server.catalogue import Definition, EncodedDefinition, output_schema
@@ -94,9 +95,9 @@ class Encoder:
         Raises:
             LocalProtocolError: An encoded result is not an object.
         """
-        if type(result) is Raw:
-            return self._encoded_call(result, revision, definition)
         features = FEATURES[revision]
+        if type(result) is Raw:
+            return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
         if result.meta is None and result.content:  # most results
@@ -120,8 +121,16 @@ class Encoder:
             body = b'{"content":[]' + (b"," + body[1:] if len(body) > 2 else b"}")
         return self.result(body, revision, meta)
 
-    def _encoded_call(self, result: Raw, revision: str, definition: Tool | JsonObject) -> bytes:
-        features = FEATURES[revision]
+    def _encoded_call(
+        self, result: Raw, features: Features, definition: Tool | JsonObject
+    ) -> bytes:
+        with suppress(msgspec.DecodeError, RecursionError):  # what is malformed is named below
+            head = decode_head(result)
+            if head.meta is UNSET and head.result_type is UNSET and head.content is not UNSET:
+                if features.is_modern:
+                    return b"%b,%b" % (self._complete, bytes(result)[1:])
+                if features.icons and head.structured_content is UNSET:
+                    return bytes(result)
         members = _members_of(result)
         if not features.is_modern:
             try:

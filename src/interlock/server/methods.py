@@ -33,7 +33,7 @@ from interlock.server.sealing import Seal
 from interlock.server.subscribers import Subscribers
 from interlock.server.task_store import TaskStore
 from interlock.server.tasks import TaskBegun, Tasks
-from interlock.server.tools import FunctionTool, call_foreign
+from interlock.server.tools import FunctionTool, failed
 from interlock.types import (
     CompleteParams,
     Completion,
@@ -264,17 +264,19 @@ class Methods:
         if params.request_state is not UNSET or params.input_responses is not UNSET:
             round = Round(params, request, context, subject, self._seal)
         try:
-            if not isinstance(tool, FunctionTool):
-                result = await call_foreign(tool, arguments, context)
-            elif tool.task:
+            if isinstance(tool, FunctionTool) and tool.task:
                 return await self.tasks.call(tool, arguments, context)
-            else:
-                result = await tool.call(arguments, context)
+            result = await tool.call(arguments, context)
         except InputRequired as error:
             round = round or Round(params, request, context, subject, self._seal)
             return round.ask(error, self._encoder)
         except TaskBegun as begun:
             return self._encoder.task(begun.handle)
+        except BaseException as error:
+            answer = None if isinstance(tool, FunctionTool) else failed(tool, error)
+            if answer is None:
+                raise
+            result = answer
         return self._encoder.call(result, context.revision, tool.definition)
 
     async def _read_resource(self, request: Request, context: Context) -> bytes:

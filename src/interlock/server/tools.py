@@ -195,24 +195,18 @@ class FunctionTool:
             ) from None
 
 
-async def call_foreign(
-    tool: ServedTool, arguments: Raw | None, context: Context
-) -> CallToolResult | Raw:
-    """Call a tool that is not a function; report its failures as `FunctionTool.call` does.
+def failed(tool: ServedTool, error: BaseException) -> CallToolResult | None:
+    """Return the result of a call that raised, as `FunctionTool.call` does for functions.
 
-    Raises:
-        InterlockError: Any that is not meant for the model; the request fails.
+    None if the error is not meant for the model, so that the request fails.
     """
-    try:
-        return await tool.call(arguments, context)
-    except _FOR_THE_CLIENT:
-        raise
-    except BaseException as error:
-        if isinstance(error, InterlockError) and not isinstance(error, _FOR_THE_MODEL):
-            raise
-        definition = tool.definition
-        name = definition.name if isinstance(definition, Tool) else definition["name"]
-        return _failed(name, error)
+    if isinstance(error, _FOR_THE_CLIENT):
+        return None
+    if isinstance(error, InterlockError) and not isinstance(error, _FOR_THE_MODEL):
+        return None
+    definition = tool.definition
+    name = definition.name if isinstance(definition, Tool) else definition["name"]
+    return _failed(name, error)
 
 
 def _checked(result: CallToolResult, output: schema.Validator) -> CallToolResult:

@@ -119,7 +119,7 @@ class Toolbox:
         self._servers: Mapping[str, ServerConfig | InProcessServer] = {}  # by name in addresses
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
-        self._stack: CallHandler
+        self.stack: CallHandler
         # Calls, those that wait included.
         self._under_way: Counter[ServerCalls | OwnServer] = Counter()
         self._retiring: dict[ServerCalls | OwnServer, asyncio.Event] = {}  # set after the last call
@@ -177,7 +177,7 @@ class Toolbox:
     ) -> None:
         self._servers = {_name_of(key, server): server for key, server in servers.items()}
         self._upstreams = planned
-        self._stack = calls.build(self._validated(planned, around), outside)
+        self.stack = calls.build(self._validated(planned, around), outside)
 
     @classmethod
     def from_config(
@@ -587,7 +587,7 @@ class Toolbox:
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
         """Pass a call through the stack. Every call of every surface goes through it."""
-        return self._stack(call)
+        return self.stack(call)
 
     def _validated(
         self, upstreams: Mapping[str, Upstream], around: Sequence[Around]
