@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 
+from interlock import cli
+from interlock.cli import signals
 from interlock.store import AuditReader
 from tests.gateway.conftest import bearer
 from tests.gateway.notes import Notes, User, allowed, cookie_of, reason, serving_notes
@@ -210,3 +217,45 @@ async def test_deleted_login_is_revoked_at_its_authorization_server_if_that_answ
     done = [each["action"] for each in every if each["kind"] == "credential"]
     assert done == ["logged_in", "deleted", "revoked" if is_up else "not_revoked"]
     assert token not in str(every)
+
+
+@pytest.mark.slow("fills a database")
+async def test_commands_use_and_revoke_the_login_that_the_local_user_made_on_the_page(
+    running, notes: Notes
+):
+    server = notes.authorization
+    server.metadata |= {"revocation_endpoint": f"{server.origin}/revoke"}
+    server.replies["/revoke"] = always("")
+    async with running(notes=notes.entry()) as gateway:
+        local = User(gateway, await gateway.key("local"))
+        await local.connect(await local.url())
+        token = (await local.call()).text
+
+        called = await interlock(gateway, "call", "notes:who", "--yes")
+        deleted = await interlock(
+            gateway, "credentials", "delete", "notes", "login", "--user=local"
+        )
+        await gateway.assembly.vault.refresh()
+
+        assert called == token
+        assert deleted == "deleted login of user:local for server 'notes'"
+        assert [each["token_type_hint"] for each in server.sent("/revoke")] == ["refresh_token"]
+        assert reason(await local.call())["code"] == "needs_login"
+        records = map(json.loads, (await interlock(gateway, "audit", "export")).splitlines())
+    done = [each["action"] for each in records if each["kind"] == "credential"]
+    assert sorted(done) == ["deleted", "logged_in", "revoked"]
+
+
+async def interlock(gateway: Any, *arguments: str) -> str:
+    """Run a command beside the gateway, in a thread; return what it prints."""
+    with (
+        patch.object(sys, "argv", ["interlock", *arguments, "--config", str(gateway.file)]),
+        patch.object(signals, "_SIGNALS", ()),
+        redirect_stdout(TextIOWrapper(BytesIO(), write_through=True)) as out,
+        redirect_stderr(TextIOWrapper(BytesIO(), write_through=True)) as err,
+        pytest.raises(SystemExit) as ended,
+    ):
+        await asyncio.to_thread(cli.main)
+    shown, said = (each.buffer.getvalue().decode().strip() for each in (out, err))  # type: ignore[attr-defined]
+    assert ended.value.code == 0, said
+    return shown or said

@@ -38,6 +38,8 @@ class Credentials:
     def login(self, owner: str, server: str, config: HttpServer) -> Any:
         return self.made
 
+    is_local = False
+
     def connect_url(self, owner: str, server: str) -> str:
         return f"https://gateway.example/connect/{server}"
 

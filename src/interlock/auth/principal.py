@@ -45,4 +45,9 @@ class Principal(Struct, frozen=True, dict=True):
         return self.tenant, self.id, self.key_id, self.view
 
 
-__all__ = ["Identity", "Principal"]
+def principal_id(user: str) -> str:
+    """Return the id of a user as operators name one: "anna", "user:anna" or "ISSUER#SUBJECT"."""
+    return user if "#" in user or user.startswith("user:") else f"user:{user}"
+
+
+__all__ = ["Identity", "Principal", "principal_id"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,11 +14,12 @@ from interlock.cli import completion, config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.recorder import Recorder, open_recorder
 from interlock.cli.signals import run
-from interlock.cli.terminal import emit_json, emit_table, say
-from interlock.errors import ConfigError, StoreError
+from interlock.cli.terminal import emit_json, emit_table, say, warn
+from interlock.errors import ConfigError, InterlockError, StoreCorrupt, StoreError
 
 if TYPE_CHECKING:
-    from interlock.config import Config
+    from interlock.config import Config, ServerConfig
+    from interlock.oauth import TokenStore
     from interlock.store.claims import Claim
     from interlock.store.credentials import CredentialStore, Place
     from interlock.store.recorded import Record
@@ -110,8 +112,8 @@ def set_(server: str, name: str, user: str, config: Path | None) -> None:
 def delete(server: str, name: str, user: str, config: Path | None) -> None:
     """Delete a value; or a login, whose NAME is "login".
 
-    A running gateway closes the connections that were made with it. A login is not revoked at the
-    authorization server: its user can do that there.
+    A running gateway closes the connections that were made with it. A login is revoked at its
+    authorization server, if that has an endpoint for it and answers.
 
     \b
     Example:
@@ -122,15 +124,50 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
 
     async def work(store: CredentialStore) -> None:
         place = _place(principal, server, name)
+        login = await _login_at(store, place)
         async with open_recorder(found) as recorder:
             if not await store.revoke(place, record=_recording(recorder, "deleted")):
                 raise StoreError(
                     f"{principal} has no credential {name!r} for server {server!r}: "
                     "see `interlock credentials list`"
                 )
-        say(f"deleted {name} of {principal} for server {server!r}")
+            say(f"deleted {name} of {principal} for server {server!r}")
+            if login is not None:
+                await _revoke(found, place, login, recorder)
 
     _with_store(found, work)
+
+
+async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
+    """Return a copy of a login, to revoke it once it is deleted; None if it cannot be read."""
+    from interlock.store.credentials import LOGIN
+    from interlock.store.login_tokens import LoginTokens
+
+    if place.name == LOGIN:
+        with suppress(StoreCorrupt):  # then there is nothing to revoke
+            return await LoginTokens(store, place).copied()
+    return None
+
+
+async def _revoke(
+    config: Config, place: Place, login: TokenStore, recorder: Recorder | None
+) -> None:
+    """Revoke a deleted login at its authorization server."""
+    from interlock.cli.servers_login import end_login
+
+    problem = f"server {place.server!r} is not in the configuration any more"
+    server = _servers(config).get(place.server)
+    if server is not None:
+        try:
+            ended = await end_login(server, login)
+            problem = "" if ended is None else ended.problem
+        except InterlockError as error:
+            problem = str(error)
+    if problem:
+        warn(f"its tokens are valid until they expire: {problem}")
+    if recorder is not None:
+        body = _about("not_revoked" if problem else "revoked", place)
+        await recorder.write("credential", body, None, server=place.server)
 
 
 # Input
@@ -139,7 +176,9 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
 def _principal(user: str) -> str:
     if not user or not user.isprintable() or user != user.strip():
         raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
-    return user if "#" in user or user.startswith("user:") else f"user:{user}"
+    from interlock.auth.principal import principal_id
+
+    return principal_id(user)
 
 
 def _place(user: str, server: str, name: str) -> Place:
@@ -148,12 +187,17 @@ def _place(user: str, server: str, name: str) -> Place:
     return Place(user, server, name)
 
 
+def _servers(config: Config) -> dict[str, ServerConfig]:
+    """Return the servers by their names in addresses."""
+    return {each.namespace or key: each for key, each in config.servers.items()}
+
+
 def _check_name(config: Config, server: str, name: str) -> None:
     """Refuse a name that the configuration of the server does not use."""
     from interlock.config.section import nearest
     from interlock.toolbox.user_credentials import needs_of
 
-    servers = {each.namespace or key: each for key, each in config.servers.items()}
+    servers = _servers(config)
     if server not in servers:
         raise ConfigError(f"no server {server!r} is configured{nearest(server, servers)}")
     names = needs_of(servers[server]).names
@@ -192,10 +236,14 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
         return None
 
     async def record(claim: Claim, place: Place) -> None:
-        body = {"action": action, "name": place.name, "of": place.user}
-        await recorder.write("credential", body, claim, server=place.server)
+        await recorder.write("credential", _about(action, place), claim, server=place.server)
 
     return record
+
+
+def _about(action: str, place: Place) -> dict[str, Any]:
+    """Return what the audit trail says of a change."""
+    return {"action": action, "name": place.name, "of": place.user}
 
 
 __all__ = ["credentials"]

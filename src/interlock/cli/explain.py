@@ -175,13 +175,12 @@ async def _caller(
     from msgspec.structs import replace
 
     from interlock.auth.key_ring import principal_of
-    from interlock.auth.principal import Principal
+    from interlock.auth.principal import Principal, principal_id
     from interlock.calls import Caller
     from interlock.store import KeyStore
 
     if user:
-        name = user if "#" in user or user.startswith("user:") else f"user:{user}"
-        return Caller(Principal(name, frozenset({"mcp:*"}), view=view)), None
+        return Caller(Principal(principal_id(user), frozenset({"mcp:*"}), view=view)), None
     key = await KeyStore(database).get(key_id)
     principal = principal_of(key)
     return Caller(replace(principal, view=view or principal.view)), key

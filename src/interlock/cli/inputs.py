@@ -17,8 +17,9 @@ from interlock.cli.terminal import is_terminal, safe_line, say, warn
 from interlock.errors import InterlockError
 
 if TYPE_CHECKING:
-    from interlock.config import Config
+    from interlock.config import Config, ServerConfig
     from interlock.config.inputs import Input
+    from interlock.config.servers import KeptLogin
 
 _TERMINAL = Path("/dev/tty")  # also where stdin is a file
 
@@ -28,7 +29,8 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
 
     Each `${input:ID}` is asked for once; without a terminal nothing is asked. `${user:NAME}` is
     the credential that is stored for `user:local`. A server that lacks one of them does not start,
-    and its reason names what to do.
+    and its reason names what to do. A login that `user:local` has made on the pages of a gateway is
+    used as well.
 
     Args:
         config: The configuration.
@@ -42,13 +44,30 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
     texts = {key: msgspec.json.encode(each).decode() for key, each in starting.items()}
     answers = _answers(config, texts.values())
     credentials = _credentials(config, texts)
-    if not answers and not credentials:
+    logins = {} if config.gateway is None else _kept_logins(config, starting)
+    if not answers and not credentials and not logins:
         return config
     servers = {
-        key: msgspec.structs.replace(server, known={**answers, **credentials.get(key, {})})
+        key: msgspec.structs.replace(
+            server,
+            known={**answers, **credentials.get(key, {})},
+            kept_login=logins.get(key),
+        )
         for key, server in config.servers.items()
     }
     return msgspec.structs.replace(config, servers=servers)
+
+
+def _kept_logins(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, KeptLogin]:
+    """Return where the gateway keeps the local user's logins, by server."""
+    from interlock.config.servers import KeptLogin
+    from interlock.toolbox.user_credentials import may_keep_login
+
+    return {
+        key: KeptLogin(database_of(config), server.namespace or key)
+        for key, server in servers.items()
+        if may_keep_login(server)
+    }
 
 
 def _answers(config: Config, texts: Iterable[str]) -> dict[str, str]:

@@ -148,7 +148,9 @@ def _check_name(config: Config, name: str) -> None:
 def _principal(user: str) -> str:
     if not user or not user.isprintable() or user != user.strip():
         raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
-    return user if "#" in user or user.startswith("user:") else f"user:{user}"
+    from interlock.auth.principal import principal_id
+
+    return principal_id(user)
 
 
 def _with_store(config: Config, work: Callable[[PluginStore], Awaitable[_T]]) -> _T:

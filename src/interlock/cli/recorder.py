@@ -28,21 +28,21 @@ class Recorder:
         self._writer = writer
 
     async def write(
-        self, kind: str, body: JsonObject, claim: Claim, *, server: str = "", tool: str = ""
+        self, kind: str, body: JsonObject, claim: Claim | None, *, server: str = "", tool: str = ""
     ) -> None:
         """Write a change and its record.
 
         Args:
             kind: Of the record.
             body: What else is to be known.
-            claim: The change.
+            claim: The change; None to write the record alone.
             server: The server that it is about.
             tool: The address of the tool that it is about.
         """
         await self.write_all(kind, [(body, server, tool)], claim)
 
     async def write_all(
-        self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim
+        self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim | None
     ) -> None:
         """Write a change and its records, each with a body, a server and a tool; see `write`."""
         import msgspec

@@ -18,6 +18,7 @@ from interlock.errors import AuthError, ConfigError, StoreError
 
 if TYPE_CHECKING:
     from interlock.oauth import TokenStore
+    from interlock.oauth.logout import LoggedOut
 
 _Server = TypeVar("_Server", HttpServer, OpenApiConfig)
 
@@ -204,17 +205,10 @@ async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) ->
 async def delete_login(name: str, server: ServerConfig) -> None:
     """Delete the login of a server or an API, and print what happened."""
     from interlock.oauth import UserTokenStore
-    from interlock.oauth.logout import logout
-    from interlock.toolbox.connect import client_identity
 
-    if isinstance(server, OpenApiConfig):
-        url, client = _resolved(server).openapi.base_url, None
-    elif isinstance(server, HttpServer):
-        resolved = _resolved(server)
-        url, client = resolved.url, client_identity(resolved)
-    else:
+    ended = await end_login(server, UserTokenStore())
+    if ended is None:
         return
-    ended = await logout(url, UserTokenStore(), client=client)
     if not ended.was_stored:
         say(f"{name!r} has no stored login")
     elif ended.problem:
@@ -222,3 +216,21 @@ async def delete_login(name: str, server: ServerConfig) -> None:
         warn(f"its tokens are valid until they expire: {ended.problem}")
     else:
         say(f"logged out of {name!r}: its login is deleted and revoked")
+
+
+async def end_login(server: ServerConfig, store: TokenStore) -> LoggedOut | None:
+    """Delete and revoke the login of a server or an API; return None for a server without logins.
+
+    Raises:
+        ConfigError: A variable of its configuration is not set.
+        StoreError: The store cannot be read or written.
+    """
+    from interlock.oauth.logout import logout
+    from interlock.toolbox.connect import client_identity
+
+    if isinstance(server, OpenApiConfig):
+        return await logout(_resolved(server).openapi.base_url, store)
+    if isinstance(server, HttpServer):
+        resolved = _resolved(server)
+        return await logout(resolved.url, store, client=client_identity(resolved))
+    return None

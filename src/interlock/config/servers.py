@@ -109,12 +109,25 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     enabled: bool = True
 
 
+class KeptLogin(Struct, frozen=True):
+    """Where a gateway keeps the local user's login to a server.
+
+    Attributes:
+        database: Of the gateway; None for the default one.
+        server: The name of the server there.
+    """
+
+    database: str | None
+    server: str
+
+
 class ConnectionSettings(ServerSettings, frozen=True, kw_only=True):
     """What a server can have that callers share connections to."""
 
     sharing: Sharing = "shared"
     pool: Pool = Pool()
     known: dict[str, str] = {}  # what `${input:ID}` and `${user:NAME}` stand for; not of the file
+    kept_login: KeptLogin | None = None  # for programs beside a gateway; not of the file
 
     # Of servers from environment variables.
     call_timeout: float | None = None  # seconds of a call in all; None: as the client has it

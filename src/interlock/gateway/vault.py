@@ -58,6 +58,7 @@ class Vault:
             whom.
 
     Attributes:
+        is_local: See `UserCredentials`.
         public_url: The origin of the public listener; "" without one.
         upstreams: Returns the servers by name.
     """
@@ -70,6 +71,7 @@ class Vault:
         recording: Callable[[str, Principal], Record | None] = lambda *_: None,
     ) -> None:
         self.public_url = ""
+        self.is_local = False
         self.upstreams: Callable[[], Mapping[str, Upstream]] = dict
         self._store = store
         self._note = note

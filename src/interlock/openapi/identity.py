@@ -45,7 +45,13 @@ Alternatives = Sequence[Mapping[str, Sequence[str]]]
 
 
 class UserStores(Protocol):
-    """The credentials of the users of a gateway. Owners are `Principal.owner`."""
+    """The credentials of the users of a gateway. Owners are `Principal.owner`.
+
+    Attributes:
+        is_local: They also have the login of the local user, whose owner is "".
+    """
+
+    is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
         """Return the values that stand for `${user:NAME}`, by name."""
@@ -277,7 +283,7 @@ class Identity:
                 found = client_tokens(scheme, credential, self._base_url, scopes)
             elif isinstance(credential, ApiLogin):
                 store: TokenStore = UserTokenStore().for_owner(owner)
-                if self._users is not None and owner:
+                if self._users is not None and (owner or self._users.is_local):
                     store = self._users.tokens(owner, self._server)
                 found = UserLogin(scheme, credential, self._base_url, scopes, store=store, ask=None)
             else:

@@ -155,6 +155,10 @@ class OpenApiServer:
         resolved = resolve(config, environ)
         server = cls.__new__(cls)
         server._users = users
+        if users is None and config.kept_login is not None:
+            from interlock.store.local_login import LocalLogins
+
+            server._users = LocalLogins(config.kept_login)
         server._set_up(
             resolved.openapi,
             read_tools(resolved.openapi.tools),

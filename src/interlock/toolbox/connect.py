@@ -15,12 +15,13 @@ from urllib.parse import parse_qsl, urlsplit
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, StdioServer
+from interlock.config.servers import KeptLogin
 from interlock.errors import AuthError, RemoteError
 from interlock.redaction import Redactor
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
-    from interlock.oauth import ClientIdentity
+    from interlock.oauth import ClientIdentity, TokenStore
     from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
@@ -126,8 +127,17 @@ def _authorization(server: HttpServer, owner: str) -> Authorization | None:
         server.url,
         is_expected=server.auth == "oauth",
         client=client_identity(server),
+        store=_store_of(server.kept_login),
         owner=owner,
     )
+
+
+def _store_of(kept: KeptLogin | None) -> TokenStore | None:
+    if kept is None:
+        return None
+    from interlock.store.local_login import LocalLogin
+
+    return LocalLogin(kept)
 
 
 def client_identity(server: HttpServer) -> ClientIdentity | None:

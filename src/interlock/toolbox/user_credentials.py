@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 class UserCredentials(Protocol):
-    """The credentials of users for the servers of a toolbox. Owners are `Principal.owner`."""
+    """The credentials of users for the servers of a toolbox. Owners are `Principal.owner`.
+
+    Attributes:
+        is_local: They also have the logins of the local user, whose owner is "".
+    """
+
+    is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
         """Return the values that stand for `${user:NAME}`, by name."""
@@ -81,6 +87,13 @@ def needs_of(server: object) -> Needs:
     return Needs()
 
 
+def may_keep_login(server: object) -> bool:
+    """Return whether a gateway may keep a login of each user to a configured server."""
+    if isinstance(server, HttpServer):
+        return server.sharing != "shared" and server.uses_login
+    return needs_of(server).login
+
+
 def _names(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(name for text in texts for name in variables.user_names(text))
 
@@ -97,4 +110,4 @@ def check_values(server: str, needed: frozenset[str], values: Mapping[str, str])
         raise LoginRequired(f"server {server!r} needs {what} of the user who calls it")
 
 
-__all__ = ["Needs", "UserCredentials", "check_values", "needs_of"]
+__all__ = ["Needs", "UserCredentials", "check_values", "may_keep_login", "needs_of"]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from interlock.auth.principal import principal_id
 from interlock.calls import Caller
 from interlock.errors import StoreError
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
@@ -40,7 +41,7 @@ class Value(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the credentials of users."""
     wanted: CredentialQuery = request.query
-    user = _named(wanted.user) if wanted.user else ""
+    user = principal_id(wanted.user) if wanted.user else ""
     found = [
         each.as_json(now_micros())
         for each in await gate.assembly.vault.list(user=user)
@@ -57,7 +58,7 @@ async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
 async def delete(gate: Operations, request: ApiRequest) -> None:
     """Delete a credential of a user."""
     given: OneCredential = request.query
-    owner = owner_of(Place(_named(given.user), given.server, given.name))
+    owner = owner_of(Place(principal_id(given.user), given.server, given.name))
     by = request.principal
     if not await gate.assembly.logins.delete(owner, given.server, given.name, by=by):
         raise not_found("no such credential")
@@ -100,10 +101,6 @@ def _needs(gate: Operations, request: ApiRequest) -> Needs:
     server = request.path["server"]
     may_use = gate.assembly.parts.policy.may_use_any(Caller(request.principal), server)
     return gate.assembly.logins.needs(server) if may_use else Needs()
-
-
-def _named(user: str) -> str:
-    return user if ":" in user or "#" in user else f"user:{user}"
 
 
 _OWN = "/me/credentials/{server}/{name}"

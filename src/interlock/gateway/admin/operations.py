@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
+from interlock.auth.principal import principal_id
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.config import Config
@@ -129,8 +130,7 @@ class Operations:
         if view and view not in self.assembly.parts.settings.views:
             raise not_found("no view has this name")
         if user:
-            name = user if ":" in user or "#" in user else f"user:{user}"
-            return Caller(Principal(name, frozenset({"mcp:*"}), view=view)), None
+            return Caller(Principal(principal_id(user), frozenset({"mcp:*"}), view=view)), None
         try:
             stored = await self.keys.get(key)
         except UnknownKey:

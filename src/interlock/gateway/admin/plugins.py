@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from interlock.auth.principal import principal_id
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.plugins import Installation, PluginStore
@@ -81,7 +82,7 @@ def _user(request: ApiRequest) -> str:
     user = request.path["user"]
     if not user.isprintable() or user != user.strip():
         raise not_found("no user has this name")
-    return user if "#" in user or user.startswith("user:") else f"user:{user}"
+    return principal_id(user)
 
 
 _ONE = f"{BASE}/plugins/{{name}}/users/{{user*}}"
