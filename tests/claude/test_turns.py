@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from interlock import Server
 from interlock.agent import ToolFinished, ToolStarted
 from interlock.claude import ClaudeCode, Done, Retrying, ToolProgress
+from interlock.claude.decisions import allow_all
 from interlock.context import Context
 from interlock.errors import ConnectionClosed, UnknownSession
 from interlock.types import ToolAnnotations
@@ -200,3 +202,21 @@ async def test_tools_of_several_calls_finish_with_their_own_results(claude: Make
     started = [event.id for event in events if isinstance(event, ToolStarted)]
     results = {event.id: event.result for event in events if isinstance(event, ToolFinished)}
     assert [results[id] for id in started] == [str(2 * n) for n in range(8)]
+
+
+async def test_verbatim_prompt_reads_no_file_and_rewind_restores_what_its_turn_wrote(
+    claude: Make, api: MessagesApi, claude_program: str, tmp_path: Path
+):
+    if claude_program != "2.1.330":
+        return  # older programs ignore `verbatim`
+    file = tmp_path / "work" / "note.txt"
+    file.write_text("xyzzy")
+    read, write = {"file_path": str(file)}, {"file_path": str(file), "content": "after"}
+    checkpoints = {"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}
+    turns = call(("Read", read)), call(("Write", write)), say("ok")
+    async with claude(permissions=allow_all, verbatim=True, env=checkpoints) as opened:
+        answer = await opened.ask(script(*turns, prompt=f"Change @{file}"))
+        assert "xyzzy" not in str(api.requests[0]["messages"])
+        assert file.read_text() == "after"
+        await opened.rewind(answer.prompt)
+        assert file.read_text() == "xyzzy"

@@ -111,6 +111,8 @@ class ClaudeCode:
         max_line_bytes: The longest line accepted from it.
         max_result: The most bytes of a tool's result; 0 for the budget of the toolbox alone.
         always_load: Whether tools are in the model's prompt; None decides by their number.
+        verbatim: Send prompts as they are. Otherwise Claude Code reads files that a prompt mentions
+            as "@path", without a decision, and runs a prompt like "/compact" as a command.
         options: Claude Code's own; see `ProgramOptions`.
     """
 
@@ -137,6 +139,7 @@ class ClaudeCode:
         max_line_bytes: int = MAX_LINE_BYTES,
         max_result: int = MAX_RESULT,
         always_load: bool | None = None,
+        verbatim: bool = False,
         **options: Unpack[ProgramOptions],
     ) -> None:
         self._options = _program_options(options)
@@ -149,6 +152,7 @@ class ClaudeCode:
         self._start_timeout = start_timeout
         self._max_line_bytes = max_line_bytes
         self._around = around
+        self._verbatim = verbatim
         self._handlers = {"elicitation": elicitation, "sampling": sampling}
         self._turns = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
@@ -385,7 +389,8 @@ class ClaudeCode:
             await self._refresh_lists()
             uuid = str(uuid4())
             turn = self._conversation.begin(uuid)
-            link.prompt(prompt if isinstance(prompt, str) else list(prompt), uuid)
+            content = prompt if isinstance(prompt, str) else list(prompt)
+            link.prompt(content, uuid, verbatim=self._verbatim)
             while True:
                 while (event := turn.events.pop()) is not None:
                     yield event
@@ -465,7 +470,13 @@ class ClaudeCode:
         return _object(await self._running().control("get_context_usage"))
 
     async def rewind(self, prompt_uuid: str) -> JsonObject:
-        """Restore the files to what they were before a prompt."""
+        """Restore the files that Claude Code has changed to what they were before a prompt.
+
+        It needs `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
+
+        Args:
+            prompt_uuid: `prompt` of its `Answer`.
+        """
         fields = {"user_message_id": prompt_uuid}
         return _object(await self._running().control("rewind_files", 60.0, **fields))
 

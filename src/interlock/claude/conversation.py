@@ -371,6 +371,7 @@ def _answer(result: _Result, turn: Turn | None, cost: float, denials: Iterable[s
         usage_by_model=result.model_usage,
         duration=result.duration_ms / 1000,
         denials=tuple(dict.fromkeys(denials)),
+        prompt="" if turn is None else turn.uuid,
     )
 
 

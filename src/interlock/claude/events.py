@@ -65,6 +65,7 @@ class Answer(Struct, frozen=True):
         usage_by_model: Claude Code's own account for each model since the session was opened.
         duration: Seconds.
         denials: Addresses of tools whose calls were denied.
+        prompt: The UUID of the prompt, for `ClaudeCode.rewind`.
     """
 
     text: str
@@ -79,6 +80,7 @@ class Answer(Struct, frozen=True):
     usage_by_model: JsonObject = {}
     duration: float = 0.0
     denials: tuple[str, ...] = ()
+    prompt: str = ""
 
 
 class Done(agent.Done, frozen=True, kw_only=True):

@@ -148,9 +148,9 @@ class Link:
         finally:
             self._waiting.pop(id, None)
 
-    def prompt(self, content: object, uuid: str) -> None:
-        """Send a prompt."""
-        self._protocol.prompt(content, uuid)
+    def prompt(self, content: object, uuid: str, *, verbatim: bool = False) -> None:
+        """Send a prompt; see `ControlProtocol.prompt`."""
+        self._protocol.prompt(content, uuid, verbatim=verbatim)
         self._flush_soon()
 
     def _set_timer(self) -> None:

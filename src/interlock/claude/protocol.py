@@ -243,19 +243,24 @@ class ControlProtocol:
             body = encode_lossy({"type": "control_response", "response": fields})
             self._outbox.append(body)
 
-    def prompt(self, content: object, uuid: str) -> None:
-        """Queue a prompt: text, or a list of content blocks."""
-        self._outbox.append(
-            encode_lossy(
-                {
-                    "type": "user",
-                    "message": {"role": "user", "content": content},
-                    "parent_tool_use_id": None,
-                    "session_id": "",
-                    "uuid": uuid,
-                }
-            )
-        )
+    def prompt(self, content: object, uuid: str, *, verbatim: bool = False) -> None:
+        """Queue a prompt: text, or a list of content blocks.
+
+        Args:
+            content: The prompt.
+            uuid: Its id.
+            verbatim: Do not read the files that it mentions, or run it as a command.
+        """
+        message: JsonObject = {
+            "type": "user",
+            "message": {"role": "user", "content": content},
+            "parent_tool_use_id": None,
+            "session_id": "",
+            "uuid": uuid,
+        }
+        if verbatim:
+            message["client_composed"] = True
+        self._outbox.append(encode_lossy(message))
 
     @property
     def has_lines(self) -> bool:
