@@ -5,6 +5,8 @@
 3. Asking, deciding and expiring are records of the audit trail, each in one transaction with what
    it changes.
 4. No callers approve their own calls, unless the rule names "caller" among its approvers.
+5. The wall clock decides about expiry. All processes that use the database have it in common, and
+   it goes on while the machine is suspended.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from time import monotonic_ns
 from typing import Literal, Protocol
 
 import msgspec
@@ -98,8 +99,7 @@ class Approvals:
         settings: Returns how long approvals are valid, and how long a call waits for one.
         policy: Returns the policy that holds now.
         has_trail: An audit trail further in uses the approvals of calls with their intents.
-        now: The time in microseconds since 1970. A running process does not follow steps of the
-            wall clock.
+        now: Returns the time in microseconds since 1970.
 
     Attributes:
         counts: How many approvals there are, by state; read once a second at most.
@@ -127,7 +127,7 @@ class Approvals:
         self._settings = settings
         self._policy = policy
         self._has_trail = has_trail
-        self._now = now or steady_clock()
+        self._now = now or now_micros
         self._finding: dict[Binding, asyncio.Future[Approval]] = {}
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._purged_at = 0
@@ -533,12 +533,6 @@ class Approvals:
             listener(id)
 
 
-def steady_clock() -> Clock:
-    """Return a clock that begins at the wall clock's time and then runs on by itself."""
-    began = now_micros() - monotonic_ns() // 1_000
-    return lambda: began + monotonic_ns() // 1_000
-
-
 def _pin_of(entry: Entry | Item) -> str:
     return entry.pin if isinstance(entry, Entry) else ""
 
@@ -584,4 +578,4 @@ def _missing(call: Call, approval: Approval, state: State, decision: Decision) -
     return missing
 
 
-__all__ = ["Approvals", "steady_clock"]
+__all__ = ["Approvals"]

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from interlock.calls import approvals as approvals_module
+from interlock.errors import DecisionRefused
+from interlock.gateway.approvals import approvals_in
+from interlock.timestamps import now_micros
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import RunningGateway, offering
 
@@ -94,3 +98,41 @@ async def test_decision_needs_the_scope_and_a_place_among_the_approvers(running)
         assert [*pages[0], *pages[1]] == approvals
         after = await auditor.refused("GET", "/approvals", query="after=absent")
         assert after == (400, "bad_request")
+
+
+@pytest.mark.slow("fills a database")
+async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
+    running, monkeypatch: pytest.MonkeyPatch
+):
+    now = [now_micros()]
+    monkeypatch.setattr(approvals_module, "now_micros", lambda: now[0])
+    async with running(SETTINGS, crm=offering("refund")) as gateway:
+        anna = await gateway.key("anna")
+        berta = Operator(gateway, await gateway.key("berta", *DECIDES))
+        parts = gateway.assembly.parts
+        for amount in (1, 2, 3):
+            await refund(gateway, anna, amount)
+        # An open approval ends at `expires`, and not a microsecond before.
+        asked = {each["arguments"]["amount"]: each for each in await berta.get("/approvals")}
+        found = await gateway.assembly.approvals.list(["pending"])
+        now[0] = min(each.expires for each in found) - 1
+        async with approvals_in(parts.config, parts.settings.database, decides=True) as command:
+            await command.approve(asked[1]["id"], asked[1]["hash"], None)
+            body = {"hash": asked[2]["hash"]}
+            await berta.change("POST", f"/approvals/{asked[2]['id']}/approve", body)
+            assert not await refund(gateway, anna, 1)
+
+            now[0] = max(each.expires for each in found)
+            await gateway.assembly.approvals.refresh()
+            states = {each["id"]: each["state"] for each in await berta.get("/approvals")}
+            shown = {each.id: command.state(each) for each in await command.list()}
+            body = {"hash": asked[3]["hash"]}
+            late = await berta.refused("POST", f"/approvals/{asked[3]['id']}/approve", body)
+            with pytest.raises(DecisionRefused) as refused:
+                await command.approve(asked[3]["id"], asked[3]["hash"], None)
+
+        expected = {1: "used", 2: "expired", 3: "expired"}
+        assert states == shown == {asked[each]["id"]: state for each, state in expected.items()}
+        assert late == (409, "approval_expired")
+        assert refused.value.reason == "approval_expired"
+        assert await refund(gateway, anna, 2)  # though it was approved in time
