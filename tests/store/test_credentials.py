@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,20 +25,28 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+async def either(place: str) -> AsyncIterator[CredentialStore]:
+    """A store in a database of either kind."""
+    database = await open_database(place)
+    yield CredentialStore(database, KEY)
+    await database.close()
+
+
+@pytest.fixture
 async def store(file: Path) -> AsyncIterator[CredentialStore]:
     database = await open_database(file)
     yield CredentialStore(database, KEY)
     await database.close()
 
 
-async def test_value_is_read_by_its_user_and_server_only(store: CredentialStore):
-    await store.set(TOKEN, "first")
-    await store.set(TOKEN, "canary-1234")
+async def test_value_is_read_by_its_user_and_server_only(either: CredentialStore):
+    await either.set(TOKEN, "first")
+    await either.set(TOKEN, "canary-1234")
 
-    assert await store.values("user:anna", "github") == {"TOKEN": "canary-1234"}
-    assert await store.values("user:bert", "github") == {}
-    assert await store.values("user:anna", "gitlab") == {}
-    assert await store.values("user:anna", "github", tenant="other") == {}
+    assert await either.values("user:anna", "github") == {"TOKEN": "canary-1234"}
+    assert await either.values("user:bert", "github") == {}
+    assert await either.values("user:anna", "gitlab") == {}
+    assert await either.values("user:anna", "github", tenant="other") == {}
 
 
 async def test_database_contains_no_value_in_clear(store: CredentialStore, file: Path):
@@ -121,28 +130,30 @@ async def test_changes_name_users_and_servers_but_refreshes_of_a_login_do_not(
     assert await store.changed() == [Place("user:bert", "github", "")]
 
 
-async def test_login_is_written_by_the_holder_of_its_lease_only(store: CredentialStore):
+async def test_login_is_written_by_the_holder_of_its_lease_only(either: CredentialStore):
     login = Place("user:anna", "github", LOGIN)
 
-    assert await store.lease(login, "one")
-    assert not await store.lease(login, "two")
+    holders = [str(number) for number in range(8)]
+    leased = await asyncio.gather(*(either.lease(login, each) for each in holders))
+    assert leased.count(True) == 1  # though none of them found the row
+    holder = holders[leased.index(True)]
     with pytest.raises(StoreError, match="deleted or replaced"):
-        await store.write(login, b"theirs", "ok", None, "two")
-    await store.write(login, b"ours", "ok", None, "one")
-    await store.release(login, "one")
-    assert await store.lease(login, "two")
-    assert await store.read(login) == b"ours"
+        await either.write(login, b"theirs", "ok", None, "another")
+    await either.write(login, b"ours", "ok", None, holder)
+    await either.release(login, holder)
+    assert await either.lease(login, "another")
+    assert await either.read(login) == b"ours"
 
 
-async def test_refresh_does_not_bring_a_deleted_login_back(store: CredentialStore):
+async def test_refresh_does_not_bring_a_deleted_login_back(either: CredentialStore):
     login = Place("user:anna", "github", LOGIN)
-    await store.lease(login, "one")
-    await store.write(login, b"first", "ok", None, "one")
-    await store.revoke(login)
+    await either.lease(login, "one")
+    await either.write(login, b"first", "ok", None, "one")
+    await either.revoke(login)
 
     with pytest.raises(StoreError, match="deleted or replaced"):
-        await store.write(login, b"refreshed", "ok", None, "one")
-    assert await store.read(login) is None
+        await either.write(login, b"refreshed", "ok", None, "one")
+    assert await either.read(login) is None
 
 
 async def test_login_without_refresh_expires_and_is_not_usable_then(store: CredentialStore):

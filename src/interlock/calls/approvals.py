@@ -515,6 +515,8 @@ class Approvals:
                 if not is_failing:
                     _log.warning("approvals cannot be read: %s", error)
                 is_failing = True
+            except Exception:  # the next decision must still be noticed
+                _log.exception("changes of approvals could not be used")
             await asyncio.sleep(POLL_EVERY)
 
     async def _expire(self, approval: Approval, now: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
+from weakref import WeakValueDictionary
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
@@ -80,7 +81,8 @@ class Vault:
         self._values: dict[_Key, dict[str, str]] = {}
         self._tokens: dict[_Key, LoginTokens] = {}
         self._logins: dict[_Key, StoredLogin] = {}
-        self._waiting: dict[_Key, asyncio.Event] = {}
+        # An event lives as long as a call waits for it.
+        self._waiting = WeakValueDictionary[_Key, asyncio.Event]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = asyncio.Lock()
         self._changes = 0  # how many were noticed
@@ -113,6 +115,8 @@ class Vault:
                 if was_answering:
                     _log.warning("changes of credentials cannot be read: %s", error)
                 was_answering = False
+            except Exception:  # the next change must still be noticed
+                _log.exception("a change of credentials could not be used")
 
     async def refresh(self, *, patience: float = 0.0) -> None:
         """Use what has changed in the database since the last call.
@@ -273,7 +277,8 @@ class Vault:
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
         """Return an event that is set when a credential of a user for a server next changes."""
-        return self._waiting.setdefault((owner, server), asyncio.Event())
+        event = asyncio.Event()
+        return self._waiting.setdefault((owner, server), event)
 
     # Links
 

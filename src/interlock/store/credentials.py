@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, and_, insert, select, update
+from sqlalchemy import ColumnElement, Row, and_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -300,11 +300,10 @@ class CredentialStore:
             )
             if changed.rowcount:
                 return True
-            if (await connection.execute(select(columns.user).where(_at(place)))).first():
-                return False
-            row = _row(place, "oauth", b"", "needs_login", now)
-            await connection.execute(insert(tables.credentials).values(**row | leased))
-            return True
+            row = _row(place, "oauth", b"", "needs_login", now) | leased
+            # Another process may add the row at the same time.
+            added = upsert(tables.credentials).values(row).on_conflict_do_nothing()
+            return bool((await connection.execute(added)).rowcount)
 
         return await self._database.write(work)
 
