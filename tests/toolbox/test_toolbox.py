@@ -3,58 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from interlock.calls import Caller
 from interlock.client import client as client_module
 from interlock.config import HttpServer, StdioServer, ToolFilter
 from interlock.errors import (
     ConfigError,
-    InvalidArguments,
-    RemoteError,
     RequestTimeout,
     ServerUnavailable,
     UnknownTool,
 )
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
-from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
-
-NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-
-
-def served(*names: str, **answers: Any) -> ScriptedServer:
-    """A server with these tools, each of which says its own name."""
-    tools = {"tools": [tool(name) for name in names]}
-    call: Callable[[Json], Json] = lambda params: text(params["name"])  # noqa: E731
-    return ScriptedServer(answers={"tools/list": tools, "tools/call": call, **answers})
-
-
-def box_of(**servers: Any) -> Toolbox:
-    return Toolbox(servers, environ={}, revision=LEGACY)
-
-
-def addresses(toolbox: Toolbox) -> list[str]:
-    return [entry.address for entry in toolbox.tools]
+from tests.support.scripted_server import LEGACY, Json, ScriptedServer, tool
+from tests.toolbox.boxes import addresses, box_of, served
+from tests.toolbox.upstreams import fail, settle
 
 
 async def never(_: Json) -> Json:
     result: Json = await asyncio.get_running_loop().create_future()
     return result
-
-
-def fail(_: Json) -> Json:
-    raise RemoteError(-32000, "broken")
-
-
-async def settle() -> None:
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @pytest.fixture
@@ -262,131 +233,7 @@ async def test_wrong_file_is_refused_before_anything_starts(tmp_path: Path):
         Toolbox.from_config(tmp_path / "missing.json")
 
 
-# Finding
-
-
-async def test_tool_is_called_by_address_or_wire_name():
-    async with box_of(a=served("x", "y.z"), 日本=served("x")) as toolbox:
-        for entry in toolbox.tools:
-            for name in (entry.address, entry.wire_name):
-                assert toolbox.find(name) is entry
-                assert (await toolbox.call(name)).text == entry.tool.name
-
-
-async def test_tool_name_of_several_servers_is_warned_about_once(caplog: pytest.LogCaptureFixture):
-    async with box_of(a=served("x", "y"), b=served("x"), c=served("z")) as toolbox:
-        assert len(toolbox.tools) == 4
-        toolbox._changed()
-        assert len(toolbox.tools) == 4
-
-    assert caplog.messages == ["several servers offer tool 'x': a, b"]
-
-
-async def test_bare_tool_name_is_refused_with_a_suggestion():
-    async with box_of(a=served("get_time", "x"), b=served("x")) as toolbox:
-        with pytest.raises(UnknownTool, match=r"no tool 'x'; did you mean a:x or b:x\?"):
-            await toolbox.call("x")
-        with pytest.raises(UnknownTool, match=r"did you mean a:get_time\?"):
-            await toolbox.call("a:get_tiem")
-
-
-async def test_unknown_tool_error_says_why_it_is_missing():
-    async with box_of(down=served(initialize=fail), up=served("x")) as toolbox:
-        for name, problem in (
-            ("down:x", r"server 'down' is not available: broken"),
-            ("nobody:y", r"no tool 'nobody:y'"),
-            ("up:y", r"no tool 'up:y'; did you mean up:x\?"),
-        ):
-            with pytest.raises((UnknownTool, ServerUnavailable), match=problem):
-                toolbox.find(name)
-
-
-async def test_skipped_tool_is_named_when_it_is_called():
-    tools = {"tools": [tool("x"), {"name": "bad"}]}
-    async with box_of(a=served(**{"tools/list": tools})) as toolbox:
-        with pytest.raises(UnknownTool, match="a:bad is not offered: tool 'bad' is malformed"):
-            await toolbox.call("a:bad")
-
-
-async def test_similar_names_get_different_wire_names():
-    servers = {"a_": served("b"), "a": served("_b", "b"), "а": served("b")}  # the last: Cyrillic
-    async with box_of(**servers) as toolbox:
-        names = [entry.wire_name for entry in toolbox.tools]
-        assert len(set(names)) == 4
-        for entry in toolbox.tools:
-            await toolbox.call(entry.wire_name)
-
-    for name, server in servers.items():
-        expected = ["_b", "b"] if name == "a" else ["b"]
-        assert [each["name"] for each in server.sent("tools/call")] == expected
-
-
-async def test_wire_name_does_not_depend_on_other_servers():
-    async with box_of(a=served("x_", "y")) as alone:
-        before = [entry.wire_name for entry in alone.tools]
-    async with box_of(b=served("x_", "y"), a=served("x_", "y")) as together:
-        assert [entry.wire_name for entry in together.tools][2:] == before
-
-
-async def test_wire_name_clash_is_logged_as_an_error(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-):
-    monkeypatch.setattr("interlock.toolbox.names.wire_name", lambda _server, _name: "same")
-    async with box_of(a=served("x"), b=served("x")) as toolbox:
-        assert addresses(toolbox) == ["a:x"]
-        assert toolbox.find("same").address == "a:x"
-    assert "tool b:x has the wire name of another one" in caplog.text
-
-
 # Calling
-
-
-async def test_arguments_are_validated_before_sending():
-    tools = {"tools": [tool("x", inputSchema=NUMBER)]}
-    server = served(**{"tools/list": tools})
-    async with box_of(a=server) as toolbox:
-        with pytest.raises(InvalidArguments, match=r"^a:x: "):
-            await toolbox.call("a__x", {"n": "secret"})
-        with pytest.raises(InvalidArguments):
-            await toolbox.call("a:x")
-        await toolbox.call("a:x", {"n": 1})
-
-    (sent,) = server.sent("tools/call")
-    assert sent == {"name": "x", "arguments": {"n": 1}}
-
-
-async def test_progress_reaches_the_caller():
-    async def work(params: Json) -> Json:
-        token = params["_meta"]["progressToken"]
-        server.notify("notifications/progress", progressToken=token, progress=1)
-        return text("done")
-
-    server = served("x", **{"tools/call": work})
-    steps: list[float] = []
-    async with box_of(a=server) as toolbox:
-        await toolbox.call("a:x", progress=lambda step: steps.append(step.progress))
-
-    assert steps == [1.0]
-
-
-async def test_calls_are_logged_without_arguments_and_results(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.DEBUG)
-    answers = iter([text("a secret"), text("a secret", isError=True)])
-    server = served("x", **{"tools/call": lambda _: next(answers)})
-    async with box_of(a=server) as toolbox:
-        for _ in range(2):
-            await toolbox.call("a:x", {"password": "a secret"})
-        server.answers["tools/call"] = fail
-        with pytest.raises(RemoteError):
-            await toolbox.call("a:x", {"password": "a secret"})
-
-    said = [record.getMessage() for record in caplog.records if record.name == "interlock.toolbox"]
-    assert [line.partition(" in ")[0] for line in said] == [
-        "tool a:x: ok",
-        "tool a:x: tool error",
-        "tool a:x: failed",
-    ]
-    assert "secret" not in caplog.text
 
 
 async def test_server_that_dies_fails_only_its_own_calls():
@@ -481,29 +328,3 @@ async def test_cancelled_open_closes_what_has_started():
     assert opening.cancelled()
     with pytest.raises(ServerUnavailable):
         await toolbox.call("quick:x")
-
-
-# Suggestions for names that do not exist
-
-
-@pytest.mark.parametrize(
-    ("surface", "name", "suggestion"),
-    [
-        ("cli", "a:serch", "; did you mean a:search?"),
-        ("cli", "delete", "; did you mean a:delete?"),
-        ("cli", "a:something-else", ""),
-        ("agent", "a__serch", "; did you mean a__search?"),
-        ("agent", "a__delet", ""),  # not read-only
-        ("agent", "search", "; did you mean a__search?"),
-    ],
-)
-async def test_suggestion_is_close_and_for_models_a_read_only_wire_name(
-    surface: Any, name: str, suggestion: str
-):
-    read_only = tool("search", annotations={"readOnlyHint": True})
-    tools = {"tools": [read_only, tool("delete")]}
-    async with box_of(a=served(**{"tools/list": tools})) as toolbox:
-        with pytest.raises(UnknownTool) as caught:
-            await toolbox.call(name, caller=Caller(surface=surface))
-
-    assert str(caught.value) == f"no tool {name!r}{suggestion}"

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import os
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from interlock import calls, config
+from interlock import config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
-from interlock.errors import ConfigError, ServerUnavailable, UnknownTool
+from interlock.errors import ConfigError
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.toolbox import resource_files
+from interlock.toolbox.call_stack import CallStack, Receiver
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
-from interlock.toolbox.server_calls import ServerCalls
 from interlock.toolbox.server_status import ServerStatus
+from interlock.toolbox.tool_index import ToolIndex, is_read_only
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
@@ -42,8 +39,6 @@ if TYPE_CHECKING:
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
 RETIREMENT = 30.0  # seconds that the calls of a replaced server get
 RETRY_INTERVAL = 1.0  # seconds between looks for servers that are down
-CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
-_FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 _log = logging.getLogger("interlock.toolbox")
 
 
@@ -120,16 +115,12 @@ class Toolbox:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
         self.stack: CallHandler
-        # Calls, those that wait included.
-        self._under_way: Counter[ServerCalls | OwnServer] = Counter()
-        self._retiring: dict[ServerCalls | OwnServer, asyncio.Event] = {}  # set after the last call
+        self._calls = CallStack(self.results)
         self._replaced: set[Upstream] = set()  # those that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._replacing = asyncio.Lock()
         self._is_open = False
-        self._tools: list[Entry] | None = None  # None when a server's tools have changed
-        self._by_name: dict[str, Entry] = {}
-        self._same: set[str] = set()  # names of tools of several servers that were warned about
+        self._index = ToolIndex(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around, outside)
 
@@ -177,7 +168,9 @@ class Toolbox:
     ) -> None:
         self._servers = {_name_of(key, server): server for key, server in servers.items()}
         self._upstreams = planned
-        self.stack = calls.build(self._validated(planned, around), outside)
+        receivers: dict[str, Receiver] = {name: each.calls for name, each in planned.items()}
+        receivers[OWN] = self.own
+        self.stack = self._calls.stack(receivers, around, outside)
 
     @classmethod
     def from_config(
@@ -345,13 +338,8 @@ class Toolbox:
 
     async def _retire(self, upstream: Upstream) -> None:
         """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
-        calls = upstream.calls
-        idle = self._retiring[calls] = asyncio.Event()
         self._replaced.add(upstream)
-        if self._under_way[calls]:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(idle.wait(), RETIREMENT)
-        del self._retiring[calls], self._under_way[calls]
+        await self._calls.last_call(upstream.calls, RETIREMENT)
         self._replaced.discard(upstream)
         await upstream.close()
 
@@ -380,9 +368,7 @@ class Toolbox:
     @property
     def tools(self) -> list[Entry]:
         """Every tool that can be called, servers in the order of the configuration."""
-        if self._tools is None:
-            self._index()
-        return list(self._tools or ())
+        return list(self._index.tools)
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
@@ -419,11 +405,9 @@ class Toolbox:
             UnknownTool: There is none; the text suggests a close name, or says why it is missing.
             ServerUnavailable: Its server has not listed its tools.
         """
-        if self._tools is None:
-            self._index()
-        entry = self._by_name.get(name)
+        entry = self._index.by_name.get(name) or self._index.find(name)
         if entry is None:
-            raise self._why_missing(name, caller)
+            raise self._index.why_missing(name, caller)
         return entry
 
     def upstream(self, server: str) -> Upstream:
@@ -440,65 +424,14 @@ class Toolbox:
 
     def by_wire_name(self, name: str) -> Entry | None:
         """Return the tool with this wire name, or None."""
-        if self._tools is None:
-            self._index()
-        entry = self._by_name.get(name)
+        entry = self._index.by_name.get(name) or self._index.find(name)
         return entry if entry is not None and entry.wire_name == name else None
 
     def _changed(self) -> None:
-        self._tools = None
+        self._index.forget()
         self.version += 1
         if self.on_change is not None:
             self.on_change()
-
-    def _index(self) -> None:
-        self._tools = []
-        self._by_name = {}
-        servers: dict[str, list[str]] = {}  # by the name of a tool
-        for upstream in self._upstreams.values():
-            for entry in upstream.entries:
-                if entry.wire_name in self._by_name:
-                    _log.error("tool %s has the wire name of another one", entry.address)
-                    continue
-                self._tools.append(entry)
-                self._by_name[entry.wire_name] = self._by_name[entry.address] = entry
-                servers.setdefault(entry.tool.name, []).append(upstream.name)
-        for entry in self.own.entries:
-            self._by_name.setdefault(entry.wire_name, entry)
-            self._by_name[entry.address] = entry
-        same = {name for name, offering in servers.items() if len(offering) > 1}
-        for name in sorted(same - self._same):
-            _log.warning("several servers offer tool %r: %s", name, ", ".join(servers[name]))
-        self._same = same
-
-    def _why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
-        server, colon, tool = name.partition(":")
-        upstream = self._upstreams.get(server) if colon else None
-        if upstream is not None:
-            status = upstream.status
-            if status.state != "ok" and not upstream.entries:
-                return ServerUnavailable(server, status.reason or status.state)
-            for line in status.missing:
-                if repr(tool) in line:
-                    return UnknownTool(f"{name} is not offered: {line}")
-        near = self._close_to(name, caller)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        return UnknownTool(f"no tool {name!r}{hint}")
-
-    def _close_to(self, name: str, caller: Caller) -> list[str]:
-        """Return up to three close names: addresses for people, wire names for models.
-
-        A model acts on a suggestion, so it is shown read-only tools only.
-        """
-        if caller.surface in _FOR_PEOPLE:
-            if ":" not in name:
-                same = [each.address for each in self.tools if each.tool.name == name]
-                if same:
-                    return same[:3]
-            known = [each.address for each in self.tools]
-        else:
-            known = [each.wire_name for each in self.tools if _is_read_only(each)]
-        return difflib.get_close_matches(name, known, 3, CLOSEST)
 
     # Calling
 
@@ -506,7 +439,7 @@ class Toolbox:
         """Whether the operator says that a tool only reads, or may be called twice."""
         upstream = self._upstreams.get(entry.server)
         if upstream is None:
-            return entry.server == OWN and _is_read_only(entry)
+            return entry.server == OWN and is_read_only(entry)
         return upstream.calls.may_repeat(entry.tool.name)
 
     async def call(
@@ -589,59 +522,9 @@ class Toolbox:
         """Pass a call through the stack. Every call of every surface goes through it."""
         return self.stack(call)
 
-    def _validated(
-        self, upstreams: Mapping[str, Upstream], around: Sequence[Around]
-    ) -> CallHandler:
-        """Return the stack from the validation of the arguments on.
-
-        A call stays with the servers of the stack that it entered.
-        """
-        under_way, results = self._under_way, self.results
-        servers: dict[str, ServerCalls | OwnServer] = {
-            name: each.calls for name, each in upstreams.items()
-        }
-        servers[OWN] = self.own
-
-        async def send(call: Call) -> Outcome:
-            outcome = await servers[call.entry.server].send(call)
-            limit = results.limits.smallest
-            if call.result_limit is not None:
-                limit = min(limit, call.result_limit)
-            return outcome if len(outcome.raw) <= limit else await results.fit(call, outcome)
-
-        handle = calls.build(send, around)
-
-        async def validated(call: Call) -> Outcome:
-            server = servers.get(call.entry.server)
-            if server is None:
-                raise ServerUnavailable(call.entry.server, "removed from the configuration")
-            started = monotonic()
-            ended = "failed"
-            under_way[server] += 1
-            try:
-                server.validate(call)
-                outcome = await handle(call)
-                ended = "tool error" if outcome.is_error else "ok"
-            finally:
-                under_way[server] -= 1
-                if server in self._retiring and not under_way[server]:
-                    self._retiring[server].set()
-                if _log.isEnabledFor(logging.INFO):
-                    # Names and times only: arguments and results may hold secrets.
-                    kind, address = call.kind, call.entry.address
-                    _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
-            return outcome
-
-        return validated
-
 
 def _name_of(key: str, server: ServerConfig | InProcessServer) -> str:
     """Return the name of a server in addresses."""
     if isinstance(server, CONFIGURED):
         return server.namespace or key
     return key
-
-
-def _is_read_only(entry: Entry) -> bool:
-    annotations = entry.tool.annotations
-    return annotations is not None and annotations.read_only_hint is True

@@ -1,0 +1,89 @@
+"""The way of a call through a toolbox, and the calls that are on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from interlock import calls
+from interlock.calls import Around, Call, CallHandler, Outcome
+from interlock.calls.results import ResultBudget
+from interlock.errors import ServerUnavailable
+from interlock.toolbox.own_tools import OwnServer
+from interlock.toolbox.server_calls import ServerCalls
+
+Receiver = ServerCalls | OwnServer
+
+_log = logging.getLogger("interlock.toolbox")
+
+
+class CallStack:
+    """Builds the stack of calls, and counts the calls in it by server.
+
+    Args:
+        results: The budget of results for models.
+    """
+
+    def __init__(self, results: ResultBudget) -> None:
+        self._results = results
+        self._under_way: Counter[Receiver] = Counter()  # calls, those that wait included
+        self._retiring: dict[Receiver, asyncio.Event] = {}  # set after the last call
+
+    async def last_call(self, server: Receiver, timeout: float) -> None:
+        """Wait for the last call of a server that gets no new ones, at most `timeout` seconds."""
+        idle = self._retiring[server] = asyncio.Event()
+        if self._under_way[server]:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(idle.wait(), timeout)
+        del self._retiring[server], self._under_way[server]
+
+    def stack(
+        self,
+        servers: Mapping[str, Receiver],
+        around: Sequence[Around],
+        outside: Sequence[Around],
+    ) -> CallHandler:
+        """Return the stack that calls pass. A call stays with the servers of its stack.
+
+        Args:
+            servers: The last stop, by name.
+            around: Layers after the validation of the arguments, first one outermost.
+            outside: Layers before it.
+        """
+        under_way, results = self._under_way, self._results
+
+        async def send(call: Call) -> Outcome:
+            outcome = await servers[call.entry.server].send(call)
+            limit = results.limits.smallest
+            if call.result_limit is not None:
+                limit = min(limit, call.result_limit)
+            return outcome if len(outcome.raw) <= limit else await results.fit(call, outcome)
+
+        handle = calls.build(send, around)
+
+        async def validated(call: Call) -> Outcome:
+            server = servers.get(call.entry.server)
+            if server is None:
+                raise ServerUnavailable(call.entry.server, "removed from the configuration")
+            started = monotonic()
+            ended = "failed"
+            under_way[server] += 1
+            try:
+                server.validate(call)
+                outcome = await handle(call)
+                ended = "tool error" if outcome.is_error else "ok"
+            finally:
+                under_way[server] -= 1
+                if server in self._retiring and not under_way[server]:
+                    self._retiring[server].set()
+                if _log.isEnabledFor(logging.INFO):
+                    # Names and times only: arguments and results may hold secrets.
+                    kind, address = call.kind, call.entry.address
+                    _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
+            return outcome
+
+        return calls.build(validated, outside)

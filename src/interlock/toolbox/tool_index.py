@@ -1,0 +1,109 @@
+"""The tools of all servers, by the names that callers use."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+from collections.abc import Callable, Mapping
+
+from interlock.calls import Caller, Entry
+from interlock.errors import ServerUnavailable, UnknownTool
+from interlock.toolbox.own_tools import OwnServer
+from interlock.toolbox.upstream import Upstream
+
+CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
+_FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
+
+_log = logging.getLogger("interlock.toolbox")
+
+
+class ToolIndex:
+    """Finds tools by address or wire name. It is built when it is first needed after a change.
+
+    Args:
+        upstreams: Returns the servers by name.
+        own: The tools of interlock itself, which are found but not listed.
+
+    Attributes:
+        by_name: Tools by address and by wire name; empty while it is not built.
+    """
+
+    def __init__(self, upstreams: Callable[[], Mapping[str, Upstream]], own: OwnServer) -> None:
+        self.by_name: dict[str, Entry] = {}
+        self._upstreams = upstreams
+        self._own = own
+        self._tools: list[Entry] | None = None
+        self._same: set[str] = set()  # names of tools of several servers that were warned about
+
+    @property
+    def tools(self) -> list[Entry]:
+        """Every tool that can be called, servers in the order of the configuration."""
+        return self._build() if self._tools is None else self._tools
+
+    def forget(self) -> None:
+        """Note that a server's tools have changed."""
+        self.by_name = {}
+        self._tools = None
+
+    def find(self, name: str) -> Entry | None:
+        """Find a tool; None if there is none."""
+        if self._tools is None:
+            self._build()
+        return self.by_name.get(name)
+
+    def _build(self) -> list[Entry]:
+        tools: list[Entry] = []
+        servers: dict[str, list[str]] = {}  # by the name of a tool
+        for upstream in self._upstreams().values():
+            for entry in upstream.entries:
+                if entry.wire_name in self.by_name:
+                    _log.error("tool %s has the wire name of another one", entry.address)
+                    continue
+                tools.append(entry)
+                self.by_name[entry.wire_name] = self.by_name[entry.address] = entry
+                servers.setdefault(entry.tool.name, []).append(upstream.name)
+        for entry in self._own.entries:
+            self.by_name.setdefault(entry.wire_name, entry)
+            self.by_name[entry.address] = entry
+        same = {name for name, offering in servers.items() if len(offering) > 1}
+        for name in sorted(same - self._same):
+            _log.warning("several servers offer tool %r: %s", name, ", ".join(servers[name]))
+        self._same = same
+        self._tools = tools
+        return tools
+
+    def why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
+        """Return the error for a tool that does not exist; a close name is suggested."""
+        server, colon, tool = name.partition(":")
+        upstream = self._upstreams().get(server) if colon else None
+        if upstream is not None:
+            status = upstream.status
+            if status.state != "ok" and not upstream.entries:
+                return ServerUnavailable(server, status.reason or status.state)
+            for line in status.missing:
+                if repr(tool) in line:
+                    return UnknownTool(f"{name} is not offered: {line}")
+        near = self._close_to(name, caller)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        return UnknownTool(f"no tool {name!r}{hint}")
+
+    def _close_to(self, name: str, caller: Caller) -> list[str]:
+        """Return up to three close names: addresses for people, wire names for models.
+
+        A model acts on a suggestion, so it is shown read-only tools only.
+        """
+        if caller.surface in _FOR_PEOPLE:
+            if ":" not in name:
+                same = [each.address for each in self.tools if each.tool.name == name]
+                if same:
+                    return same[:3]
+            known = [each.address for each in self.tools]
+        else:
+            known = [each.wire_name for each in self.tools if is_read_only(each)]
+        return difflib.get_close_matches(name, known, 3, CLOSEST)
+
+
+def is_read_only(entry: Entry) -> bool:
+    """Return whether a tool says that it changes nothing."""
+    annotations = entry.tool.annotations
+    return annotations is not None and annotations.read_only_hint is True
