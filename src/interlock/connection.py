@@ -161,7 +161,9 @@ class Connection:
             self.forget(id, cancel_reason(cancelled))
             raise
         finally:
-            self.forget(id)
+            self._answers.pop(id, None)
+            if id in self._waiting or options.progress is not None:
+                self.forget(id)
 
     def answers_during(self, request: RequestId | None) -> set[object]:
         """Return the `answers` of one of our requests; with None, those of all open requests."""
@@ -193,10 +195,11 @@ class Connection:
             if not self._flushing:
                 self._loop.call_soon(self._flush)
                 self._flushing = True
-                if self.protocol.outbox:
-                    self.transport.send(self.protocol.frames_to_send())
-            elif len(self.protocol.outbox) >= BURST:
-                self.transport.send(self.protocol.frames_to_send())
+            elif len(self.protocol.outbox) < BURST:
+                return
+            if self.protocol.outbox:  # as `frames_to_send`
+                frames, self.protocol.outbox = self.protocol.outbox, []
+                self.transport.send(frames)
         except MemoryError:
             self._give_up()
 

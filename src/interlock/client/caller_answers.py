@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from interlock.calls.back_channel import BackChannel
 from interlock.client.features import check_method
@@ -28,21 +28,18 @@ class _Question(Wire, frozen=True):
     tool_choice: Raw | None = None
 
 
-class CallerAnswers:
+class CallerAnswers(Struct, eq=False):
     """Passes a server's questions on to the client that is calling.
 
-    Args:
+    Attributes:
         back: The way to that client.
         capabilities: What it declared; a question beyond that is refused.
         count: Counts a question, and raises if there were too many.
     """
 
-    def __init__(
-        self, back: BackChannel, capabilities: ClientCapabilities | None, count: Callable[[], None]
-    ) -> None:
-        self.back = back
-        self._capabilities = capabilities or ClientCapabilities()
-        self._count = count
+    back: BackChannel
+    capabilities: ClientCapabilities
+    count: Callable[[], None]
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
         """Answer one question; as `Answers.answer`.
@@ -51,11 +48,11 @@ class CallerAnswers:
             AskRefused: The client cannot be asked, or was asked too often.
         """
         check_method(method, revision)
-        missing = lacking(self._capabilities, method, params)
+        missing = lacking(self.capabilities, method, params)
         if missing:
             raise AskRefused(f"the client that is calling does not declare {missing}", "cannot_ask")
         try:
-            self._count()
+            self.count()
         except RemoteProtocolError as error:
             raise AskRefused(str(error), "asks_exceeded") from None
         return bytes(await self.back.ask(method, bytes(params), timeout=ASK_TIMEOUT))

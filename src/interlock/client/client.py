@@ -628,12 +628,18 @@ class Client:
         if method not in _IN_ALL_REVISIONS:
             self._check_method(method)
         options = self._interactive.options(
-            timeout, progress=progress, meta=meta, name=name, idempotent=idempotent
+            timeout,
+            progress=progress,
+            meta=meta,
+            name=name,
+            idempotent=idempotent,
+            back=back,
+            capabilities=capabilities,
+            log_level=log_level,
         )
-        if back is not None or capabilities is not None:
-            options = self._interactive.on_behalf(options, back, capabilities, log_level)
-        if returns_questions and self._channel.negotiated.revision in revisions.MODERN:
-            return await self._channel.request(method, params, options)
+        modern = self._channel.negotiated.revision in revisions.MODERN
+        if returns_questions if modern else name not in self._interactive.task_tools:
+            return await self._channel.request(method, params, options)  # nothing can follow
         raw, _ = await self._interactive.send(method, params, options)
         return raw
 

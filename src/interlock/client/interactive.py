@@ -26,6 +26,7 @@ from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, To
 MAX_ROUNDS = 10  # of "input_required"
 MAX_CALLERS = 16  # whose encoded capabilities are kept
 
+_NO_CAPABILITIES = ClientCapabilities()
 _COMPLETE = b'{"resultType":"complete"'
 _T = TypeVar("_T")
 
@@ -41,6 +42,7 @@ class InteractiveRequests:
 
     Attributes:
         log_level: Stated in each request to a modern server.
+        task_tools: The tools of a 2025-11-25 server that run only as tasks.
     """
 
     def __init__(
@@ -55,12 +57,12 @@ class InteractiveRequests:
         self._features = features
         self._timeout = timeout
         self._hard_timeout = hard_timeout
-        self._task_tools: set[str] = set()  # of 2025-11-25 servers; they run only as tasks
+        self.task_tools: set[str] = set()
         self._callers: deque[tuple[ClientCapabilities, str, str, bytes]] = deque(maxlen=MAX_CALLERS)
 
     def use_tools(self, tools: Listing[Tool]) -> None:
         """Remember which of the listed tools run only as tasks."""
-        self._task_tools = {
+        self.task_tools = {
             tool.name
             for tool, definition in zip(tools, tools.definitions, strict=True)
             if self._needs_legacy_task(definition)
@@ -88,38 +90,32 @@ class InteractiveRequests:
         meta: bytes = b"",
         name: str | None = None,
         idempotent: bool = False,
+        back: BackChannel | None = None,
+        capabilities: ClientCapabilities | None = None,
+        log_level: LogLevel | None = None,
     ) -> RequestOptions:
-        """Add the default timeouts; a longer timeout of the request raises the hard one."""
+        """Return the options of a request, by this client or for another one.
+
+        Args:
+            timeout: Seconds; None for the default. A longer one raises the hard timeout as well.
+            progress, meta, name, idempotent: As for `RequestOptions`.
+            back: The way to the other client, which answers the questions; None for this client.
+            capabilities: Of the other client, stated to a modern server.
+            log_level: That the other client wants, likewise.
+        """
         hard = self._hard_timeout
         if timeout is None:
             timeout = self._timeout
         elif timeout > hard:
             hard = timeout
-        return RequestOptions(
-            timeout, hard, progress, meta, False, name, idempotent, self._features
-        )
-
-    def on_behalf(
-        self,
-        options: RequestOptions,
-        back: BackChannel | None,
-        capabilities: ClientCapabilities | None,
-        log_level: LogLevel | None = None,
-    ) -> RequestOptions:
-        """Return the options of a request that is sent for another client.
-
-        Args:
-            options: Of the same request by this client.
-            back: The way to the other client, which answers the questions; None for this client.
-            capabilities: Of the other client, stated to a modern server.
-            log_level: That the other client wants, likewise.
-        """
+        answers: Answers = self._features
         if back is not None:
-            answers = CallerAnswers(back, capabilities, self._features.count)
-            options = replace(options, answers=answers)
-        if capabilities is None or self._channel.negotiated.revision not in revisions.MODERN:
-            return options
-        return _with_meta(options, self._stated(capabilities, log_level))
+            answers = CallerAnswers(back, capabilities or _NO_CAPABILITIES, self._features.count)
+        states = capabilities is not None and self._channel.negotiated.revision in revisions.MODERN
+        if capabilities is not None and states:
+            stated = self._stated(capabilities, log_level)
+            meta = b"%b,%b" % (stated, meta) if meta else stated
+        return RequestOptions(timeout, hard, progress, meta, states, name, idempotent, answers)
 
     def restate(self) -> None:
         """State the log level in all further requests to a modern server."""
@@ -149,7 +145,7 @@ class InteractiveRequests:
             InterlockError: As `Client.call_tool`.
         """
         modern = self._channel.negotiated.revision in revisions.MODERN
-        if not modern and method == "tools/call" and options.name in self._task_tools:
+        if not modern and method == "tools/call" and options.name in self.task_tools:
             return await self._run_task(b'%b,"task":{}}' % params[:-1], options), 0
         sent = params
         for rounds in range(MAX_ROUNDS + 1):

@@ -304,7 +304,8 @@ class ReconnectingConnection:
         Arguments and errors as for `Connection.request`.
         """
         if self._policy is None:
-            return self.connection.request(method, params, options)
+            connection = self._agreed or self.connection  # which raises if there is none
+            return connection.request(method, params, options)
         return self._request_with_retries(self._policy, method, params, options)
 
     async def _request_with_retries(

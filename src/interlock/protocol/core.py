@@ -17,7 +17,7 @@ from copy import copy
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import (
     ConnectionClosed,
@@ -30,7 +30,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 from interlock.protocol import envelope
-from interlock.protocol.envelope import Envelope, RequestFrame
+from interlock.protocol.envelope import RequestFrame
 from interlock.revisions import INTERNAL_ERROR, INVALID_REQUEST
 from interlock.types import CancelledParams, ErrorObject, ProgressParams, RequestId
 
@@ -244,8 +244,15 @@ class Protocol:
         if options.progress is not None:
             token = b'"progressToken":%d' % id
             members = b"%b,%b" % (meta, token) if meta else token
-        # Encode first: that may run out of memory.
-        frame = RequestFrame(envelope.request(id, method, envelope.with_meta(params, members)))
+        # Encode first: that may run out of memory. As `envelope.request` and `with_meta` do.
+        if members:
+            rest = b"," + params[1:] if len(params) > 2 else b"}"
+            params = b'{"_meta":{%b}%b' % (members, rest)
+        if len(params) > 2:
+            whole = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
+            frame = RequestFrame(whole % (id, envelope.quoted(method), params))
+        else:
+            frame = RequestFrame(envelope.request(id, method, params))
         frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
         self._pending[id] = _Pending(
             method,
@@ -365,7 +372,13 @@ class Protocol:
                 message.id = (
                     request  # a server that could not decode the request does not know its id
                 )
-            return self._receive_response(message)
+            id, result, failure = message.id, message.result, message.error
+            if id is UNSET or id is None or self._pending.pop(id, None) is None:
+                self.dropped["unexpected response"] += 1
+                return []
+            if result is not UNSET and (failure is UNSET or failure == _NULL):
+                return [Answer(id, result)]
+            return [self._failure(id, result, failure)]
         id, method = message.id, message.method
         params = _EMPTY if message.params is UNSET else message.params
         if id is UNSET:
@@ -401,23 +414,17 @@ class Protocol:
         self._add_to_batch(batch, None)
         return events
 
-    def _receive_response(self, message: Envelope) -> list[Event]:
-        id = message.id
-        if id is UNSET or id is None or self._pending.pop(id, None) is None:
-            self.dropped["unexpected response"] += 1
-            return []
-        result, error = message.result, message.error
-        if result is not UNSET and (error is UNSET or error == _NULL):
-            return [Answer(id, result)]
+    def _failure(self, id: RequestId, result: Raw | UnsetType, error: Raw | UnsetType) -> Failure:
+        """Return the end of our request `id`, which was answered with anything but a result."""
         if error is UNSET or (result is not UNSET and result != _NULL):
             self.dropped["malformed response"] += 1
-            return [Failure(id, RemoteProtocolError("response needs either result or error"))]
+            return Failure(id, RemoteProtocolError("response needs either result or error"))
         try:
             decoded = _decode_error(error)
         except (msgspec.DecodeError, RecursionError) as reason:
             self.dropped["malformed response"] += 1
-            return [Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))]
-        return [Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))]
+            return Failure(id, RemoteProtocolError(f"malformed error in response: {reason}"))
+        return Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))
 
     def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
         """End our request `id`, which will get no response; return None if it has ended already."""

@@ -340,7 +340,8 @@ def encode_lossy(value: object) -> bytes:
 
 
 @lru_cache(256)
-def _quoted(method: str) -> bytes:
+def quoted(method: str) -> bytes:
+    """Encode the name of a method; there are few, so results are cached."""
     return encode(method)
 
 
@@ -356,15 +357,15 @@ def with_meta(params: bytes, meta: bytes) -> bytes:
 def request(id: RequestId, method: str, params: bytes) -> bytes:
     """Encode a request. `params` is an encoded object; an empty one is left out."""
     if len(params) <= 2:
-        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), _quoted(method))
-    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), _quoted(method), params)
+        return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), quoted(method))
+    return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), quoted(method), params)
 
 
 def notification(method: str, params: bytes) -> bytes:
     """Encode a notification. `params` is an encoded object; an empty one is left out."""
     if len(params) <= 2:
-        return b'{"jsonrpc":"2.0","method":%b}' % _quoted(method)
-    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (_quoted(method), params)
+        return b'{"jsonrpc":"2.0","method":%b}' % quoted(method)
+    return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (quoted(method), params)
 
 
 def result(id: RequestId, result: bytes) -> bytes:

@@ -125,6 +125,14 @@ class ConnectionPool:
 
     # Acquiring
 
+    def acquire_open(self, caller: Caller) -> PooledClient | None:
+        """Return the open connection of a caller, as `acquire` does; None if there is none."""
+        shares = self._sharing == "shared"
+        pooled = self._open.get(SHARED if shares else self.key_of(caller))
+        if pooled is not None:
+            pooled.calls += 1
+        return pooled
+
     async def acquire(self, caller: Caller) -> PooledClient:
         """Return a connection for one call of a caller; `release` it afterwards.
 

@@ -10,8 +10,7 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.client import Client
-from interlock.config import CONFIGURED, OpenApiConfig, ServerConfig
+from interlock.config import CONFIGURED, HttpServer, OpenApiConfig, ServerConfig
 from interlock.errors import InterlockError, InvalidArguments, RemoteProtocolError
 from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
@@ -72,6 +71,7 @@ class ServerCalls:
         self._echo = echo
         self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "with_files")
         settings = self._settings
+        self._repeats = isinstance(settings, HttpServer)  # requests elsewhere are never repeated
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
 
     def validate(self, call: Call) -> None:
@@ -113,15 +113,41 @@ class ServerCalls:
             InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
         """
         await self._slots.acquire()
-        release = call.hold(self._slots.release)
+        release = self._slots.release
+        if call.slots is not None:
+            release = call.slots.hold(release)
         try:
-            pooled = await self._pool.acquire(call.caller)
+            pooled = self._pool.acquire_open(call.caller) or await self._pool.acquire(call.caller)
+            client, entry = pooled.client, call.entry
             try:
-                call.revision = pooled.client.revision
+                call.revision = client.revision
                 if self._has_files:
                     call = await self._with_files(call)
+                is_tool = isinstance(entry, Entry)
+                name = entry.tool.name if isinstance(entry, Entry) else entry.name
+                can = call.capabilities
+                if can is not None and self._permitted is not None:
+                    can = self._permitted.of(can)
                 try:
-                    outcome = await self._forward(pooled.client, call)
+                    raw = await client.forward(
+                        "tools/call" if is_tool else call.method,
+                        call.params(),
+                        name=name,
+                        timeout=call.timeout,
+                        progress=call.progress,
+                        meta=call.meta,
+                        idempotent=self._repeats and (call.idempotent or self._may_repeat(call)),
+                        back=call.back,
+                        capabilities=can,
+                        log_level=call.log_level,
+                        returns_questions=call.returns_questions,
+                    )
+                    outcome = Outcome(raw)
+                    # A caller that forwards the result may never decode it; others find out here
+                    # what is wrong.
+                    is_checked = is_tool and (call.back is None or client.has_output_schema(name))
+                    if is_checked and not (call.returns_questions and outcome.is_task):
+                        outcome = Outcome(raw, client.check_result(name, raw))
                 except InterlockError as error:
                     self._failures.note(pooled, error)
                     clean = self._failures.redacted(pooled, error)
@@ -135,29 +161,6 @@ class ServerCalls:
         pooled.hangs = 0
         if self._health.state != "ok" and pooled is self._pool.shared:
             self._health.set("ok")
-        return outcome
-
-    async def _forward(self, client: Client, call: Call) -> Outcome:
-        name, is_tool = call.name, isinstance(call.entry, Entry)
-        can, permitted = call.capabilities, self._permitted
-        raw = await client.forward(
-            call.method,
-            call.params(),
-            name=name,
-            timeout=call.timeout,
-            progress=call.progress,
-            meta=call.meta,
-            idempotent=self._may_repeat(call),
-            back=call.back,
-            capabilities=can if can is None or permitted is None else permitted.of(can),
-            log_level=call.log_level,
-            returns_questions=call.returns_questions,
-        )
-        outcome = Outcome(raw)
-        # A caller that forwards the result may never decode it; others find out here what is wrong.
-        is_checked = is_tool and (call.back is None or client.has_output_schema(name))
-        if is_checked and not (call.returns_questions and outcome.is_task):
-            return Outcome(raw, client.check_result(name, raw))
         return outcome
 
     async def _with_files(self, call: Call) -> Call:
@@ -225,7 +228,7 @@ class ServerCalls:
         return tools is not None and (tools.may_repeat(tool) or tools.risk.of(tool) == "read")
 
     def _may_repeat(self, call: Call) -> bool:
-        if call.idempotent or not isinstance(call.entry, Entry):
+        if not isinstance(call.entry, Entry):
             return True
         return self._settings is not None and self._settings.tools.may_repeat(call.name)
 
