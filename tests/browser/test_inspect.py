@@ -15,6 +15,7 @@ from interlock import Context, Server
 from interlock.types import ToolAnnotations
 from interlock.web.files import FOLDER, Files
 from interlock.web.inspect_pages import INSPECTOR
+from tests.browser.apps import app, box
 from tests.browser.board import board
 from tests.browser.conftest import OpenPage, Watch, violations
 from tests.browser.inspect import inspecting, program
@@ -301,3 +302,72 @@ async def test_gateway_has_the_inspector_for_administrators_only(
 
         other = await gateway.open("/inspect/shop", "admin:read")
         await expect(other.get_by_role("heading", name="Nothing here")).to_be_visible()
+
+
+DELETES = """(async () => {
+  await begin();
+  const { arguments: { year } } = await told("ui/notifications/tool-input");
+  const { structuredContent: { orders } } = await told("ui/notifications/tool-result");
+  await ask("ui/message", {role: "user", content: [{type: "text", text: "Pay order 3"}]});
+  const found = await ask("tools/call", {name: "delete", arguments: {name: "draft"}});
+  const secret = await ask("tools/call", {name: "secret", arguments: {}});
+  say([year, orders, found.content[0].text, secret.message].join(" | "));
+})();"""
+
+
+async def test_app_of_a_tool_runs_with_its_result_and_asks_before_it_changes_something(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected += ["404", "localStorage"]
+    server, deleted = Server("desk"), []
+    app(DELETES)(server)
+
+    @server.tool
+    def delete(name: str) -> str:
+        """Delete a note."""
+        deleted.append(name)
+        return f"deleted {name}"
+
+    async with inspecting(tmp_path, open_page, desk=server) as served:
+        page = await served.open("/inspect/desk/orders")
+        await page.get_by_label("year").fill("2025")
+        await page.get_by_role("button", name="Call").first.click()
+
+        asked = page.get_by_role("article", name="desk:delete")
+        await expect(asked).to_contain_text("The server's app wants to make this call")
+        assert deleted == []
+        await asked.get_by_role("button", name="Approve once").click()
+        said = "2025 | 7 | deleted draft | the app's server has no such tool for apps"
+        await expect(box(page).locator("#said")).to_have_text(said)
+        await expect(page.get_by_role("tab", name="App")).to_be_visible()
+        await page.get_by_text("The app writes this message").click()
+        await expect(page.get_by_text("Pay order 3")).to_be_visible()
+        wire = page.get_by_role("region", name="Wire")
+        await expect(wire.get_by_text("resources/read ui://desk/orders").first).to_be_visible()
+        await expect(wire.get_by_text("tools/call delete").first).to_be_visible()
+
+
+async def test_rights_of_a_key_are_chosen_and_stay_in_the_address(
+    open_page: OpenPage, tmp_path: Path
+):
+    policy = {
+        "rules": [{"id": "people", "who": ["user:mara"], "tools": ["*:*"], "effect": "allow"}]
+    }
+    async with board(tmp_path, open_page, {"policy": policy}, shop=shop()) as gateway:
+        await gateway.key("ci", "mcp:*", name="ci-bot")
+        page = await gateway.open("/inspect/shop/price")
+        denied = page.get_by_text("Denied", exact=True)
+        await expect(page.get_by_role("heading", name="price")).to_be_visible()
+        await expect(denied).to_have_count(0)
+
+        rights = page.get_by_label("With the rights of")
+        await rights.select_option(label="rights of ci-bot (ci)")
+        await expect(denied).to_be_visible()
+        await page.get_by_role("link", name="price").click()
+        assert "?as=" in page.url
+        await page.reload()
+        await expect(denied).to_be_visible()
+
+        await rights.select_option(label="your own rights")
+        await expect(denied).to_have_count(0)
+        assert "?as=" not in page.url

@@ -101,6 +101,10 @@ class Inspector(Protocol):
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
 
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return an application that serves what is inspected, and passes other paths on."""
+        ...
+
     def end_credentials(self, keys: Collection[str]) -> None:
         """End the inspections of API keys, by the keys' ids."""
         ...
@@ -253,10 +257,11 @@ class Endpoint:
             listener = Listener(auth, guard, hosts, public_url)
             self.chat = self._make_chat(self._assembly, settings.chat, listener)
             tables.extend(self.chat.tables)
-        if self._make_inspector is not None and (is_admin or self.serves_operators):
+        inspects = self._make_inspector is not None and (is_admin or self.serves_operators)
+        if self._make_inspector is not None and inspects:
             self._inspector = self._make_inspector(self._assembly)
             tables.extend(self._inspector.tables)
-        return LoginPages(
+        logins = LoginPages(
             JsonApi(tables, guard, auth),
             self.sessions,
             cookie,
@@ -266,6 +271,7 @@ class Endpoint:
             public_url=public_url,
             on_refused=on_refused,
         )
+        return self._inspector.site(logins) if inspects and self._inspector else logins
 
     def _end_credentials(self, keys: Collection[str]) -> None:
         self.app.end_credentials(keys)

@@ -11,6 +11,8 @@ from time import monotonic
 
 from msgspec import Struct
 
+from interlock.server.http.options import AsgiApp
+from interlock.server.http.responses import Receive, Scope, Send
 from interlock.web.files import SECURITY, Answer
 
 TICKET_TTL = 60.0  # seconds
@@ -60,4 +62,27 @@ class Tickets:
         return Answer(200, headers, found.body)
 
 
-__all__ = ["PREFIX", "Tickets"]
+class TicketSite:
+    """Serves the documents of tickets, and passes all other requests on.
+
+    Args:
+        tickets: The documents.
+        beside: Serves all other paths.
+    """
+
+    def __init__(self, tickets: Tickets, beside: AsgiApp) -> None:
+        self._tickets = tickets
+        self._beside = beside
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        found = None
+        if scope["type"] == "http" and scope["method"] == "GET":
+            found = self._tickets.document(scope["path"])
+        if found is None:
+            await self._beside(scope, receive, send)
+        else:
+            await found.send(send)
+
+
+__all__ = ["TicketSite", "Tickets"]

@@ -156,22 +156,42 @@ class Sending(Struct, frozen=True, forbid_unknown_fields=True):
         method: Of the protocol.
         params: Its params, without `_meta`.
         checks: Refuse arguments that do not fit the tool's schema.
+        app: The app of the server calls one of the tools that are for it.
     """
 
     method: Annotated[str, Meta(min_length=1, max_length=200)]
     params: JsonObject = {}
     checks: bool = True
+    app: bool = False
 
 
 async def send(inspector: Inspector, request: ApiRequest) -> JsonObject:
     """Send a request to the server, and return how it ended."""
     given: Sending = request.body
+    found = _found(inspector, request)
+    if given.app and not _may_call(found, given):
+        raise not_found("the app's server has no such tool for apps")
     try:
-        return await _found(inspector, request).send(
-            given.method, given.params, checks=given.checks
-        )
+        return await found.send(given.method, given.params, checks=given.checks, by_app=given.app)
     except InvalidArguments as error:
         raise Problem(422, "bad_params", str(error)) from None
+
+
+def _may_call(found: Inspection, given: Sending) -> bool:
+    return given.method == "tools/call" and found.is_for_apps(str(given.params.get("name")))
+
+
+class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that names a tool."""
+
+    tool: str
+
+
+async def open_app(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return the address of a tool's app, which is good for one request."""
+    app = await _found(inspector, request).app(request.body.tool)
+    document = app.pop("document")
+    return app | {"path": inspector.tickets.path_of(document.body, document.policy)}
 
 
 class Named(Struct, frozen=True, forbid_unknown_fields=True):
@@ -252,6 +272,7 @@ def routes(scope: str) -> tuple[Route, ...]:
         ("GET", f"{one}/wire", get_wire, "what has passed since", After, None),
         ("GET", f"{one}/record", record, "all that is kept of the wire", None, None),
         ("POST", f"{one}/send", send, "a request to the server", None, Sending),
+        ("POST", f"{one}/app", open_app, "opens the app of a tool", None, Tool),
         ("POST", f"{one}/stop", stop, "stops a call", None, Named),
         ("POST", f"{one}/check", check, "what is wrong with arguments", None, Arguments),
         ("POST", f"{one}/texts", texts, "a call as Python, command and test", None, Arguments),

@@ -9,8 +9,10 @@ from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
 from interlock.gateway.assembly import Assembly
 from interlock.server.http.json_api import Route
+from interlock.server.http.options import AsgiApp
 from interlock.store.keys import KeyStore
 from interlock.web import inspect_api
+from interlock.web.app_tickets import TicketSite
 from interlock.web.by_hand import asked_by_hand
 from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
@@ -50,6 +52,14 @@ class GatewayInspector:
         ]
         questions = assembly.approval_questions
         questions.elsewhere = asked_by_hand(questions.elsewhere)
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return an application that serves the documents of inspected apps.
+
+        Args:
+            beside: Serves all other paths.
+        """
+        return TicketSite(self._inspector.tickets, beside)
 
     def end_credentials(self, keys: Collection[str]) -> None:
         """End the inspections of API keys, by the keys' ids."""

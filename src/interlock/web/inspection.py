@@ -26,16 +26,20 @@ from interlock.errors import (
     UnknownTool,
 )
 from interlock.policy import Policy
+from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.redaction import redact_value
+from interlock.server.http.json_api import not_found
 from interlock.timestamps import now_micros, rfc3339
 from interlock.toolbox import Toolbox
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
-from interlock.types import ClientCapabilities, ElicitParams, JsonObject
+from interlock.types import ElicitParams, JsonObject, ReadResourceResult
+from interlock.web.app_documents import AppDocument, app_of, unavailable
 from interlock.web.inspect_connection import InspectedConnection, kind_of
 from interlock.web.inspect_remarks import Remark, WireRemarks, of_items
 from interlock.web.inspect_wire import Wire
+from interlock.web.questions import ASKABLE
 
 if TYPE_CHECKING:
     from interlock.config import ServerConfig
@@ -43,7 +47,6 @@ if TYPE_CHECKING:
 
 HISTORY = 50  # calls that are kept
 KEPT_RESULT = 256 * 1024  # bytes of a result that is kept with its call
-ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}})
 # Requests that only read, beside those that pass the policy.
 _READING = frozenset(
     {
@@ -241,21 +244,18 @@ class Inspection:
         self._wire_remarks.clear()
         await self.connection.restart(era)
 
-    async def send(self, method: str, params: JsonObject, *, checks: bool = True) -> JsonObject:
+    async def send(
+        self, method: str, params: JsonObject, *, checks: bool = True, by_app: bool = False
+    ) -> JsonObject:
         """Send a request and return its card: how it ended, and the result.
 
         Args:
             method: Of the protocol.
             params: Its params, without `_meta`.
             checks: Refuse arguments that do not fit the tool's schema.
+            by_app: The server's app calls, not the person.
         """
-        call = Call(
-            self._target(method, params),
-            _arguments(params),
-            self.caller,
-            back=_Back(self),
-            capabilities=ASKABLE,
-        )
+        call = self._call(self._target(method, params), _arguments(params), by_app=by_app)
         card: JsonObject = {
             "call": call.id,
             "method": method,
@@ -289,6 +289,43 @@ class Inspection:
         self.history.append(kept)
         self._changed()
         return clean
+
+    def _call(self, target: Entry | Item, arguments: JsonObject, *, by_app: bool) -> Call:
+        caller = self.caller
+        if by_app:
+            caller = Caller(caller.principal, surface="app", address=caller.address)
+        back = _Back(self, by_app=by_app)
+        return Call(target, arguments, caller, back=back, capabilities=ASKABLE)
+
+    async def app(self, tool: str) -> JsonObject:
+        """Return the app of a tool: the document, and what the page needs to know.
+
+        Raises:
+            Problem: The tool has none, or it cannot be read.
+        """
+        entry = self.connection.entry(tool)
+        uri = app_of(entry).uri if entry is not None else ""
+        if entry is None or not uri:
+            raise not_found("this tool has no app")
+        item = Item("resources", self.connection.name, uri)
+        try:
+            call = self._call(item, {}, by_app=True)
+            outcome = await self._made("resources/read", {"uri": uri}, call, checks=True)
+            result = decode(ReadResourceResult, outcome.raw, "resources/read result")
+        except InterlockError as error:
+            raise unavailable(error) from None
+        found = AppDocument.of(result, uri)
+        return {
+            "document": found,
+            "hasBorder": found.has_border,
+            "server": self.connection.name,
+            "tool": self._tool(entry)["definition"],
+        }
+
+    def is_for_apps(self, tool: str) -> bool:
+        """Return whether the server lets its apps call a tool."""
+        entry = self.connection.entry(tool)
+        return entry is not None and "app" in app_of(entry).visibility
 
     def _target(self, method: str, params: JsonObject) -> Entry | Item:
         server = self.connection.name
@@ -440,8 +477,9 @@ class Inspection:
 class _Back:
     """The `BackChannel` of a call made by hand: the server's questions go to the page."""
 
-    def __init__(self, inspection: Inspection) -> None:
+    def __init__(self, inspection: Inspection, *, by_app: bool = False) -> None:
         self._inspection = inspection
+        self._by_app = by_app
 
     @property
     def caller(self) -> Hashable:
@@ -463,10 +501,11 @@ class _Back:
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
         """Ask the person whether an exact call may run; where no gateway asks, it may."""
-        if not self._inspection.host.has_gateway:
+        if not self._inspection.host.has_gateway and not self._by_app:
             return True  # the person has named the exact call
         shown: JsonObject = {
             "kind": "approval",
+            "byApp": self._by_app,
             "approval": approval.id if approval is not None else "",
             "address": call.entry.address,
             "arguments": call.arguments,

@@ -19,7 +19,6 @@ from interlock.types import JsonObject
 from interlock.version import __version__
 from interlock.web import attachments, files, inspect_pages
 from interlock.web.app import ChatApp
-from interlock.web.app_tickets import PREFIX
 from interlock.web.apps import Apps
 from interlock.web.chat_api import ChatContext
 from interlock.web.files import Answer, Files, Shell
@@ -122,8 +121,8 @@ class Site:
         """Return the answer to a request for a page or a file; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
-            if path.startswith(PREFIX) and self._apps is not None:
-                return self._apps.tickets.document(path) or files.not_found()
+            if self._apps is not None and (document := self._apps.tickets.document(path)):
+                return document
             if path.startswith("/static/"):
                 return self._files.answer(path.removeprefix("/static/"), request.headers)
             shell = CHAT if _is_page(path) else None

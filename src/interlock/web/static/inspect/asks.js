@@ -34,7 +34,7 @@ function Approval({ ask }) {
   return html`<article class="call" data-state="asking" aria-label=${ask.address}>
     <div class="call-head"><${OutcomeChip} state="asking" /><span class="mono">${marked(ask.address)}</span></div>
     <div class="call-body">
-      <p class="small muted">${t("ask.rule", { rule: ask.rule })}</p>
+      <p class="small muted">${t(ask.byApp ? "ask.app" : "ask.rule", { rule: ask.rule })}</p>
       <${Arguments} value=${ask.arguments} />
       <div class="decide">
         <button type="button" class="button main deciding" onClick=${() => reply("accept")}>${t("ask.approve")}</button>

@@ -13,6 +13,7 @@ import { begin as signIn, Login, may, me } from "../shared/session.js";
 import { html, render, useEffect, useState } from "../shared/view.js";
 import { Asks } from "./asks.js";
 import { Item } from "./item.js";
+import { later } from "./later.js";
 import { Side, eras } from "./side.js";
 import { begin, inspection, isOffline, problem, restart } from "./state.js";
 import { t } from "./text.js";
@@ -22,15 +23,6 @@ const ME = "/me";
 const Start = later(() => import("./start.js"));
 const Editor = later(() => import("./editor.js"));
 
-/** A component that is loaded when it is first drawn. @param {() => Promise<{default: any}>} load */
-function later(load) {
-  return () => {
-    const [found, setFound] = useState(/** @type {any} */ (null));
-    useEffect(() => void load().then((loaded) => setFound({ One: loaded.default })), []);
-    return found && html`<${found.One} />`;
-  };
-}
-
 function Inspector() {
   const { path, query } = place.value;
   const values = new URLSearchParams(query);
@@ -39,8 +31,8 @@ function Inspector() {
   const isSignedIn = Boolean(me.value) && (page.local || may("admin:write"));
   useEffect(() => {
     if (!isSignedIn) return;
-    if (found.server && found.server !== inspection.value?.server) void begin({ server: found.server, ...(as && { as }) });
-    else if (found.server && as && as !== inspection.value?.as) void begin({ server: found.server, as });
+    const now = inspection.value;
+    if (found.server && (found.server !== now?.server || as !== now.as)) void begin({ server: found.server, ...(as && { as }) });
   }, [isSignedIn, found.server, as]);
   useEffect(() => {
     if (isSignedIn && eras.value.length < 3) void get("/api/inspect").then((each) => (eras.value = each.eras), () => {});

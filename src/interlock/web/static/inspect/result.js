@@ -9,8 +9,11 @@ import { Foreign, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { Tabs } from "../shared/tabs.js";
 import { html, useState } from "../shared/view.js";
-import { chosen } from "./state.js";
+import { later } from "./later.js";
+import { chosen, inspection } from "./state.js";
 import { t } from "./text.js";
+
+const App = later(() => import("./app.js"));
 
 /** @param {{card: import("./types.js").Card}} props */
 export function Result({ card }) {
@@ -24,9 +27,10 @@ function Body({ card }) {
   const result = card.result;
   const blocks = result?.content ?? result?.contents ?? result?.messages;
   const hasStructured = result && "structuredContent" in result;
-  const [form, choose] = useState(hasStructured ? "structured" : blocks ? "text" : "json");
+  const [form, choose] = useState(hasApp(card) ? "app" : hasStructured ? "structured" : blocks ? "text" : "json");
   const passed = card.check?.length === 0;
   const tabs = [
+    hasApp(card) && { id: "app", title: t("result.app") },
     hasStructured && { id: "structured", title: t("result.structured") },
     blocks && { id: "text", title: t("result.text") },
     result && { id: "json", title: "JSON" },
@@ -40,6 +44,7 @@ function Body({ card }) {
     ${result &&
     html`<${Tabs} label=${card.name} tabs=${tabs} chosen=${form} choose=${choose}>
       <div class="tab-body">
+        ${form === "app" && html`<${App} card=${card} />`}
         ${form === "structured" && html`<${JsonView} value=${result.structuredContent} open=${3} />`}
         ${form === "text" && html`<${Blocks} blocks=${blocks} />`}
         ${form === "json" && html`<${JsonView} value=${result} open=${3} />`}
@@ -51,6 +56,14 @@ function Body({ card }) {
       <button type="button" class="link" onClick=${() => (chosen.value = card.entries[0])}>${t("result.wire")}</button>
     </p>`}
   `;
+}
+
+/** @param {import("./types.js").Card} card */
+function hasApp(card) {
+  if (card.method !== "tools/call" || card.state !== "ran" || !card.result) return false;
+  const tool = inspection.value?.tools.find((each) => each.definition.name === card.name);
+  const meta = tool?.definition._meta;
+  return typeof (meta?.ui?.resourceUri ?? meta?.["ui/resourceUri"]) === "string";
 }
 
 /** @param {{card: import("./types.js").Card}} props */

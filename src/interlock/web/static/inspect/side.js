@@ -7,10 +7,12 @@ import { Chip } from "../shared/outcomes.js";
 import { page } from "../shared/page.js";
 import { place } from "../shared/route.js";
 import { html, signal, useState } from "../shared/view.js";
+import { later } from "./later.js";
 import { inspection, restart } from "./state.js";
 import { t } from "./text.js";
 
 const MANY = 300;
+const Keys = later(() => import("./keys.js"));
 
 /** The revisions that can be chosen; the server says which. */
 export const eras = signal(/** @type {string[]} */ (["auto", "legacy"]));
@@ -23,9 +25,9 @@ export const eras = signal(/** @type {string[]} */ (["auto", "legacy"]));
  */
 export function pathOf(server, kind = "", name = "") {
   const base = `/inspect/${encodeURIComponent(server)}`;
-  if (!kind) return base;
-  if (kind === "tool") return `${base}/${encodeURIComponent(name)}`;
-  return `${base}?${kind}=${encodeURIComponent(name)}`;
+  const as = new URLSearchParams(place.value.query).get("as");
+  const query = new URLSearchParams({ ...(kind && kind !== "tool" && { [kind]: name }), ...(as && { as }) }).toString();
+  return (kind === "tool" ? `${base}/${encodeURIComponent(name)}` : base) + (query && `?${query}`);
 }
 
 /** @type {[("tools" | "resources" | "resourceTemplates" | "prompts"), string, import("../shared/icons.js").IconName, string][]} */
@@ -113,6 +115,7 @@ function State({ now }) {
     <select aria-label=${t("era")} value=${now.era} onChange=${(/** @type {any} */ event) => restart(event.currentTarget.value)}>
       ${eras.value.map((each) => html`<option value=${each}>${eraOf(each, now)}</option>`)}
     </select>
+    ${page.board && html`<${Keys} chosen=${now.as} />`}
   </div>`;
 }
 

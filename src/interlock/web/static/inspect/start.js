@@ -23,7 +23,7 @@ export default function Start() {
     <ul class="servers">
       ${found.items.map(
         (/** @type {any} */ each) => html`<li>
-          <a class="box server-link" href=${page.base + pathOf(each.name) + location.search}>
+          <a class="box server-link" href=${page.base + pathOf(each.name)}>
             <${Icon} name="server" /><span class="mono grow">${marked(each.name)}</span>
             <span class="muted small">${t(/** @type {any} */ (`kind.${each.kind}`))}, ${t("tools.n", { n: each.tools })}</span>
           </a>

@@ -89,8 +89,8 @@ async function follow(id, signal) {
   }
 }
 
-/** @param {string} path */
-function at(path) {
+/** The address of a route of this inspection. @param {string} path */
+export function at(path) {
   return `/api/inspect/${inspection.value?.id ?? ""}${path}`;
 }
 
