@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import websockets
+import uvloop
 from playwright.async_api import Browser, Page, async_playwright
 
 from benchmarks.harness import ROOT, US, Effort, Row
@@ -49,6 +50,7 @@ STARTS = (
     "\n```\n\n",
     "**so** ",
 )
+SENT = re.compile(rb'"content":" ([^"]*)"')  # of a token
 CATEGORIES = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline"]
 
 # The gaps between frames, in milliseconds; STEP is code that moves, and returns whether to end.
@@ -349,41 +351,64 @@ def sockets(count: int) -> tuple[float, list[float], float]:
         try:
             port = int(server.stdout.readline())
             before = memory_of(server.pid)
-            return asyncio.run(watched(port, server.pid, count, before))
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(watched(port, server.pid, count, before))
         finally:
             server.terminate()
+
+
+class Watcher(asyncio.Protocol):
+    """A socket that asks, and notes how late each token of the answer is.
+
+    A client that decodes each frame would keep the processor from the server.
+    """
+
+    def __init__(self, delays: list[float], port: int) -> None:
+        self._delays = delays
+        self._port = port
+        self.is_measuring = False
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        upgrade = (
+            f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nUpgrade: websocket\r\n"
+            "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n\r\n"
+        )
+        transport.write(upgrade.encode())
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/"):
+            for each in (b'{"type":"hello"}', b'{"type":"message","content":"go"}'):
+                mask = bytes(4)
+                self._transport.write(bytes((0x81, 0x80 | len(each))) + mask + each)
+        elif self.is_measuring:
+            now = perf_counter()
+            for sent in SENT.findall(data):
+                self._delays.extend(now - float(each) for each in sent.split())
 
 
 async def watched(
     port: int, pid: int, count: int, before: float
 ) -> tuple[float, list[float], float]:
     delays: list[float] = []
-    is_measuring = False
-
-    async def one() -> None:
-        url = f"ws://127.0.0.1:{port}/ws"
-        async with websockets.connect(url, compression=None, open_timeout=60) as socket:
-            await socket.send('{"type":"hello"}')
-            await socket.send('{"type":"message","content":"go"}')
-            async for text in socket:
-                if is_measuring and '"token"' in text:
-                    now = perf_counter()
-                    sent = json.loads(text)["content"].split()
-                    delays.extend(now - float(each) for each in sent)
-
-    clients = []
+    clients: list[tuple[Any, Watcher]] = []
+    loop = asyncio.get_running_loop()
     for _ in range(count):
-        clients.append(asyncio.create_task(one()))
+        made = await loop.create_connection(lambda: Watcher(delays, port), "127.0.0.1", port)
+        clients.append(made)
         await asyncio.sleep(0.003)
     await asyncio.sleep(3)
-    is_measuring, started = True, processor_of(pid)
+    for _, client in clients:
+        client.is_measuring = True
+    started = processor_of(pid)
     await asyncio.sleep(SECONDS)
-    used, is_measuring = processor_of(pid) - started, False
+    used = processor_of(pid) - started
     tokens = len(delays) * SOCKETS / count
     kilobytes = (memory_of(pid) - before) / count
-    for each in clients:
-        each.cancel()
-    await asyncio.gather(*clients, return_exceptions=True)
+    for transport, _ in clients:
+        transport.abort()
     return used / tokens, sorted(delays), kilobytes
 
 

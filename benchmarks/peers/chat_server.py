@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from time import perf_counter
 
 import uvicorn
+import uvloop
 
 from interlock.agent import AgentEvent
 from interlock.calls import Caller
@@ -73,4 +74,5 @@ async def main() -> None:
         await uvicorn.Server(config).serve([listener])
 
 
-asyncio.run(main())
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as in `interlock serve`
+    runner.run(main())

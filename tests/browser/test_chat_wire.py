@@ -14,6 +14,7 @@ from interlock.messages import Message
 from interlock.models import ModelEvent, ReasoningDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from interlock.types import JsonObject
+from interlock.web import turn_text
 from interlock.web.socket import Socket
 from interlock.web.turn import Turn
 from tests.browser.chat import Chat, call, calls, chat
@@ -51,20 +52,21 @@ class Cuts:
         self.at: int | None = None
         self.last = 0
         self._sockets = served.site._chat._sockets
-        emit = Turn.emit
+        emit = Turn._emit
 
-        def cutting(turn: Turn, **fields: Any) -> Any:
+        def cutting(turn: Turn, fields: Any) -> Any:
             if self.at == 0:
                 for each in [*self._sockets._sockets]:
                     turn.unfollow(each._on_event)
                 self._cut()
-            event = emit(turn, **fields)
+            event = emit(turn, fields)
             self.last = event.seq
             if event.seq == self.at:
                 self._cut()
             return event
 
-        monkeypatch.setattr(Turn, "emit", cutting)
+        monkeypatch.setattr(Turn, "_emit", cutting)
+        monkeypatch.setattr(turn_text, "JOIN_SECONDS", -1.0)  # each word is an event
 
     def _cut(self) -> None:
         self.at = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from interlock.web import turn_log
@@ -13,6 +15,25 @@ def log(monkeypatch: pytest.MonkeyPatch) -> TurnLog:
     """Return a log that keeps three events."""
     monkeypatch.setattr(turn_log, "MAX_EVENTS", 3)
     return TurnLog()
+
+
+def test_pieces_of_text_after_a_number_are_one_event() -> None:
+    log = TurnLog()
+    for fields in (
+        {"type": "started"},
+        {"type": "token", "content": "a"},
+        {"type": "token", "content": "b"},
+        {"type": "token", "content": "c"},
+        {"type": "tool_start"},
+        {"type": "token", "content": "d"},
+    ):
+        log.append({**fields, "turn_id": "t"})
+
+    assert [event.fields for event in log.since(2) or ()] == [
+        {"type": "token", "turn_id": "t", "content": "bc", "seq": 4, "from": 3},
+        {"type": "tool_start", "turn_id": "t", "seq": 5},
+        {"type": "token", "turn_id": "t", "content": "d", "seq": 6},
+    ]
 
 
 def test_old_tokens_are_joined_into_one_event_without_losing_text(log: TurnLog):
@@ -41,6 +62,23 @@ def test_log_over_its_bytes_drops_the_oldest_events(monkeypatch: pytest.MonkeyPa
     log = TurnLog()
     for _ in range(3):
         log.append({"type": "tool_complete", "tool_result": "x" * 300})
+    log.append({"type": "token", "content": "y" * 2_000})
 
-    assert log.since(0) is None
-    assert [event.seq for event in log.since(1) or ()] == [2, 3]
+    assert log.since(3) is None
+    assert log.since(4) == []
+    log.append({"type": "complete", "content": "z"})
+    assert [event.seq for event in log.since(4) or ()] == [5]
+
+
+def test_text_of_a_long_answer_takes_a_hundred_bytes_a_piece() -> None:
+    """A thousand answers of a minute, twenty pieces a second, are 120 MB."""
+    tracemalloc.start()
+    try:
+        log = TurnLog()
+        for number in range(1_200):
+            log.append({"type": "token", "content": f" {number}", "conversation_id": "c"})
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert used / 1_200 < 100

@@ -22,6 +22,7 @@ MAX_RESULT = 16 * 1024  # characters of a tool's result in an event
 CUT = "\n[cut: the whole result has {0:,} characters]"
 
 Kind: TypeAlias = str
+TEXTS = frozenset(("token", "reasoning"))  # events of a text that goes on
 _encode = msgspec.json.Encoder().encode
 
 
@@ -32,15 +33,23 @@ class TurnEvent:
         seq: Counts the events of the turn from 1.
         kind: Its type.
         fields: The whole event.
+        size: About how many bytes it takes.
     """
 
-    __slots__ = ("_text", "fields", "kind", "seq")
+    __slots__ = ("_text", "fields", "kind", "seq", "size")
 
     def __init__(self, seq: int, fields: JsonObject) -> None:
         self.seq = seq
         self.kind: Kind = fields["type"]
         self.fields = fields
+        self.size = 200 + len(fields.get("content") or fields.get("tool_result") or "")
         self._text: str | None = None
+
+    @property
+    def begin(self) -> int:
+        """The number of its first piece of text, or its own."""
+        begin: int = self.fields.get("from", self.seq)
+        return begin
 
     @property
     def text(self) -> str:
@@ -48,12 +57,6 @@ class TurnEvent:
         if self._text is None:
             self._text = _encode(self.fields).decode()
         return self._text
-
-    @property
-    def size(self) -> int:
-        """About how many bytes it takes."""
-        content = self.fields.get("content") or self.fields.get("tool_result") or ""
-        return 200 + len(content)
 
 
 def now() -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Awaitable, Coroutine, Generator
 from time import monotonic
+from types import coroutine
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.types import JsonObject
 from interlock.web.errors import TurnError
-from interlock.web.events import TurnEvent, decoded
+from interlock.web.events import TEXTS, TurnEvent, decoded
 from interlock.web.questions import checked_answer
 from interlock.web.turn import Asked, Turn
 from interlock.web.turns import Turns
@@ -28,9 +30,9 @@ MAX_HELLO = 4 * 1024
 HELLO_SECONDS = 5.0
 MAX_QUEUE = 256 * 1024  # bytes that wait for a slow client
 SLOW_SECONDS = 10.0  # that the queue may be full
-JOIN_SECONDS = 0.05  # that tokens wait for others
-CHECK_SECONDS = 1.0  # between two checks of a credential
+CHECK_SECONDS = 1.0  # between two checks of all sockets
 PING_SECONDS = 20.0  # without a frame; a page cannot see the pings of the protocol
+PING = {"type": "ping"}
 
 MALFORMED, LOGIN, ORIGIN, SLOW, TOO_LARGE, TOO_MANY, RESTART = (
     4400, 4401, 4403, 4408, 4413, 4429, 1001,
@@ -67,7 +69,7 @@ class Sockets:
         self.authenticator = authenticator
         self.is_local = is_local
         self._sockets: set[Socket] = set()
-        self._checking: asyncio.Task[None] | None = None
+        self._checks: set[asyncio.Task[None]] = set()
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one connection whose Host and Origin were checked."""
@@ -76,8 +78,9 @@ class Sockets:
         await send({"type": "websocket.accept", "subprotocol": chosen})
         socket = Socket(self, scope, receive, send)
         self._sockets.add(socket)
-        if self._checking is None and self.authenticator is not None:
-            self._checking = asyncio.create_task(self._check_credentials())
+        if not self._checks and self.authenticator is not None:
+            checks = self._check_credentials(), self._ping_pages()
+            self._checks = {asyncio.create_task(each) for each in checks}
         try:
             await socket.run()
         finally:
@@ -94,11 +97,19 @@ class Sockets:
             for socket in [*self._sockets]:
                 await socket.check_credential()
 
+    async def _ping_pages(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            now = monotonic()
+            for socket in self._sockets:
+                socket.ping(now)
+
     async def close(self) -> None:
         """Close all sockets; clients come back and resume."""
-        if self._checking is not None:
-            self._checking.cancel()
-            await asyncio.wait({self._checking})
+        for check in self._checks:
+            check.cancel()
+        if self._checks:
+            await asyncio.wait(self._checks)
         for socket in [*self._sockets]:
             socket.close(RESTART, "restart")
 
@@ -119,10 +130,11 @@ class Socket:
         self._queue: deque[_Frame] = deque()
         self._queued = 0  # bytes
         self._full_since: float | None = None
-        self._wake = asyncio.Event()
+        self._idle: asyncio.Future[None] | None = None  # the writer waits for it
+        self._under_way: Awaitable[None] | None = None  # what began in `_send_now`
         self._closing: Closing | None = None
         self._followed: set[Turn] = set()
-        self._token_sent = -JOIN_SECONDS
+        self._sent = monotonic()
         self._reading: asyncio.Task[None] | None = None
         self._is_gone = False
         self._is_page = False
@@ -151,7 +163,7 @@ class Socket:
         """Close the connection."""
         if self._closing is None:
             self._closing = Closing(code, reason)
-            self._wake.set()
+            self._wake()
 
     # Reading
 
@@ -365,29 +377,51 @@ class Socket:
 
     def _on_event(self, turn: Turn, event: TurnEvent) -> None:
         self._followed.add(turn)
-        last = self._queue[-1] if self._queue else None
-        if event.kind == "token" and last is not None and last.joins(turn, event):
-            last.add(event)
+        if self._queue and self._queue[-1].joins(turn, event):
+            self._queue[-1].add(event)
             self._queued += len(event.fields["content"])
         else:
             self._push(_Frame(turn, event))
         if turn.has_ended:
             self._followed.discard(turn)
-        self._note_full()
+        if self._queued > MAX_QUEUE:
+            self._note_full()
 
     def send(self, fields: JsonObject) -> None:
         """Queue a frame that belongs to no turn."""
         self._push(_Frame(None, TurnEvent(0, fields)))
 
     def _push(self, frame: _Frame) -> None:
-        self._queue.append(frame)
-        self._queued += frame.size
-        self._wake.set()
+        if self._idle is not None:
+            self._send_now(frame.text)
+        else:
+            self._queue.append(frame)
+            self._queued += frame.size
+
+    def _send_now(self, text: str) -> None:
+        """Begin to send; the writer takes over only if the connection is busy.
+
+        Most sends end at once, and waking a task costs more than our share of them.
+        """
+        sending = self._send({"type": "websocket.send", "text": text})
+        self._sent = monotonic()
+        try:
+            waiting = sending.send(None)
+        except StopIteration:
+            return
+        except Exception as error:
+            self._under_way = _failed(error)
+        else:
+            self._under_way = _rest(sending, waiting)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._idle is not None:
+            self._idle.set_result(None)
+            self._idle = None
 
     def _note_full(self) -> None:
-        if self._queued <= MAX_QUEUE:
-            self._full_since = None
-        elif self._full_since is None:
+        if self._full_since is None:
             self._full_since = monotonic()
             asyncio.get_running_loop().call_later(SLOW_SECONDS, self._check_slow)
         if self._queued > 4 * MAX_QUEUE:
@@ -405,83 +439,78 @@ class Socket:
         except OSError:  # uvicorn: the client has gone
             return
 
-    async def _wait_for_frame(self) -> None:
-        """Wait until there is something to send; a page gets a ping after a while."""
-        while self._is_page and not self._wake.is_set():
-            try:
-                async with asyncio.timeout(PING_SECONDS):
-                    await self._wake.wait()
-            except TimeoutError:
-                await self._send({"type": "websocket.send", "text": '{"type":"ping"}'})
-        await self._wake.wait()
-        self._wake.clear()
+    def ping(self, now: float) -> None:
+        """Show a page that has not heard for a while that the connection is alive."""
+        if self._is_page and not self._queue and now - self._sent >= PING_SECONDS:
+            self.send(PING)
 
     async def _write_all(self) -> None:
+        queue, loop = self._queue, asyncio.get_running_loop()
         while not self._is_gone:
-            await self._wait_for_frame()
-            while self._queue:
-                if self._closing is not None and self._closing.code == SLOW:
-                    break
-                frame = self._queue[0]
-                if frame.is_token and len(self._queue) == 1 and self._closing is None:
-                    await self._wait_for_others()
-                self._queue.popleft()
+            if not queue and self._closing is None:
+                self._idle = loop.create_future()
+                await self._idle
+            if self._under_way is not None:
+                under_way, self._under_way = self._under_way, None
+                await under_way
+            while queue and (self._closing is None or self._closing.code != SLOW):
+                frame = queue.popleft()
                 self._queued -= frame.size
-                self._note_full()
+                if self._queued <= MAX_QUEUE:
+                    self._full_since = None
                 await self._send({"type": "websocket.send", "text": frame.text})
-                if frame.is_token:
-                    self._token_sent = monotonic()
+                self._sent = monotonic()
             if self._closing is not None and not self._is_gone:
                 code, reason = self._closing.code, self._closing.reason
                 await self._send({"type": "websocket.close", "code": code, "reason": reason})
                 return
 
-    async def _wait_for_others(self) -> None:
-        """Wait a moment for more tokens, unless none was sent lately."""
-        wait = self._token_sent + JOIN_SECONDS - monotonic()
-        while wait > 0 and len(self._queue) == 1 and self._closing is None:
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(wait):
-                    await self._wake.wait()
-            except TimeoutError:
-                return
-            wait = self._token_sent + JOIN_SECONDS - monotonic()
-
 
 class _Frame:
-    """What waits to be sent: one event, or tokens of one turn that were joined."""
+    """What waits to be sent: one event, or text of one turn that was joined."""
 
-    __slots__ = ("_contents", "_event", "_first", "_last", "is_token", "turn")
+    __slots__ = ("_event", "_last", "_pieces", "_turn")
 
     def __init__(self, turn: Turn | None, event: TurnEvent) -> None:
-        self.turn = turn
-        self.is_token = event.kind == "token"
+        self._turn = turn
         self._event = event
-        self._first = self._last = event.seq
-        self._contents: list[str] | None = None
+        self._last = event.seq
+        self._pieces: list[str] | None = None  # None: it is the event alone
 
     def joins(self, turn: Turn, event: TurnEvent) -> bool:
-        return self.is_token and self.turn is turn and event.seq == self._last + 1
+        """Whether an event goes on with this text."""
+        is_same = event.kind in TEXTS and self._event.kind == event.kind and self._turn is turn
+        return is_same and event.begin == self._last + 1
 
     def add(self, event: TurnEvent) -> None:
-        if self._contents is None:
-            self._contents = [self._event.fields["content"]]
-        self._contents.append(event.fields["content"])
+        if self._pieces is None:
+            self._pieces = [self._event.fields["content"]]
+        self._pieces.append(event.fields["content"])
         self._last = event.seq
 
     @property
     def size(self) -> int:
-        if self._contents is None:
+        if self._pieces is None:
             return self._event.size
-        return 200 + sum(map(len, self._contents))
+        return 200 + sum(map(len, self._pieces))
 
     @property
     def text(self) -> str:
-        if self._contents is None:
+        if self._pieces is None:
             return self._event.text
-        joined = {"content": "".join(self._contents), "seq": self._last, "from": self._first}
+        joined = {"content": "".join(self._pieces), "seq": self._last, "from": self._event.begin}
         return _encode(self._event.fields | joined).decode()
+
+
+@coroutine
+def _rest(sending: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
+    """Finish a coroutine that began outside of a task, and waits for a future."""
+    yield waiting
+    yield from sending
+
+
+async def _failed(error: Exception) -> None:
+    raise error
 
 
 class _Gone(Exception):

@@ -23,8 +23,9 @@ from interlock.calls import Caller
 from interlock.errors import InterlockError
 from interlock.types import JsonObject
 from interlock.web.errors import TurnError, explained
-from interlock.web.events import TurnEvent, fields_of, now, stopped_call
+from interlock.web.events import TEXTS, TurnEvent, fields_of, now, stopped_call
 from interlock.web.turn_log import TurnLog
+from interlock.web.turn_text import TurnText
 
 _log = logging.getLogger("interlock.web")
 
@@ -143,7 +144,8 @@ class Turn:
         self._task: asyncio.Task[None] | None = None
         self._limit: asyncio.Timeout | None = None
         self._is_stopping = False
-        self._text: list[str] = []
+        self._text: list[str] = []  # of the reply under way
+        self._waiting = TurnText(self._emit_text)
         self._open: dict[str, JsonObject] = {}  # calls that have started
         self._approvals: dict[str, ApprovalAsked] = {}
         self._decisions: dict[str, JsonObject] = {}
@@ -155,8 +157,16 @@ class Turn:
     # Events
 
     def emit(self, **fields: Any) -> TurnEvent:
-        """Add an event and pass it to all listeners."""
-        fields |= {"conversation_id": self.conversation, "turn_id": self.id}
+        """Add an event and pass it to all listeners, after the text that waits."""
+        self._waiting.flush()
+        return self._emit(fields)
+
+    def _emit_text(self, kind: str, text: str) -> None:
+        self._emit({"type": kind, "content": text})
+
+    def _emit(self, fields: JsonObject) -> TurnEvent:
+        fields["conversation_id"] = self.conversation
+        fields["turn_id"] = self.id
         event = self.log.append(fields)
         for listener in [*self._listeners]:
             listener(self, event)
@@ -239,7 +249,9 @@ class Turn:
         async with aclosing(events):
             async for event in events:
                 fields = fields_of(event)
-                if fields is not None:
+                if fields is not None and fields["type"] in TEXTS:
+                    self._say(fields["type"], fields["content"])
+                elif fields is not None:
                     self._note(fields)
                     if isinstance(event, ApprovalAsked):
                         self._approvals[event.id] = event
@@ -249,10 +261,13 @@ class Turn:
                 elif isinstance(event, Stopped) and event.reason == "stopped":
                     self._stop()
 
+    def _say(self, kind: str, piece: str) -> None:
+        if kind == "token":
+            self._text.append(piece)
+        self._waiting.add(kind, piece)
+
     def _note(self, fields: JsonObject) -> None:
         match fields["type"]:
-            case "token":
-                self._text.append(fields["content"])
             case "tool_start":
                 self._text.clear()  # what was said before a call is not the answer
                 self._open[fields["tool_call_id"]] = fields

@@ -82,13 +82,12 @@ class Turns:
         self._turns[turn.id] = self._latest[id] = turn
         if message_id:
             self._by_message[owner, message_id] = turn
-        turn.follow(lambda turn, event: self._forget_later(turn, event, message_id))
+        turn.follow(lambda turn, event: self._note(turn, event, message_id))
         for listener, who in self._followers.get(id, {}).items():
             if who == owner:
                 turn.follow(listener)
         if follow is not None:
             turn.follow(follow)
-        turn.follow(self._tell_watchers)
         turn.start(message_id)
         return turn
 
@@ -115,8 +114,12 @@ class Turns:
             raise TurnError("overloaded", "too many turns; try again later", 5.0)
         times.append(now)
 
-    def _forget_later(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:
-        if turn.has_ended and event.kind in ("complete", "error"):
+    def _note(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:
+        if event.kind not in _TELLING:
+            return
+        for listener in [*self._watchers.get(turn.owner, ())]:
+            listener(turn, event)
+        if event.kind in ("complete", "error"):
             loop = asyncio.get_running_loop()
             loop.call_later(self.limits.kept, self._forget, turn, message_id)
 
@@ -186,11 +189,6 @@ class Turns:
                     found.pop(listener, None)
                 if not found:
                     places.pop(name, None)
-
-    def _tell_watchers(self, turn: Turn, event: TurnEvent) -> None:
-        if event.kind in _TELLING:
-            for listener in [*self._watchers.get(turn.owner, ())]:
-                listener(turn, event)
 
     async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
         """Return the messages of a conversation.
