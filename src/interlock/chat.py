@@ -21,9 +21,8 @@ from contextlib import (
     AsyncExitStack,
     aclosing,
     asynccontextmanager,
+    suppress,
 )
-from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -39,6 +38,7 @@ from interlock.config import ServerConfig
 from interlock.config.settings import Settings
 from interlock.errors import (
     CapabilityError,
+    InterlockError,
     MissingExtra,
     ModelUnavailable,
     StoreError,
@@ -46,6 +46,8 @@ from interlock.errors import (
 )
 from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
 from interlock.models import Model, choose, claude_code
+from interlock.models.anthropic import AnthropicModel
+from interlock.models.openai import OpenAIModel
 from interlock.toolbox import Toolbox
 from interlock.toolbox.pins import PinKeeper
 from interlock.transports import InProcessServer
@@ -454,10 +456,10 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
         model = await wishes.open(log.conversation.model, remembered=True)
     else:
         model = await wishes.preferred()
-    for provider in choose.PROVIDERS:
-        if model.name.startswith(f"{provider.name}:") and find_spec(provider.package):
-            # Takes about a second, which the first answer need not wait for.
-            await asyncio.to_thread(import_module, provider.package)
+    if isinstance(model, OpenAIModel | AnthropicModel):
+        # Takes about a second, which the first answer need not wait for.
+        with suppress(InterlockError):  # the first answer states what is missing
+            await model.prepare()
     return model
 
 

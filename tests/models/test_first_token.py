@@ -9,8 +9,11 @@ from contextlib import aclosing
 import pytest
 
 from interlock.agent import Agent
+from interlock.chat import open_chat
+from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, learned
+from interlock.models.openai import OpenAIModel
 from tests.models import wire_anthropic, wire_openai, wire_responses
 from tests.models.wire_http import Answer, WireServer
 
@@ -61,6 +64,23 @@ async def test_first_token_of_a_provider_is_shown_before_the_next_one_is_sent(
 
     assert isinstance(first, TextDelta)
     assert first.text.startswith("First")
+
+
+async def test_chat_makes_the_client_of_its_model_before_the_first_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INTERLOCK_DATABASE", "/dev/null/none.db")  # costs a second less
+    made: list[str] = []
+    connect = OpenAIModel._connect
+    monkeypatch.setattr(OpenAIModel, "_connect", lambda *each: made.append("") or connect(*each))
+    model = "openai:test@http://127.0.0.1:9/v1"
+
+    async with open_chat(None, model=model, warn=made.append) as chat:
+        assert made.count("") == 1
+        with pytest.raises(ModelUnavailable):
+            await anext(chat.ask("Hello"))
+
+    assert made.count("") == 1
 
 
 async def test_event_of_a_model_reaches_the_caller_without_a_turn_of_the_loop() -> None:

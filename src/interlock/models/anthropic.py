@@ -135,6 +135,15 @@ class AnthropicModel:
             raise connection.endpoint.explain(error, started=answer.started) from error
         yield answer.reply()
 
+    async def prepare(self) -> None:
+        """Do what the first request would do first: import the vendor's package, make the client.
+
+        Raises:
+            ModelUnavailable: The key is not set.
+            MissingExtra: The package is not installed.
+        """
+        await self._open()
+
     async def close(self) -> None:
         """Close the connections. Closing twice is allowed; the next request opens them again."""
         connection, self._connection = self._connection, None

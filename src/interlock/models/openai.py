@@ -168,6 +168,15 @@ class OpenAIModel:
             raise connection.endpoint.explain(error, started=started) from error
         yield answer.reply()
 
+    async def prepare(self) -> None:
+        """Do what the first request would do first: import the vendor's package, make the client.
+
+        Raises:
+            ModelUnavailable: The key is not set.
+            MissingExtra: The package is not installed.
+        """
+        await self._open()
+
     async def close(self) -> None:
         """Close the connections. Closing twice is allowed; the next request opens them again."""
         connection, self._connection = self._connection, None
