@@ -295,7 +295,7 @@ def test_buckets_agree_with_a_plain_token_bucket(
         if wait > limits.ROUNDING:
             assert wait == pytest.approx((1 - tokens) * 60 / calls, abs=0.001)
             continue
-        buckets.spend("k", now)
+        limits.spend([(buckets, "k")], now)
         if is_refused_later:
             buckets.give_back("k")
         else:

@@ -183,21 +183,27 @@ class AuditTrail:
         async def call_and_record(call: Call) -> Outcome:
             try:
                 return await handle(call)
-            except CallRefused as error:
-                if error.is_recorded:
-                    raise
-                rule = getattr(error, "rule", "")  # of a refusal by the policy
-                reason, entry = error.reason, call.entry
-                self.refused(call.caller, reason, entry=entry, call=call.id, rule=rule)
-                raise
-            except InvalidArguments:
-                self.refused(call.caller, "arguments_invalid", entry=call.entry, call=call.id)
-                raise
-            except AuditUnavailable:
-                self.refused(call.caller, "audit_unavailable", entry=call.entry, call=call.id)
+            except InterlockError as error:
+                self.note_refusal(call, error)
                 raise
 
         return call_and_record
+
+    def note_refusal(self, call: Call, error: BaseException) -> None:
+        """Record a refused call, if that is what its error means."""
+        rule = ""
+        if isinstance(error, CallRefused):
+            if error.is_recorded:
+                return
+            reason, rule = error.reason, getattr(error, "rule", "")  # of a refusal by the policy
+        elif isinstance(error, InvalidArguments):
+            reason = "arguments_invalid"
+        elif isinstance(error, AuditUnavailable):
+            reason = "audit_unavailable"
+        else:
+            return
+        if self._settings.mode != "off":
+            self.refused(call.caller, reason, entry=call.entry, call=call.id, rule=rule)
 
     def refused(
         self,
@@ -331,7 +337,7 @@ class AuditTrail:
         decision, how, risk, rule = call.decision, self._settings.arguments, UNKNOWN_RISK, ""
         if decision is not None:
             how, risk, rule = decision.record or how, decision.risk, decision.rule
-        arguments = canonical(call.arguments)
+        call.encoded = arguments = canonical(call.arguments)
         caller = call.caller
         principal = caller.principal or _LOCAL
         body = _Intent(

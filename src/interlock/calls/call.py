@@ -82,6 +82,16 @@ class Slots:
             self._held.popitem()[1]()
 
 
+class Timing(Struct, eq=False):
+    """What is measured of a call; its copies share it.
+
+    Attributes:
+        at_server: Seconds that its server had it; None if it was not sent.
+    """
+
+    at_server: float | None = None
+
+
 _METHODS = {"tools": "tools/call", "resources": "resources/read", "prompts": "prompts/get"}
 
 
@@ -98,7 +108,8 @@ class Call(Struct, eq=False):
     """One call of a tool, or a request for a resource or prompt.
 
     Layers of the stack read it, and pass on a changed copy if need be. Only `decision` and
-    `grant` are set in place, by the layers that decide, and `revision`, by the server.
+    `grant` are set in place, by the layers that decide, `timing` by the layer that counts calls,
+    `encoded` by the audit trail, and `revision` by the server.
 
     Attributes:
         entry: The tool, resource or prompt.
@@ -126,6 +137,8 @@ class Call(Struct, eq=False):
         revision: The protocol revision of the server that it was sent to; "" before that.
         continues: Id of the approved call that this one continues after questions of its server.
         origin: Where the call comes from within the client, for the audit trail; None if unknown.
+        timing: What is measured of it; None for nothing.
+        encoded: The arguments as they were recorded and will be sent; b"" before that.
     """
 
     entry: Entry | Item
@@ -149,10 +162,8 @@ class Call(Struct, eq=False):
     continues: str = ""
     revision: str = ""
     origin: JsonObject | None = None
-
-    def hold(self, release: Callable[[], None]) -> Callable[[], None]:
-        """Return what to call at the end of the call, instead of `release`; see `Slots`."""
-        return release if self.slots is None else self.slots.hold(release)
+    timing: Timing | None = None
+    encoded: bytes = b""
 
     @property
     def kind(self) -> str:
@@ -175,7 +186,10 @@ class Call(Struct, eq=False):
         if isinstance(self.entry, Item) and self.entry.kind == "resources":
             named = b'{"uri":%b' % name
         else:
-            named = b'{"name":%b,"arguments":%b' % (name, encode_large(self.arguments))
+            named = b'{"name":%b,"arguments":%b' % (
+                name,
+                self.encoded or encode_large(self.arguments),
+            )
         if self.input_responses is not None:
             named = b'%b,"inputResponses":%b' % (named, bytes(self.input_responses))
         if self.request_state is not None:

@@ -44,6 +44,13 @@ class FairQueue:
         """How many calls wait."""
         return self._waiting
 
+    def take(self) -> bool:
+        """Take a free slot, which `release` gives back; return whether there was one."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def acquire(self, owner: str) -> None:
         """Wait for a slot; `release` it afterwards.
 
@@ -53,8 +60,7 @@ class FairQueue:
         Raises:
             LimitExceeded: `overloaded`: too many calls wait; `queue_timeout`: no slot in time.
         """
-        if self._free:
-            self._free -= 1
+        if self.take():
             return
         loop = asyncio.get_running_loop()
         waiter: _Waiter = loop.create_future()
@@ -126,8 +132,11 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
             queue = queues.get(call.entry.server)
             if queue is None:
                 return await handle(call)
-            await queue.acquire(call.caller.owner)
-            release = call.hold(queue.release)
+            if not queue.take():
+                await queue.acquire(call.caller.owner)
+            release = queue.release
+            if call.slots is not None:
+                release = call.slots.hold(release)
             try:
                 return await handle(call)
             finally:

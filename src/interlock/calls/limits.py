@@ -31,6 +31,7 @@ from interlock.errors import (
 from interlock.types import JsonObject
 
 MAX_KEYS = 100_000  # that a counter remembers; beyond it the one unused for longest is forgotten
+MAX_PLANNED = 100_000  # tools of callers whose buckets are remembered
 MAX_TOOLS = 4_096  # whose limits are remembered
 DAY = 86_400
 RETRY_AFTER = 1.0  # seconds, when too many calls run: one of them may have ended by then
@@ -48,45 +49,39 @@ class Buckets:
         burst: The size of a bucket; None for as many as in `rate`.
         reason: The code of a refusal.
         what: The calls that are limited, for the text of a refusal.
+
+    Attributes:
+        full_at: When the bucket of each key will be full.
+        interval: Seconds until a token is refilled.
+        room: Seconds until a bucket with one token is full.
+        days: None, as the buckets are refilled all the time; see `DayQuota`.
     """
+
+    days: DayCounter | None = None
 
     def __init__(self, rate: Rate, burst: int | None, reason: str, what: str) -> None:
         self.reason = reason
         limit = str(rate) if burst is None else f"{rate}, {burst} at once"
         self.text = f"too many calls {what} (limit {limit})"
         self.what = f"{limit} {what}"
+        self.interval = rate.seconds / rate.calls
+        self.room = self.interval * ((burst or rate.calls) - 1)
         self._rate, self._burst = rate, burst or rate.calls
-        self._interval = rate.seconds / rate.calls
-        self._room = self._interval * ((burst or rate.calls) - 1)
-        self._full_at: OrderedDict[Hashable, float] = OrderedDict()
+        self.full_at: OrderedDict[Hashable, float] = OrderedDict()
 
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until a call may be made; up to `ROUNDING` means now."""
-        return self._full_at.get(key, 0.0) - now - self._room
-
-    def spend(self, key: Hashable, now: float) -> bool:
-        """Take a token; return whether there was one."""
-        full_at = self._full_at
-        at = full_at.get(key, now)
-        if at <= now:
-            at = now
-        elif at - now - self._room > ROUNDING:
-            return False
-        full_at[key] = at + self._interval
-        full_at.move_to_end(key)
-        if len(full_at) > MAX_KEYS:
-            full_at.popitem(last=False)
-        return True
+        return self.full_at.get(key, 0.0) - now - self.room
 
     def give_back(self, key: Hashable) -> None:
         """Put a token back."""
-        if key in self._full_at:
-            self._full_at[key] -= self._interval
+        if key in self.full_at:
+            self.full_at[key] -= self.interval
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
         """Return the limit and how many calls it permits at once now."""
-        missing = max(0.0, self._full_at.get(key, 0.0) - now)
-        left = int(self._burst - missing / self._interval + ROUNDING)
+        missing = max(0.0, self.full_at.get(key, 0.0) - now)
+        left = int(self._burst - missing / self.interval + ROUNDING)
         wait = max(0.0, self.wait(key, now))
         return {"limit": str(self._rate), "burst": self._burst, "left": left, "retryAfter": wait}
 
@@ -105,7 +100,7 @@ class DayCounter:
     """
 
     def __init__(self, wall: Clock) -> None:
-        self.spent: OrderedDict[Hashable, int] = OrderedDict()
+        self.spent: OrderedDict[Hashable, float] = OrderedDict()
         self.ends: float | None = None
         self._wall = wall
 
@@ -118,8 +113,8 @@ class DayCounter:
         return self.ends
 
 
-class DayQuota:
-    """A number of calls a day.
+class DayQuota(Buckets):
+    """A number of calls a day: buckets whose clock stands still at 0 until they are emptied.
 
     Args:
         days: Counts the calls of all keys.
@@ -130,45 +125,52 @@ class DayQuota:
         self.reason = "rate_limited"
         self.text = f"too many calls today (limit {limit})"
         self.what = f"{limit} calls a day"
-        self._days = days
+        self.days: DayCounter = days
+        self.interval, self.room = 1, limit - 1
         self._limit = limit
+
+    @property
+    def full_at(self) -> OrderedDict[Hashable, float]:  # type: ignore[override]
+        """The calls of each key today."""
+        return self.days.spent
 
     def wait(self, key: Hashable, now: float) -> float:
         """Return the seconds until midnight if the quota is spent, else 0."""
-        ends = self._days.ends
-        if ends is None or now >= ends:
-            ends = self._days.end(now)
-        return 0.0 if self._days.spent.get(key, 0) < self._limit else ends - now
-
-    def spend(self, key: Hashable, now: float) -> bool:
-        """Count a call; return whether the quota permits it."""
-        days = self._days
-        if days.ends is None or now >= days.ends:
-            days.end(now)
-        counted = days.spent
-        spent = counted.get(key, 0)
-        if spent >= self._limit:
-            return False
-        counted[key] = spent + 1
-        counted.move_to_end(key)
-        if len(counted) > MAX_KEYS:
-            counted.popitem(last=False)
-        return True
-
-    def give_back(self, key: Hashable) -> None:
-        """Subtract a call."""
-        if self._days.spent.get(key):
-            self._days.spent[key] -= 1
+        ends = self.days.end(now)
+        return 0.0 if self.days.spent.get(key, 0) < self._limit else ends - now
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
         """Return the limit of a day and how many calls it still permits today."""
         wait = self.wait(key, now)  # which begins a new day
-        left = max(0, self._limit - self._days.spent.get(key, 0))
+        left = max(0, self._limit - int(self.days.spent.get(key, 0)))
         return {"limit": f"{self._limit}/day", "left": left, "retryAfter": wait}
 
 
-_Counters: TypeAlias = "list[Buckets | DayQuota]"
-_Spent: TypeAlias = list[tuple[Buckets | DayQuota, Hashable]]
+_Spent: TypeAlias = list[tuple[Buckets, Hashable]]
+
+
+def spend(needed: _Spent, now: float) -> bool:
+    """Take a token from each of these buckets, or from none; return whether all had one."""
+    for index, (buckets, key) in enumerate(needed):
+        at = now
+        if (days := buckets.days) is None:
+            full_at = buckets.full_at
+        else:
+            if days.ends is None or now >= days.ends:
+                days.end(now)
+            full_at, at = days.spent, 0
+        full = full_at.get(key, at)
+        if full < at:
+            full = at
+        elif full - at - buckets.room > ROUNDING:
+            for before, of in needed[:index]:
+                before.give_back(of)
+            return False
+        full_at[key] = full + buckets.interval
+        full_at.move_to_end(key)
+        if len(full_at) > MAX_KEYS:
+            full_at.popitem(last=False)
+    return True
 
 
 class Limiter:
@@ -199,9 +201,10 @@ class Limiter:
         self.own: Mapping[str, JsonObject] = {}
         self._per_key = limits.per_key
         self._of_key = self._counters_for(limits.per_key)
-        self._of_own: dict[str, tuple[JsonObject, KeyLimits, _Counters]] = {}
+        self._of_own: dict[str, tuple[JsonObject, KeyLimits, list[Buckets]]] = {}
         self._of_tools = [(each, _of_tool(each, rate)) for each, rate in limits.tools.items()]
         self._of_tool = lru_cache(MAX_TOOLS)(self._matching)
+        self._planned: dict[tuple[str, str, str], _Spent] = {}  # by key, owner and address
         self._of_server = {
             name: Buckets(rate, None, "tool_rate_limited", f"of server {name!r}")
             for name, rate in (servers or {}).items()
@@ -238,14 +241,22 @@ class Limiter:
         Raises:
             LimitExceeded: The call must be refused.
         """
-        key = _key_of(principal)
-        most = self._own_limits(key)[0].concurrent if key in self.own else self._most_of_key
+        key = "" if principal is None else principal.key_id or principal.owner
+        most, counters = self._most_of_key, self._of_key
+        if key in self.own:
+            limits, counters = self._own_limits(key)
+            most = limits.concurrent
         if self._running.get(key, 0) >= most or self._total >= self._most:
             raise self._overloaded(key)
-        counters = self._own_limits(key)[1] if key in self.own else self._of_key
         now = self._clock()
-        for counter in counters:
-            if counter.wait(key, now) > ROUNDING:
+        for each in counters:
+            if (days := each.days) is None:
+                left = each.full_at.get(key, 0.0) - now - each.room
+            else:
+                if days.ends is None or now >= days.ends:
+                    days.end(now)
+                left = days.spent.get(key, 0) - each.room
+            if left > ROUNDING:
                 raise _exceeded([(each, key) for each in counters], now)
 
     def check(self, caller: Caller, entry: Entry | Item) -> None:
@@ -270,19 +281,31 @@ class Limiter:
         """Return a handler that makes the calls that the limits permit."""
 
         async def call_within_limits(call: Call) -> Outcome:
-            key = _key_of(call.caller.principal)
-            most = self._own_limits(key)[0].concurrent if key in self.own else self._most_of_key
+            principal, entry = call.caller.principal, call.entry
+            key = owner = ""
+            if principal is not None:
+                owner = principal.owner
+                key = principal.key_id or owner
+            is_own = key in self.own
+            most = self._own_limits(key)[0].concurrent if is_own else self._most_of_key
             running = self._running.get(key, 0)
             if running >= most or self._total >= self._most:
                 raise self._overloaded(key)
-            spent = self._spend(call, key)
+            needed = None if is_own else self._planned.get((key, owner, entry.address))
+            if needed is None:
+                needed = self._plan(call.caller, entry, key)
+            now = self._clock()
+            if not spend(needed, now):
+                raise _exceeded(needed, now)
             self._running[key] = running + 1
             self._total += 1
-            end = call.hold(partial(self._end, key))
+            end: Callable[[], None] = partial(self._end, key)
+            if call.slots is not None:
+                end = call.slots.hold(end)
             try:
                 return await handle(call)
             except _NOT_SENT:
-                for counter, of in spent:
+                for counter, of in needed:
                     counter.give_back(of)
                 raise
             finally:
@@ -296,23 +319,13 @@ class Limiter:
         if not self._running[key]:
             del self._running[key]
 
-    def _spend(self, call: Call, key: str) -> _Spent:
-        """Spend what a call needs of each rate and quota, or nothing.
-
-        Args:
-            call: The call.
-            key: Of the caller's credential.
-
-        Raises:
-            LimitExceeded: The one that takes longest to permit the call.
-        """
-        needed = self._counters(call.caller, call.entry, key)
-        now = self._clock()
-        for index, (counter, of) in enumerate(needed):
-            if not counter.spend(of, now):
-                for before, key_before in needed[:index]:
-                    before.give_back(key_before)
-                raise _exceeded(needed, now)
+    def _plan(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
+        """Return the buckets of a call, and remember them unless they may change."""
+        needed = self._counters(caller, entry, key)
+        if key not in self.own and isinstance(entry, Entry):
+            if len(self._planned) >= MAX_PLANNED:
+                self._planned.clear()
+            self._planned[key, caller.owner, entry.address] = needed
         return needed
 
     def _counters(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
@@ -329,15 +342,15 @@ class Limiter:
             found.append((of_server, entry.server))
         return found
 
-    def _counters_for(self, limits: KeyLimits) -> _Counters:
-        found: _Counters = []
+    def _counters_for(self, limits: KeyLimits) -> list[Buckets]:
+        found: list[Buckets] = []
         if limits.rate is not None:
             found.append(Buckets(limits.rate, limits.burst, "rate_limited", "with this key"))
         if limits.per_day is not None:
             found.append(DayQuota(self.days, limits.per_day))
         return found
 
-    def _own_limits(self, key: str) -> tuple[KeyLimits, _Counters]:
+    def _own_limits(self, key: str) -> tuple[KeyLimits, list[Buckets]]:
         """Return the limits of a key that has its own; what it spent is kept while they stay."""
         own = self.own[key]
         known = self._of_own.get(key)

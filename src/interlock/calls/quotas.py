@@ -71,7 +71,7 @@ class Quotas:
         counter = self._counter()
         if self._today() != self._day:
             self._day, self._saved = self._today(), {}
-        now = {str(key): count for key, count in counter.spent.items()}
+        now = {str(key): int(count) for key, count in counter.spent.items()}
         added = {key: count - self._saved.get(key, 0) for key, count in now.items()}
         added = {key: count for key, count in added.items() if count}
         if added:

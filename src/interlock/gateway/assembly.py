@@ -17,7 +17,7 @@ from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.calls import Around, Caller, Entry
+from interlock.calls import Around, Call, Caller, Entry
 from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
 from interlock.calls.quotas import Quotas
@@ -111,7 +111,7 @@ class Assembly:
         self.keys = keys
         self.approvals = approvals
         self.approval_questions = ClientQuestions()
-        self.metrics = Metrics()
+        self.metrics = Metrics(self._note_refused_call)
         self.on_reload: Callable[[], None] = lambda: None
         self.on_failed: Callable[[], None] = lambda: None
         self.has_failed = False
@@ -138,6 +138,7 @@ class Assembly:
             lambda: {(): float(kept.bytes)},
         )
         self._prompts = PermissionPrompts(self._deciding)
+        self._instead = {self._prompts.address: self._prompts.answer}
         self.pins = make_pinning(parts.config, parts.settings, database, secret, self.trail)
         self.gateway = Gateway(
             parts.servers,
@@ -145,6 +146,7 @@ class Assembly:
             environ=environ,
             around=self._around(parts),
             outside=self._outside,
+            instead=self._instead,
             admit=self._admit,
             instructions=parts.settings.instructions or None,
             sealing_key=secret.derive("seal"),
@@ -335,8 +337,7 @@ class Assembly:
 
     def _around(self, parts: Parts) -> list[Around]:
         approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
-        layers = layers_of(parts, self.trail, *approve, *self._connecting(parts))
-        return [self._prompts.around, *layers, self.metrics.sent]
+        return layers_of(parts, self.trail, *approve, *self._connecting(parts))
 
     def _connecting(self, parts: Parts) -> list[Around]:
         """Return the layer of the servers that may need a credential of the user who calls."""
@@ -350,7 +351,7 @@ class Assembly:
     @property
     def layers(self) -> tuple[list[Around], list[Around]]:
         """The layers outside and around every call, for calls beside the toolbox of the gateway."""
-        enforced = enforce(self.parts.policy, asks_pass=True)
+        enforced = enforce(self.parts.policy, asks_pass=True, instead=self._instead)
         return self._outside, [enforced, *self._around(self.parts)]
 
     def _deciding(self) -> list[Around]:
@@ -385,8 +386,7 @@ class Assembly:
 
     @property
     def _outside(self) -> list[Around]:
-        outer = [self.trail.refusals] if self.trail is not None else []
-        return [self.metrics.calls, *outer]
+        return [self.metrics.calls]
 
     def _admit(self, principal: Principal | None) -> None:
         try:
@@ -396,6 +396,10 @@ class Assembly:
             if self.trail is not None:
                 self.trail.refused(Caller(principal, surface="mcp"), error.reason)
             raise
+
+    def _note_refused_call(self, call: Call, error: BaseException) -> None:
+        if self.trail is not None:
+            self.trail.note_refusal(call, error)
 
     def _unknown_tool(self, caller: Caller, name: str, entry: Entry | None) -> None:
         """Record a call of a tool that does not exist, or not for its caller."""

@@ -23,7 +23,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
 from interlock.auth import Principal
-from interlock.calls import Around, Caller, Entry, Item
+from interlock.calls import Around, Caller, CallHandler, Entry, Item
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
@@ -78,6 +78,7 @@ class Gateway:
         environ: Where `${VAR}` is looked up; `os.environ` when None.
         around: Further layers around every call, inside the policy.
         outside: Further layers outside of policy and validation, such as the record of refusals.
+        instead: The handlers of single tools by address, in place of `around`.
         admit: Refuses calls of a caller, whatever their tool, by an exception.
         name: For display.
         instructions: What a model should know before it uses the tools; "servers" for what the
@@ -113,6 +114,7 @@ class Gateway:
         environ: Mapping[str, str] | None = None,
         around: Sequence[Around] = (),
         outside: Sequence[Around] = (),
+        instead: Mapping[str, CallHandler] | None = None,
         admit: Admit | None = None,
         name: str = "interlock",
         instructions: str | None = None,
@@ -129,11 +131,12 @@ class Gateway:
     ) -> None:
         self._refuses_clashes = refuses_clashes
         self._asks_pass = asks_pass
+        self._instead = instead or {}
         # Servers are told that they may ask; the client that is calling answers, or refuses.
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[enforce(policy, asks_pass=self._asks_pass), *around],
+            around=[self._enforce(policy), *around],
             outside=outside,
             forwards=True,
             handlers=self._handlers,
@@ -172,6 +175,9 @@ class Gateway:
         )
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
+
+    def _enforce(self, policy: Policy) -> Around:
+        return enforce(policy, asks_pass=self._asks_pass, instead=self._instead)
 
     # As `Answering`
 
@@ -281,7 +287,7 @@ class Gateway:
 
         await self.toolbox.replace(
             servers,
-            around=[enforce(policy, asks_pass=self._asks_pass), *around],
+            around=[self._enforce(policy), *around],
             outside=outside,
             idle_timeout=self._idle_timeout,
             check=lambda upstreams: self._check_names(policy, upstreams),

@@ -14,6 +14,7 @@ from operator import add
 from time import monotonic
 
 from interlock.calls import Call, CallHandler, Outcome
+from interlock.calls.call import Timing
 from interlock.errors import (
     AuditUnavailable,
     CallRefused,
@@ -33,48 +34,52 @@ class Histogram:
 
     Args:
         bounds: Ascending, in seconds.
+
+    Attributes:
+        counts: By bound; the last one is of what exceeds all bounds.
+        sum: Of all seconds.
     """
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self._sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one observation."""
-        self._counts[bisect_left(self._bounds, seconds)] += 1
-        self._sum += seconds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
 
     def add_to(self, counts: list[int]) -> None:
         """Add the counts by bound to others."""
-        counts[:] = map(add, counts, self._counts)
+        counts[:] = map(add, counts, self.counts)
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
         """Yield the lines of the text format."""
         total = 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), self._counts, strict=True):
+        for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
             total += count
             yield f"{name}_bucket{_labels((*labels, ('le', bound)))} {total}"
-        yield f"{name}_sum{_labels(labels)} {self._sum:.6f}"
+        yield f"{name}_sum{_labels(labels)} {self.sum:.6f}"
         yield f"{name}_count{_labels(labels)} {total}"
 
 
 class Metrics:
-    """Counts calls and refusals. `calls` is the outermost layer, `sent` the innermost.
+    """Counts calls and refusals. `calls` is the outermost layer.
+
+    Args:
+        on_failure: Called with each call that raised, and its error.
 
     Attributes:
         refusals: By reason.
         gauges: Further metrics: help text and samples by name, read for each page.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, on_failure: Callable[[Call, BaseException], None] = lambda _, __: None
+    ) -> None:
+        self._on_failure = on_failure
         self.refusals: Counter[str] = Counter()
         self.gauges: dict[str, tuple[str, Callable[[], Samples]]] = {}
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
         self._seconds: dict[str, Histogram] = {}
         self._overhead: dict[str, Histogram] = {}
-        self._upstream: dict[str, float] = {}  # seconds at the server, by call
 
     def in_flight(self, server: str) -> int:
         """Return how many calls of a server are under way."""
@@ -101,6 +106,7 @@ class Metrics:
 
         async def counted(call: Call) -> Outcome:
             server, began = call.entry.server, monotonic()
+            call.timing = timing = Timing()
             self._in_flight[server] += 1
             ended = "error"
             try:
@@ -108,26 +114,16 @@ class Metrics:
                 ended = "tool_error" if outcome.is_error else "ok"
             except BaseException as error:
                 ended = self._ending(error)
+                self._on_failure(call, error)
                 raise
             finally:
                 self._in_flight[server] -= 1
                 self._calls[server, ended] += 1
-                self._observe(server, monotonic() - began, self._upstream.pop(call.id, None))
+                if timing.at_server is not None:
+                    self._observe(server, monotonic() - began, timing.at_server)
             return outcome
 
         return counted
-
-    def sent(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that measures how long servers take."""
-
-        async def timed(call: Call) -> Outcome:
-            began = monotonic()
-            try:
-                return await handle(call)
-            finally:
-                self._upstream[call.id] = monotonic() - began
-
-        return timed
 
     def _ending(self, error: BaseException) -> str:
         reason = reason_of_refusal(error)
@@ -138,14 +134,15 @@ class Metrics:
             return "cancelled"
         return "timeout" if isinstance(error, RequestTimeout) else "error"
 
-    def _observe(self, server: str, seconds: float, upstream: float | None) -> None:
-        if upstream is None:  # it was not sent
-            return
+    def _observe(self, server: str, seconds: float, at_server: float) -> None:
         if server not in self._seconds:
             self._seconds[server] = Histogram(CALL_BOUNDS)
             self._overhead[server] = Histogram(OVERHEAD_BOUNDS)
-        self._seconds[server].observe(seconds)
-        self._overhead[server].observe(seconds - upstream)
+        whole, own, own_seconds = self._seconds[server], self._overhead[server], seconds - at_server
+        whole.counts[bisect_left(CALL_BOUNDS, seconds)] += 1
+        whole.sum += seconds
+        own.counts[bisect_left(OVERHEAD_BOUNDS, own_seconds)] += 1
+        own.sum += own_seconds
 
     # The page
 

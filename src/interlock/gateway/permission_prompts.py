@@ -15,7 +15,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from interlock.calls import Around, Call, Caller, Item, Outcome
-from interlock.calls.stack import CallHandler, build
+from interlock.calls.stack import build
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import InterlockError
 from interlock.protocol.envelope import encode_large
@@ -54,11 +54,14 @@ class PermissionPrompts:
 
     Attributes:
         tool: The tool. Only clients that call themselves Claude Code see it.
+        address: Of the tool. Its calls pass no limits and no trail of their own, as the tool that
+            is decided about does.
     """
 
     def __init__(self, layers: Callable[[], Sequence[Around]]) -> None:
         self._layers = layers
         self.tool = OwnTool(APPROVE, self.answer, _is_claude_code)
+        self.address = f"{OWN}:{APPROVE.name}"
 
     async def answer(self, call: Call) -> Outcome:
         """Decide about the tool that a call of `approve` names."""
@@ -71,19 +74,6 @@ class PermissionPrompts:
             return await build(_allow, self._layers())(asked)
         except InterlockError as error:
             return _verdict({"behavior": "deny", "message": str(error)})
-
-    def around(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that passes on all calls but those of `approve`.
-
-        So the trail and the limits have the tool that is decided about, and not `approve`.
-        """
-
-        async def answer_or_pass_on(call: Call) -> Outcome:
-            if call.entry.server == OWN and call.name == APPROVE.name:
-                return await self.answer(call)
-            return await handle(call)
-
-        return answer_or_pass_on
 
 
 async def ask_nobody(_: Call, __: Approval | None) -> None:

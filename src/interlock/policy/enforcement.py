@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import CallRefused
 from interlock.policy.policy import Policy
+
+_NOTHING: Mapping[str, CallHandler] = MappingProxyType({})
 
 
 class CallDenied(CallRefused):
@@ -21,13 +26,16 @@ class CallDenied(CallRefused):
         self.rule = rule
 
 
-def enforce(policy: Policy, *, asks_pass: bool = False) -> Around:
+def enforce(
+    policy: Policy, *, asks_pass: bool = False, instead: Mapping[str, CallHandler] = _NOTHING
+) -> Around:
     """Return a layer for `Toolbox(around=[...])`. It raises `CallDenied`.
 
     Args:
         policy: Decides.
         asks_pass: Pass on calls that must be approved, because a layer further in sees to that.
             Otherwise they are denied.
+        instead: The handlers of single tools by address, in place of the layers further in.
     """
 
     def wrap(handle: CallHandler) -> CallHandler:
@@ -36,7 +44,7 @@ def enforce(policy: Policy, *, asks_pass: bool = False) -> Around:
             call.decision = decision
             if decision.effect != "allow" and not (asks_pass and decision.effect == "ask"):
                 raise CallDenied(call.entry.address, decision.reason, decision.rule)
-            return await handle(call)
+            return await instead.get(call.entry.address, handle)(call)
 
         return enforced
 

@@ -57,7 +57,12 @@ class CallStack:
         under_way, results = self._under_way, self._results
 
         async def send(call: Call) -> Outcome:
-            outcome = await servers[call.entry.server].send(call)
+            began = monotonic()
+            try:
+                outcome = await servers[call.entry.server].send(call)
+            finally:
+                if call.timing is not None:
+                    call.timing.at_server = monotonic() - began
             limit = results.limits.smallest
             if call.result_limit is not None:
                 limit = min(limit, call.result_limit)

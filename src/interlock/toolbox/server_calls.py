@@ -83,7 +83,10 @@ class ServerCalls:
         if not isinstance(call.entry, Entry):
             return
         tool = call.entry.tool.name
-        errors = self._tools.errors(tool, call.arguments, echo=self._echo)
+        validator = self._tools.validators.get(tool) or self._tools.validator(tool)
+        if validator is None:
+            return
+        errors = validator.errors(call.arguments, echo=self._echo)
         if errors:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
@@ -169,7 +172,9 @@ class ServerCalls:
         arguments = await api.with_files(
             call.name, call.arguments, lambda uri: self._read_file(uri, call)
         )
-        return call if arguments is call.arguments else replace(call, arguments=arguments)
+        return (
+            call if arguments is call.arguments else replace(call, arguments=arguments, encoded=b"")
+        )
 
     def permitted(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return what the server may ask a client for, and use of it."""

@@ -51,6 +51,8 @@ class ToolList:
         unusable: Those that cannot.
         missing: One line for each tool that is missing.
         listing: The last list.
+        validators: Of the arguments of tools that were called: one takes several times the memory
+            of its schema. See `validator`.
     """
 
     def __init__(self, server: str, admitted: ToolFilter | None, checked: CheckedLists) -> None:
@@ -62,19 +64,20 @@ class ToolList:
         self._filter = admitted
         self._checked = checked
         self._schemas: dict[str, bytes] = {}  # of the usable tools
-        # Of the tools that were called: a validator takes several times the memory of its schema.
-        self._validators: dict[str, schema.Validator] = {}
+        self.validators: dict[str, schema.Validator] = {}
         self._wrong: dict[str, tuple[int, str]] = {}  # by tool: how many results, the last error
+
+    def validator(self, tool: str) -> schema.Validator | None:
+        """Return what checks the arguments of a tool; None for a tool that is not listed."""
+        encoded = self._schemas.get(tool)
+        if encoded is not None and tool not in self.validators:
+            self.validators[tool] = schema.compile(encoded)
+        return self.validators.get(tool)
 
     def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
         """Return how arguments do not fit a tool's schema, with their values if `echo`."""
-        validator = self._validators.get(tool)
-        if validator is None:
-            encoded = self._schemas.get(tool)
-            if encoded is None:
-                return []
-            validator = self._validators[tool] = schema.compile(encoded)
-        return validator.errors(arguments, echo=echo)
+        validator = self.validator(tool)
+        return [] if validator is None else validator.errors(arguments, echo=echo)
 
     @property
     def flagged(self) -> list[str]:
@@ -106,7 +109,7 @@ class ToolList:
         """
         self.listing = listing
         self._schemas.clear()
-        self._validators.clear()
+        self.validators.clear()
         missing = [*listing.skipped, *notes]
         unusable = [Unusable(_name_in(line), line) for line in listing.skipped]
         if listing.truncated:

@@ -376,7 +376,7 @@ class Inspection:
         return await calls.build(validated, outside)(call)
 
     async def _sent(self, call: Call) -> Outcome:
-        first = self.wire.last
+        first, began = self.wire.last, monotonic()
         try:
             return await self.connection.send(call)
         except InterlockError:
@@ -384,6 +384,9 @@ class Inspection:
             if answer is not None:  # it does not fit the tool's schema
                 self._raw[call.id] = Raw(msgspec.json.encode(_result_of(answer.text)))
             raise
+        finally:
+            if call.timing is not None:
+                call.timing.at_server = monotonic() - began
 
     def _accepted(self, entry: Entry | Item) -> Entry | Item:
         """Return the tool or prompt as the operator has accepted it.
