@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
@@ -210,6 +211,33 @@ async def test_a_tool_that_is_gone_says_so() -> None:
 
     assert message.status == "error"
     assert "no tool 'kb:get'" in message.content
+
+
+class Listener(AsyncCallbackHandler):
+    """Keeps what LangChain reports."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    async def on_tool_start(self, serialized: Any, input_str: str, **_: Any) -> None:
+        self.told.append(("start", input_str))
+
+    async def on_tool_end(self, output: Any, **_: Any) -> None:
+        self.told.append(("end", output.content))
+
+
+async def test_callbacks_hear_of_the_call_and_handled_errors_are_text() -> None:
+    listener = Listener()
+    async with box(kb([described("get")])) as toolbox:
+        tool = tools(toolbox)[0]
+        answer = await tool.ainvoke(call("kb__get", {"x": 1}), {"callbacks": [listener]})
+        plain = await tool.ainvoke(call("kb__get", {"x": 1}))
+        tool.handle_tool_error = True
+        handled = await tool.ainvoke("1")
+
+    assert listener.told == [("start", "{'x': 1}"), ("end", answer.content)]
+    assert plain.content == answer.content
+    assert "must be an object" in handled
 
 
 async def test_a_call_without_id_returns_text_and_raises_failures() -> None:
