@@ -13,7 +13,7 @@ from interlock.langchain import ToolboxMiddleware
 from interlock.toolbox import Toolbox
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json
-from tests.support.toolboxes import box, described, kb
+from tests.support.toolboxes import box, described, expire_list, kb
 
 
 def agent_of(model: ScriptedChatModel, toolbox: Toolbox, *own: Any, **options: Any) -> Any:
@@ -34,7 +34,7 @@ async def test_a_tool_that_appears_between_two_rounds_is_offered_and_called() ->
 
         def change(_: Any) -> AIMessage:
             definitions[:] = [described("put")]
-            toolbox._upstreams["kb"]._listed_until = 0.0
+            expire_list(toolbox)
             return calls(("kb__get", {"x": 1}))
 
         model = ScriptedChatModel(

@@ -21,7 +21,7 @@ from interlock.langchain import tools
 from tests.langchain.support import call, content
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json
-from tests.support.toolboxes import box, described, kb
+from tests.support.toolboxes import box, described, expire_list, kb
 
 READER = "interlock__read_result"
 PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
@@ -118,7 +118,7 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
         ]
 
         definitions[1] = described("b", description="Changed.")
-        toolbox._upstreams["kb"]._listed_until = 0.0
+        expire_list(toolbox)
         await toolbox.refresh()
 
         second = tools(toolbox)
@@ -204,7 +204,7 @@ async def test_a_tool_that_is_gone_says_so() -> None:
     async with box(kb(definitions)) as toolbox:
         tool = tools(toolbox)[0]
         definitions[:] = [described("other")]
-        toolbox._upstreams["kb"]._listed_until = 0.0
+        expire_list(toolbox)
         await toolbox.refresh()
 
         message = await tool.ainvoke(call("kb__get"))

@@ -32,7 +32,7 @@ from interlock.langgraph import (
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, ScriptedServer, text
-from tests.support.toolboxes import box, described, kb
+from tests.support.toolboxes import box, described, expire_list, kb
 
 # Turns
 
@@ -46,7 +46,7 @@ async def test_tools_that_change_between_two_rounds_are_bound_and_called() -> No
 
         def change(_: Any) -> AIMessage:
             definitions[:] = [described("put")]
-            toolbox._upstreams["kb"]._listed_until = 0.0
+            expire_list(toolbox)
             return calls(("kb__get", {}))
 
         model = ScriptedChatModel(change, calls(("kb__put", {}), start=2), "done")

@@ -31,3 +31,8 @@ def echoed(params: Json) -> Json:
 def box(server: ScriptedServer, **options: Any) -> Toolbox:
     """A toolbox with one server, named "kb"."""
     return Toolbox({"kb": server}, environ={}, revision=LEGACY, **options)
+
+
+def expire_list(toolbox: Toolbox, server: str = "kb") -> None:
+    """Let the toolbox list the tools of a server anew, as if its list had expired."""
+    toolbox._upstreams[server]._lists._listed_until = 0.0
