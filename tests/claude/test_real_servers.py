@@ -1,135 +1,19 @@
-"""Servers of the real program: changing, slow, direct, with odd names and odd results."""
+"""Servers of the real program: with odd names, odd results and questions."""
 
 from __future__ import annotations
 
 import json
-import sys
 from base64 import b64encode
 from collections.abc import Callable
-from pathlib import Path
-from time import monotonic
 
-from interlock import Server, StdioServer
-from interlock.claude import Allow, ClaudeCode, Request
+from interlock import Server
+from interlock.claude import ClaudeCode
 from interlock.context import Context
 from interlock.types import CallToolResult, ElicitParams, ElicitResult, ImageContent, TextContent
 from tests.claude.messages_api import MessagesApi, call, say, script
-from tests.claude.programs import NEWEST
 
 Make = Callable[..., ClaudeCode]
-ECHO = StdioServer(
-    command=sys.executable,
-    args=("-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")),
-)
 FORM = {"type": "object", "properties": {"time": {"type": "string"}}}
-MISSING = StdioServer(command="/no/such/program")
-NOTES = """
-from interlock import Server
-
-server = Server("notes")
-
-
-@server.tool
-def note() -> str:
-    return "noted"
-"""
-MUTE = StdioServer(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
-
-
-async def test_tool_added_in_a_turn_is_callable_in_the_same_or_the_next_turn(
-    claude: Make, api: MessagesApi, claude_program: str
-):
-    server = Server("growing")
-
-    @server.tool
-    async def grow() -> str:
-        """Add a tool."""
-
-        async def added() -> str:
-            """Answer."""
-            return "grown"
-
-        server.tool(added)
-        return "ok"
-
-    async with claude({"s": server}) as opened:
-        if claude_program == NEWEST:
-            wait = call(("Bash", {"command": "sleep 1.5", "description": "x"}))
-            turns = (call(("mcp__s__grow", {})), wait, call(("mcp__s__added", {})), say("ok"))
-            await opened.ask(script(*turns))
-        else:
-            await opened.ask(script(call(("mcp__s__grow", {})), say("ok", seconds=2)))
-            if claude_program != "2.1.59":
-                await opened.reopen()
-            await opened.ask(script(call(("mcp__s__added", {})), say("ok")))
-
-    assert api.result_text() == "grown"
-
-
-async def test_server_can_be_added_and_removed_between_turns(
-    claude: Make, api: MessagesApi, claude_program: str
-):
-    if claude_program == "2.0.0":
-        return  # its servers cannot be set
-    one, two = Server("one"), Server("two")
-
-    @one.tool
-    @two.tool
-    async def hello() -> str:
-        """Greet."""
-        return "hello"
-
-    async with claude({"one": one}) as opened:
-        await opened.ask(script(say("ok")))
-        await opened.add_server("two", two)
-        await opened.ask(script(say("ok")))
-        both = [*api.offered]
-        await opened.remove_server("one")
-        await opened.ask(script(say("ok")))
-        status = opened.status
-
-    assert {"mcp__one__hello", "mcp__two__hello"} <= set(both)
-    assert "mcp__two__hello" in api.offered
-    assert "mcp__one__hello" not in api.offered
-    assert [*status] == ["two"]
-
-
-async def test_mute_server_delays_no_turn_and_its_reason_is_in_the_status(
-    claude: Make, api: MessagesApi
-):
-    begun = monotonic()
-    async with claude({"mute": MUTE, "echo": ECHO}) as opened:
-        answer = await opened.ask(script(say("ok")))
-        took = monotonic() - begun
-        state = opened.status["mute"].state
-
-    assert answer.text == "ok"
-    assert any(name.startswith("mcp__echo__") for name in api.offered)
-    assert state == "starting"
-    assert took < 12
-
-
-async def test_direct_server_is_dialed_by_the_program_itself(
-    claude: Make, api: MessagesApi, claude_program: str, tmp_path: Path
-):
-    if claude_program == "2.0.0":
-        return  # its servers cannot be set
-    path = tmp_path / "notes.py"
-    path.write_text(NOTES)
-    notes = StdioServer(command=sys.executable, args=("-m", "interlock", "run", str(path)))
-
-    async def allow(_: Request) -> Allow:
-        return Allow()
-
-    servers = {"notes": notes, "broken": MISSING}
-    async with claude(servers, direct=["notes", "broken"], permissions=allow) as opened:
-        await opened.ask(script(call(("mcp__notes__note", {})), say("ok")))
-        status = opened.status
-
-    assert api.result_text() == "noted"
-    assert status["notes"].state == "ok"
-    assert status["broken"].state == "failed"
-    assert status["broken"].reason
 
 
 async def test_server_asks_the_user_through_elicitation(claude: Make, api: MessagesApi):

@@ -10,7 +10,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 from uuid import uuid4
 
 import msgspec
@@ -24,11 +24,13 @@ from interlock.claude.conversation import Conversation, SystemInit, Turn
 from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny, Request, check_by
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
 from interlock.claude.facade import Host as FacadeHost
-from interlock.claude.link import Link
+from interlock.claude.link import Link, object_of
 from interlock.claude.program import environment
+from interlock.claude.program_options import ProgramOptions, checked_options
 from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT
 from interlock.claude.servers import Server, Servers, direct_configuration
+from interlock.claude.tool_lists import ToolLists
 from interlock.client.features import Elicit, Sample
 from interlock.errors import (
     ClaudeTooOld,
@@ -49,9 +51,6 @@ from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
-SET_TIMEOUT = 20.0  # seconds for the program to take a new list of servers
-LIST_PATIENCE = 5.0  # seconds for it to list their tools
-LIST_PAUSE = 0.05
 DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
 INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent again
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -62,28 +61,6 @@ _NO_SESSION = "No conversation found with session ID"
 _log = logging.getLogger("interlock.claude")
 
 Prompt = str | Sequence[JsonObject]
-
-
-class ProgramOptions(TypedDict, total=False):
-    """Claude Code's own options. What is not given is as Claude Code has it by default."""
-
-    mode: str  # of permissions: "default", "acceptEdits", "plan", "bypassPermissions"
-    model: str | None
-    fallback_model: str | None
-    max_turns: int | None
-    max_cost: float | None  # US dollars
-    output_schema: JsonObject | None  # for `Answer.structured`
-    instructions: str | None  # appended to the system prompt
-    system_prompt: str | None  # replaces it
-    agents: JsonObject | None  # subagents by name: description, prompt, tools, model
-    add_dirs: Sequence[str | Path]
-    thinking: int | str | None  # tokens, "adaptive" or "disabled"
-    built_in: Sequence[str] | None  # names of its own tools; () for none, None for all
-    settings: Sequence[str]  # of "user", "project", "local"; what they contain is trusted
-    session: str | None  # the id of a new session, a UUID
-    resume: str | None  # the id of a session to continue
-    fork: bool  # continue a copy of it
-    arguments: Sequence[str]  # further ones, as on its command line
 
 
 class ClaudeCode:
@@ -142,7 +119,7 @@ class ClaudeCode:
         verbatim: bool = False,
         **options: Unpack[ProgramOptions],
     ) -> None:
-        self._options = _program_options(options)
+        self._options = checked_options(options)
         self._program = program
         self._cwd = None if cwd is None else str(cwd)
         self._env = dict(env or {})
@@ -160,10 +137,7 @@ class ClaudeCode:
         self._transport: StdioTransport | None = None
         self._version = ""
         self._capabilities: frozenset[str] = frozenset()
-        self._outdated: set[str] = set()  # program names of servers whose list it must read again
-        self._announcing: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._relists = True  # until it has not listed the tools of a server that came back
         self._closed = False
 
         decides = permissions is not None or policy is not None
@@ -187,6 +161,7 @@ class ClaudeCode:
             self._origin,
         )
         self._servers = Servers(host, direct_configuration(servers, direct))
+        self._lists = ToolLists(self._servers, lambda: self._link, self._running)
         self._conversation = Conversation(
             self._servers.address,
             self._on_init,
@@ -244,8 +219,8 @@ class ClaudeCode:
                 async with asyncio.timeout(SERVER_PATIENCE):
                     await asyncio.shield(opening)
             if self._servers.has_direct:
-                await self._set_servers()
-                await self._wait_for_lists()
+                await self._lists.set_servers()
+                await self._lists.wait()
         except BaseException:
             await self.close()
             raise
@@ -262,12 +237,13 @@ class ClaudeCode:
             options = msgspec.structs.replace(options, resume=self._conversation.session)
         await self._start(options)
         if self._servers.has_direct:
-            await self._set_servers()
+            await self._lists.set_servers()
 
     async def close(self) -> None:
         """End Claude Code and the servers. A turn that is running fails."""
         self._closed = True
-        tasks = [self._announcing, self._draining, self._stopping]
+        await self._lists.close()
+        tasks = [self._draining, self._stopping]
         for task in tasks:
             if task is not None:
                 task.cancel()
@@ -309,8 +285,7 @@ class ClaudeCode:
             why = await self._why_not_started(found, error, options)
             raise redact_error(why, self._redactor) from None
         said = msgspec.json.decode(raw, type=_Initialized)
-        self._version = said.claude_code_version or self._version
-        self._capabilities |= frozenset(said.capabilities)
+        self._note_program(said.claude_code_version, said.capabilities)
         self._conversation.session = options.resume or options.session or ""
 
     async def _why_not_started(
@@ -386,7 +361,7 @@ class ClaudeCode:
         turn: Turn | None = None
         try:
             link = self._running()
-            await self._refresh_lists()
+            await self._lists.refresh()
             uuid = str(uuid4())
             turn = self._conversation.begin(uuid)
             content = prompt if isinstance(prompt, str) else list(prompt)
@@ -467,7 +442,7 @@ class ClaudeCode:
 
     async def context_usage(self) -> JsonObject:
         """Return what fills the model's context, in Claude Code's own words."""
-        return _object(await self._running().control("get_context_usage"))
+        return object_of(await self._running().control("get_context_usage"))
 
     async def rewind(self, prompt_uuid: str) -> JsonObject:
         """Restore the files that Claude Code has changed to what they were before a prompt.
@@ -478,7 +453,7 @@ class ClaudeCode:
             prompt_uuid: `prompt` of its `Answer`.
         """
         fields = {"user_message_id": prompt_uuid}
-        return _object(await self._running().control("rewind_files", 60.0, **fields))
+        return object_of(await self._running().control("rewind_files", 60.0, **fields))
 
     # Servers
 
@@ -494,8 +469,8 @@ class ClaudeCode:
         self._toolboxes.append(toolbox)
         self._add_toolbox(toolbox)
         await toolbox.open(idle_timeout=SERVER_PATIENCE)
-        await self._set_servers()
-        await self._wait_for_lists()
+        await self._lists.set_servers()
+        await self._lists.wait()
 
     async def remove_server(self, name: str) -> None:
         """Remove a server.
@@ -504,7 +479,7 @@ class ClaudeCode:
             ConfigError: No server has this name.
         """
         toolbox = self._servers.remove(name)
-        await self._set_servers()
+        await self._lists.set_servers()
         if toolbox is not None and toolbox is not self._toolboxes[0]:
             self._toolboxes.remove(toolbox)
             await toolbox.close()
@@ -515,65 +490,8 @@ class ClaudeCode:
         return Toolbox(servers, around=self._around, results=results, **handlers)  # type: ignore[arg-type]
 
     def _add_toolbox(self, toolbox: Toolbox) -> None:
-        toolbox.on_change = self._lists_changed
+        toolbox.on_change = self._lists.note_change
         self._servers.add(toolbox)
-
-    async def _set_servers(self, without: Sequence[str] = ()) -> None:
-        """Replace the program's servers by ours: it forgets those that are not named."""
-        link = self._running()
-        servers = self._servers.configuration(without)
-        raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
-        errors = _object(raw).get("errors")
-        self._servers.problems = errors if isinstance(errors, dict) else {}
-
-    async def _wait_for_lists(self) -> bool:
-        """Wait until the program has listed the tools of our servers, and dialed its own.
-
-        Returns:
-            Whether it did, within `LIST_PATIENCE` seconds.
-        """
-        link = self._running()
-        deadline = monotonic() + LIST_PATIENCE
-        while monotonic() < deadline:
-            waits = any(not each.is_listed for each in self._servers)
-            if self._servers.has_direct and not waits:
-                raw = await link.control("mcp_status")
-                waits = any(each.status == "pending" for each in _decode_status(raw).servers)
-            if not waits:
-                return True
-            await asyncio.sleep(LIST_PAUSE)
-        return False
-
-    def _lists_changed(self) -> None:
-        if self._announcing is None and self._link is not None and not self._closed:
-            self._announcing = asyncio.ensure_future(self._announce())
-
-    async def _announce(self) -> None:
-        """Let the program list the tools of servers whose tools have changed."""
-        await asyncio.sleep(0)  # a toolbox reports each server by itself
-        self._announcing = None
-        link = self._link
-        if link is None or link.error is not None:
-            return
-        if LIST_CHANGES not in self._capabilities:
-            self._outdated.update(self._servers.outdated())
-            return
-        message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
-        for name in self._servers.outdated():
-            with suppress(InterlockError):
-                await link.control("mcp_message", server_name=name, message=message)
-
-    async def _refresh_lists(self) -> None:
-        """Make a program that ignores changes list the tools again, between two turns."""
-        outdated, self._outdated = self._outdated, set()
-        if outdated and self._relists and LIST_CHANGES not in self._capabilities:
-            with suppress(InterlockError):
-                await self._set_servers(without=[*outdated])
-                self._servers.forget_lists(outdated)
-                await self._set_servers()
-                self._relists = await self._wait_for_lists()
-                if not self._relists:
-                    _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
 
     # What the program asks; see `link.Host`
 
@@ -609,8 +527,12 @@ class ClaudeCode:
     # Events
 
     def _on_init(self, init: SystemInit) -> None:
-        self._version = init.claude_code_version or self._version
-        self._capabilities |= frozenset(init.capabilities)
+        self._note_program(init.claude_code_version, init.capabilities)
+
+    def _note_program(self, version: str, capabilities: Sequence[str]) -> None:
+        self._version = version or self._version
+        self._capabilities |= frozenset(capabilities)
+        self._lists.hears_changes = LIST_CHANGES in self._capabilities
 
     def _origin(self, id: str, agent: str = "") -> JsonObject:
         agent = agent or self._conversation.agent_of(id)
@@ -637,29 +559,5 @@ class _Initialized(Struct):
     capabilities: list[str] = []
 
 
-class _ServerState(Struct):
-    status: str = ""
-
-
-class _Status(Struct):
-    servers: list[_ServerState] = msgspec.field(name="mcpServers", default=[])
-
-
-_decode_status = msgspec.json.Decoder(_Status).decode
-
-
 class _Interrupted(Struct):
     still_queued: list[str] = []
-
-
-def _object(raw: Raw) -> JsonObject:
-    value = msgspec.json.decode(raw)
-    return value if isinstance(value, dict) else {}
-
-
-def _program_options(options: ProgramOptions) -> program.Options:
-    try:
-        return program.Options(**options)
-    except TypeError as error:
-        known = ", ".join(ProgramOptions.__annotations__)
-        raise LocalProtocolError(f"{error}; the options of Claude Code are {known}") from None

@@ -34,7 +34,7 @@ from interlock.claude.protocol import (
 from interlock.claude.questions import UnsupportedQuestion
 from interlock.errors import InterlockError, MessageTooLarge
 from interlock.transports import Transport
-from interlock.types import RequestId
+from interlock.types import JsonObject, RequestId
 
 CANCELLED = -32800
 INTERNAL_ERROR = -32603
@@ -311,3 +311,9 @@ class Link:
         else:
             self._protocol.answer(question.id, answer)
         self._flush_soon()
+
+
+def object_of(raw: Raw) -> JsonObject:
+    """Decode an answer of the program; {} if it is not an object."""
+    value = msgspec.json.decode(raw)
+    return value if isinstance(value, dict) else {}

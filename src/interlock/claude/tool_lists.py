@@ -1,0 +1,123 @@
+"""The program's lists of tools, which must follow those of our servers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+import msgspec
+from msgspec import Struct
+
+from interlock.claude.link import Link, object_of
+from interlock.claude.servers import Servers
+from interlock.errors import InterlockError
+
+SET_TIMEOUT = 20.0  # seconds for the program to take a new list of servers
+LIST_PATIENCE = 5.0  # seconds for it to list their tools
+LIST_PAUSE = 0.05
+
+_log = logging.getLogger("interlock.claude")
+
+
+class ToolLists:
+    """Tells a running program which servers there are, and when their tools have changed.
+
+    Args:
+        servers: Ours.
+        link: Returns the connection to the program; None before it is started.
+        running: Returns the same; raises if it cannot be used.
+
+    Attributes:
+        hears_changes: Whether the program lists tools again when it hears of a change.
+    """
+
+    def __init__(
+        self, servers: Servers, link: Callable[[], Link | None], running: Callable[[], Link]
+    ) -> None:
+        self.hears_changes = False
+        self._servers = servers
+        self._link = link
+        self._running = running
+        self._outdated: set[str] = set()  # program names of servers whose list it must read again
+        self._announcing: asyncio.Task[None] | None = None
+        self._relists = True  # until it has not listed the tools of a server that came back
+        self._closed = False
+
+    async def set_servers(self, without: Sequence[str] = ()) -> None:
+        """Replace the program's servers by ours: it forgets those that are not named."""
+        link = self._running()
+        servers = self._servers.configuration(without)
+        raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
+        errors = object_of(raw).get("errors")
+        self._servers.problems = errors if isinstance(errors, dict) else {}
+
+    async def wait(self) -> bool:
+        """Wait until the program has listed the tools of our servers, and dialed its own.
+
+        Returns:
+            Whether it did, within `LIST_PATIENCE` seconds.
+        """
+        link = self._running()
+        deadline = monotonic() + LIST_PATIENCE
+        while monotonic() < deadline:
+            waits = any(not each.is_listed for each in self._servers)
+            if self._servers.has_direct and not waits:
+                raw = await link.control("mcp_status")
+                waits = any(each.status == "pending" for each in _decode_status(raw).servers)
+            if not waits:
+                return True
+            await asyncio.sleep(LIST_PAUSE)
+        return False
+
+    def note_change(self) -> None:
+        """Let the program list the tools again in the background."""
+        if self._announcing is None and self._link() is not None and not self._closed:
+            self._announcing = asyncio.ensure_future(self._announce())
+
+    async def _announce(self) -> None:
+        """Let the program list the tools of servers whose tools have changed."""
+        await asyncio.sleep(0)  # a toolbox reports each server by itself
+        self._announcing = None
+        link = self._link()
+        if link is None or link.error is not None:
+            return
+        if not self.hears_changes:
+            self._outdated.update(self._servers.outdated())
+            return
+        message = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+        for name in self._servers.outdated():
+            with suppress(InterlockError):
+                await link.control("mcp_message", server_name=name, message=message)
+
+    async def refresh(self) -> None:
+        """Make a program that ignores changes list the tools again, between two turns."""
+        outdated, self._outdated = self._outdated, set()
+        if outdated and self._relists and not self.hears_changes:
+            with suppress(InterlockError):
+                await self.set_servers(without=[*outdated])
+                self._servers.forget_lists(outdated)
+                await self.set_servers()
+                self._relists = await self.wait()
+                if not self._relists:
+                    _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        self._closed = True
+        if self._announcing is not None:
+            self._announcing.cancel()
+            await asyncio.gather(self._announcing, return_exceptions=True)
+
+
+class _ServerState(Struct):
+    status: str = ""
+
+
+class _Status(Struct):
+    servers: list[_ServerState] = msgspec.field(name="mcpServers", default=[])
+
+
+_decode_status = msgspec.json.Decoder(_Status).decode
