@@ -287,6 +287,35 @@ async def test_hints_become_the_operators_word_about_the_risk_when_accepted_with
         assert await gateway.names(key) == ["crm__find"]
 
 
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("change", [{"description": "Find all."}, {"annotations": {}}])
+async def test_those_who_could_call_a_tool_learn_that_it_waits_and_no_others(running, change: Json):
+    reads = {**FIND, "annotations": {"readOnlyHint": True, "destructiveHint": False}}
+    server = crm(reads)
+    rules = [
+        {"id": "read", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+        {"id": "none", "effect": "deny", "who": ["user:bert"], "tools": ["*:*"]},
+    ]
+    async with running({"policy": {"rules": rules}}, crm=server) as gateway:
+        anna, bert = await gateway.key("anna", "mcp:read"), await gateway.key("bert", "mcp:*")
+        (shown,) = await definitions(gateway).show("crm:find")
+        await definitions(gateway).accept(shown.pin, shown.hash, risk_from_hints=True)
+        await until(lambda: is_there(gateway, anna, "crm__find"))
+        offer(server, {**reads, **change})
+        await until(lambda: is_gone(gateway, anna, "crm__find"))
+
+        meta = (await listed(gateway, anna))["_meta"]
+        (missing,) = meta["interlock/missing"]
+        assert (missing["address"], missing["reason"]) == ("crm:find", "tool_quarantined")
+        assert "interlock lock accept crm:find" in missing["detail"]
+        refused = (await gateway.call("crm__find", anna)).json["result"]["_meta"]
+        assert refused["interlock/reason"]["code"] == "tool_quarantined"
+        others = (await listed(gateway, bert))["_meta"]
+        assert "interlock/missing" not in others
+        assert others["interlock/reason"] == "nothing_granted"
+        assert "error" in (await gateway.call("crm__find", bert)).json  # unknown tool
+
+
 async def test_rejected_tool_is_not_offered_any_more(running):
     async with running(crm=crm()) as gateway:
         key = await gateway.key()

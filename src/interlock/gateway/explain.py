@@ -109,7 +109,8 @@ class Question(Struct):
         key: The caller's key; None for a user without one.
         address: What is called, with its parts `server` and `name`.
         arguments: None if they are not given.
-        entry: The tool; an `Item` if no more than its name is known.
+        entry: The tool; an `Item` if it cannot be called.
+        known: The tool, as the policy decides about it; an `Item` if only its name is known.
         upstream: Its server; None if no server has this name.
         problem: Why the tool cannot be called, if it is listed but unusable.
         decision: Of the policy.
@@ -128,6 +129,7 @@ class Question(Struct):
     name: str
     arguments: Mapping[str, Any] | None
     entry: Entry | Item
+    known: Entry | Item
     upstream: Upstream | None
     problem: UnusableTool | None
     decision: Decision
@@ -148,7 +150,7 @@ class Question(Struct):
         """Whether the tool does not exist for the caller, whatever the arguments."""
         if self.upstream is not None and not self.upstream.entries and self.problem is None:
             return not self.policy.may_use_any(self.caller, self.server)
-        return self.policy.decide(self.caller, self.entry).effect == "deny"
+        return self.policy.decide(self.caller, self.known).effect == "deny"
 
 
 class Explainer:
@@ -271,7 +273,9 @@ class Explainer:
         for each in self._toolbox.own.entries if server == OWN else offered:
             if each.tool.name == name:
                 entry = each
-        decision = self._policy.decide(caller, entry, arguments)
+        problem = self._catalogue.problem_of(caller, address)
+        known = entry if problem is None else problem.item
+        decision = self._policy.decide(caller, known, arguments)
         return Question(
             caller,
             key,
@@ -280,15 +284,16 @@ class Explainer:
             name,
             arguments,
             entry,
+            known,
             upstream,
-            self._catalogue.problem_of(caller, address),
+            problem,
             decision,
             self._limiter,
             self._policy,
             [each for each in self._credentials if each["server"] == server],
             self._accepted,
             approval,
-            {each.step: each for each in _policy_checks(decision, entry, caller, arguments)},
+            {each.step: each for each in _policy_checks(decision, known, caller, arguments)},
         )
 
 

@@ -105,13 +105,15 @@ class UnusableTool:
 
     Args:
         name: What clients call it.
-        item: The tool.
+        item: The tool; an `Item` if no more than its name is known.
         reason: Why, as a stable word.
         detail: The same for people.
         url: Where the caller connects to the server, if that would help; "" otherwise.
     """
 
-    def __init__(self, name: str, item: Item, reason: str, detail: str, url: str = "") -> None:
+    def __init__(
+        self, name: str, item: Entry | Item, reason: str, detail: str, url: str = ""
+    ) -> None:
         self.item = item
         self.reason = reason
         self.detail = detail

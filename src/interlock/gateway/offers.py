@@ -97,9 +97,8 @@ class Offers:
                 if not self._plain.admits("tools", entry.server, name):
                     continue
                 if name in self.tools:
-                    item = Item("tools", entry.server, name)
                     detail = "another tool of the view has the same name"
-                    self.clashes.append(UnusableTool(name, item, "name_clash", detail))
+                    self.clashes.append(UnusableTool(name, entry, "name_clash", detail))
                     continue
             state, _ = obstacles.get(entry.server, ("server_down", ""))
             tool = before.tools.get(name) if before is not None else None
@@ -114,7 +113,7 @@ class Offers:
         for each in upstream.unusable:
             if each.is_hidden:
                 continue
-            item = Item("tools", server, each.name)
+            item = each.entry or Item("tools", server, each.name)
             name = wire_name(server, each.name)
             if self._plain is not None:
                 name = each.name

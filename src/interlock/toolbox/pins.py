@@ -184,6 +184,14 @@ class CheckedLists:
         pin = (self._pins or {}).get(("tool", tool))
         return "" if pin is None else pin.hash or ""
 
+    def accepted_annotations(self, tool: str) -> JsonObject | None:
+        """Return the annotations in the accepted definition of a tool; None without a pin."""
+        pin = (self._pins or {}).get(("tool", tool))
+        if pin is None or pin.definition is None:
+            return None
+        found: JsonObject = _decode(pin.definition).get("annotations") or {}
+        return found
+
     def risk(self, tool: str) -> Risk | None:
         """Return the risk of a tool, as the operator stated it when accepting it."""
         pin = (self._pins or {}).get(("tool", tool))

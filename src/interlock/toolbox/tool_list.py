@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from interlock.errors import InvalidArguments, SchemaError
 from interlock.protocol.envelope import encode
 from interlock.toolbox import names
 from interlock.toolbox.pins import CheckedLists
-from interlock.types import JsonObject, Tool
+from interlock.types import JsonObject, Tool, ToolAnnotations
 
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
@@ -30,12 +31,14 @@ class Unusable(Struct, frozen=True):
         detail: Why, in one line.
         is_hidden: The operator has left it out.
         reason: Why, as a stable word.
+        entry: The tool, as a policy decides about it; None if no more than its name is known.
     """
 
     name: str
     detail: str
     is_hidden: bool = False
     reason: str = "tool_invalid"
+    entry: Entry | None = None
 
 
 class ToolList:
@@ -123,7 +126,7 @@ class ToolList:
                 entries.append(self._entry(tool, definition))
             except (SchemaError, InvalidArguments) as error:
                 missing.append(f"tool {tool.name!r}: {error}")
-                unusable.append(_unusable(tool.name, error))
+                unusable.append(self._unusable(tool, error))
         self.entries = tuple(entries)
         self.unusable = tuple(unusable)
         self.missing = tuple(missing)
@@ -143,13 +146,28 @@ class ToolList:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
             definition = {**definition, "description": tool.description}
         wire_name = names.wire_name(self._server, tool.name)
+        return self._made(tool, encoded, encode({**definition, "name": wire_name}))
+
+    def _unusable(self, tool: Tool, error: Exception) -> Unusable:
+        """Return a tool that cannot be called. Whoever saw it before shall learn why.
+
+        So a policy decides about it by the annotations that were accepted, not by the new ones.
+        """
+        reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
+        accepted = self._checked.accepted_annotations(tool.name)
+        if accepted is not None:
+            tool = replace(tool, annotations=_annotations(accepted))
+        known = self._made(tool, b"{}") if tool.name else None
+        return Unusable(tool.name, str(error), isinstance(error, _Filtered), reason, known)
+
+    def _made(self, tool: Tool, input_schema: bytes, definition: bytes = b"") -> Entry:
         return Entry(
             server=self._server,
             tool=replace(tool),  # what a policy remembers of a tool holds for one object
             address=names.address(self._server, tool.name),
-            wire_name=wire_name,
-            input_schema=encoded,
-            definition=encode({**definition, "name": wire_name}),
+            wire_name=names.wire_name(self._server, tool.name),
+            input_schema=input_schema,
+            definition=definition,
             pin=self._checked.hash("tool", tool.name),
             risk=self._checked.risk(tool.name),
         )
@@ -163,9 +181,11 @@ class _Quarantined(InvalidArguments):
     """The definition of a tool waits for the operator."""
 
 
-def _unusable(name: str, error: Exception) -> Unusable:
-    reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
-    return Unusable(name, str(error), isinstance(error, _Filtered), reason)
+def _annotations(definition: JsonObject) -> ToolAnnotations | None:
+    try:
+        return msgspec.convert(definition, ToolAnnotations) if definition else None
+    except msgspec.ValidationError:  # of a lock file
+        return None
 
 
 _SKIPPED = re.compile(r"tool '([^']{1,128})' ")
