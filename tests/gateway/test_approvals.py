@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 
 from interlock import Client
 from interlock.auth.principal import Principal
-from interlock.calls.approvals import Approvals
 from interlock.config import Config
 from interlock.errors import DecisionRefused
 from interlock.gateway.approvals import approvals_in
 from interlock.store import AuditReader
 from interlock.store.approvals import Approval
 from interlock.types import CallToolResult, ElicitParams, ElicitResult
+from tests.gateway.approval_corpus import APPROVED, CHANGES, FOLLOWS, MADE
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.gateway.support import as_principal
 from tests.server.http.conftest import Reply
@@ -31,6 +32,14 @@ LEAD = Principal("user:berta", frozenset({"admin:approve"}))
 HIDDEN = "\u202e\x1b[2J\u200b\U000e0041\u00ad\u2028\x9b\u3164\x7f"
 
 Answer = Callable[[ElicitParams], Awaitable[ElicitResult]]
+
+
+@pytest.fixture
+def script(tmp_path: Any) -> str:
+    """A model for the chat of a gateway, which has the pages of calls."""
+    path = tmp_path / "script.json"
+    path.write_text("[]")
+    return f"scripted:{path}"
 
 
 def settings(rule: Json = LEADS, **more: Any) -> Json:
@@ -89,47 +98,151 @@ def code(result: CallToolResult) -> str:
 # Others approve
 
 
+Retry = Callable[..., Awaitable[Reply]]
+
+
+async def ask_others(gateway: RunningGateway, key: str) -> Retry:
+    """Have another person approve the call of the corpus; return what makes a call."""
+    assert reason(await gateway.call("s__put", key, **APPROVED)) == "approval_pending"
+    await approve(gateway)
+
+    return plain
+
+
+async def plain(gateway: RunningGateway, tool: str, key: str, arguments: Json) -> Reply:
+    return await gateway.call(f"s__{tool}", key, **arguments)
+
+
+async def ask_by_form(gateway: RunningGateway, key: str) -> Retry:
+    """Ask the client by a form; what is returned brings its approval with a call."""
+    accepted = {"action": "accept", "content": {"approve": True}}
+    return await _asked(gateway, key, {"elicitation": {}}, accepted)
+
+
+async def ask_by_page(gateway: RunningGateway, key: str) -> Retry:
+    """Ask the client to open the page of the call, on which its user approves it."""
+    retry = await _asked(gateway, key, {"elicitation": {"url": {}}}, {"action": "accept"})
+    found = await pending(gateway)
+    await gateway.assembly.approvals.approve(found.id, found.hash, Principal(found.user))
+    return retry
+
+
+async def _asked(gateway: RunningGateway, key: str, capabilities: Json, accepted: Json) -> Retry:
+    async def send(
+        gateway: RunningGateway, tool: str, key: str, arguments: Json, **more: Any
+    ) -> Reply:
+        params = {"name": f"s__{tool}", "arguments": arguments, **more}
+        headers = bearer(key)
+        return await gateway.http.ask(
+            "tools/call", params, headers=headers, capabilities=capabilities
+        )
+
+    asked = (await send(gateway, "put", key, APPROVED)).json["result"]
+    (id,), state = asked["inputRequests"], asked["requestState"]
+    more = {"requestState": state, "inputResponses": {id: accepted}}
+    return functools.partial(send, **more)
+
+
+def answered(reply: Reply) -> str:
+    """Return why a call was not made; "asked" if the client is asked about it, "" if it was."""
+    if "error" in reply.json:  # the state of a question is for another call
+        return str(reply.json["error"]["code"])
+    return "asked" if "inputRequests" in reply.json["result"] else reason(reply)
+
+
+# How a call is approved, the rule for it, and how a call is refused that is another one.
+WAYS: dict[str, tuple[Callable[..., Awaitable[Retry]], Json, frozenset[str]]] = {
+    "others": (ask_others, LEADS, frozenset({"approval_pending"})),
+    "form": (ask_by_form, ASK, frozenset({"-32602", "asked"})),
+    "page": (ask_by_page, ASK, frozenset({"-32602", "asked"})),
+}
+
+
 @pytest.mark.slow("fills a database")
-async def test_call_is_made_once_after_others_approved_it(running: Callable[..., Any]):
-    server = offering("put")
-    async with running(settings(), s=server) as gateway:
-        key = await gateway.key("anna")
-        first = await gateway.call("s__put", key, a=1, b=2)
-        again = await gateway.call("s__put", key, b=2, a=1)
-        await approve(gateway)
-        made = await gateway.call("s__put", key, b=2, a=1)
-        replayed = await gateway.call("s__put", key, a=1, b=2)
-
-    assert [reason(each) for each in (first, again, made, replayed)] == [
-        "approval_pending",
-        "approval_pending",
-        "",
-        "approval_pending",
-    ]
-    ids = [each.json["result"]["_meta"]["interlock/reason"]["approval"] for each in (first, again)]
-    assert ids[0] == ids[1]
-    assert calls(server) == 1
-
-
-@pytest.mark.slow("fills a database")
-async def test_approval_of_another_call_user_or_key_is_not_used(running: Callable[..., Any]):
+@pytest.mark.parametrize("way", WAYS)
+async def test_approval_is_used_once_by_exactly_its_call(
+    way: str, running: Callable[..., Any], script: str
+):
+    ask, rule, refusals = WAYS[way]
     server = offering("put", "other")
-    rule = {**LEADS, "tools": ["s:*"]}
-    async with running(settings(rule), s=server) as gateway:
-        keys = [await gateway.key("anna"), await gateway.key("anna"), await gateway.key("carl")]
-        await gateway.call("s__put", keys[0], a=1)
-        await approve(gateway)
-        others = [
-            await gateway.call("s__put", keys[0], a=2),
-            await gateway.call("s__put", keys[0], a=1, b=None),
-            await gateway.call("s__put", keys[0], a="1"),
-            await gateway.call("s__other", keys[0], a=1),
-            await gateway.call("s__put", keys[1], a=1),
-            await gateway.call("s__put", keys[2], a=1),
-        ]
+    chat = {"chat": {"models": [script]}}
+    async with running(settings({**rule, "tools": ["s:*"]}, **chat), s=server) as gateway:
+        users = ("anna", "carl")
+        keys = {user: [await gateway.key(user) for _ in range(2)] for user in users}
+        retry = await ask(gateway, keys["anna"][0])
+        for name, each in FOLLOWS.items():
+            before = calls(server)
+            reply = await retry(gateway, each.tool, keys[each.user][each.key], each.arguments)
 
-        assert [reason(each) for each in others] == ["approval_pending"] * len(others)
-        assert calls(server) == 0
+            assert calls(server) - before == (each.reason == MADE), name
+            assert answered(reply) in ({MADE} if each.reason == MADE else refusals), name
+            assert each.reason in (MADE, "approval_pending")
+
+    assert [each["arguments"] for each in server.sent("tools/call")] == [APPROVED]
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_approval_is_void_after_a_change_and_survives_a_restart(
+    way: str, change: str, running: Callable[..., Any], script: str
+):
+    (ask, rule, refusals), server = WAYS[way], offering("put")
+    gateway_settings = settings(rule, lock={"mode": "off"}, chat={"models": [script]})
+    async with running(gateway_settings, s=server) as gateway:
+        key = await gateway.key("anna")
+        retry = await ask(gateway, key)
+        if change != "restart":
+            await alter(gateway, server, change, gateway_settings)
+            reply = await retry(gateway, "put", key, APPROVED)
+    if change == "restart":
+        async with running(gateway_settings, s=server) as gateway:
+            reply = await retry(gateway, "put", key, APPROVED)
+
+    expected = CHANGES[change]
+    allowed = {expected} if expected in (MADE, "approval_denied") else {expected, *refusals}
+    assert answered(reply) in allowed
+    assert calls(server) == (expected == MADE)
+
+
+async def alter(
+    gateway: RunningGateway, server: ScriptedServer, change: str, gateway_settings: Json
+) -> None:
+    """Change what an approval depends on."""
+    approvals = gateway.assembly.approvals
+    (found,) = await approvals.list(["pending", "approved"])
+    if change == "expiry":
+        approvals._now = lambda: found.expires  # the clock
+        await approvals.refresh()
+    elif change == "policy":
+        await gateway.reload({**gateway_settings, "groups": {"leads": []}}, s=server)
+    elif change == "definition":
+        toolbox = gateway.assembly.gateway.toolbox
+        version = toolbox.version
+        server.answers["tools/list"] = {"tools": [tool("put", description="new")]}
+        server.notify("notifications/tools/list_changed")
+        async with asyncio.timeout(5):
+            while toolbox.version == version:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+    elif change == "revoked key":
+        await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
+    elif change == "denial":
+        await approvals.deny(found.id, found.hash, None)
+
+
+@pytest.mark.slow("fills a database")
+async def test_expiry_of_an_approval_is_recorded(running: Callable[..., Any], tmp_path: Any):
+    async with running(settings(), s=offering("put")) as gateway:
+        await ask_others(gateway, await gateway.key("anna"))
+        await alter(gateway, offering("put"), "expiry", {})
+        (found,) = await gateway.assembly.approvals.list()
+
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        records = await reader.records(found.call)
+    decided = [each for each in records if each["kind"] == "decided"]
+    assert found.state == "expired"
+    assert [each["verdict"] for each in decided] == ["approve", "expire"]
+    assert decided[0]["user"] == "user:berta"
 
 
 @pytest.mark.slow("fills a database")
@@ -145,65 +258,6 @@ async def test_denied_call_stays_denied_and_its_note_is_read(running: Callable[.
     assert reason(denied) == "approval_denied"
     assert "too much" in denied.json["result"]["content"][0]["text"]
     assert calls(server) == 0
-
-
-@pytest.mark.slow("fills a database")
-async def test_expired_approval_has_no_effect_and_is_recorded(
-    running: Callable[..., Any], tmp_path: Any
-):
-    server = offering("put")
-    async with running(settings({**LEADS, "expires": 1}), s=server) as gateway:
-        key = await gateway.key("anna")
-        approvals: Approvals = gateway.assembly.approvals
-        await gateway.call("s__put", key, a=1)
-        found = await approve(gateway)
-        approvals._now = lambda: found.expires  # the clock
-        late = await gateway.call("s__put", key, a=1)
-        await approvals.refresh()
-        states = {each.id: each.state for each in await approvals.list()}
-
-    async with AuditReader.open(tmp_path / "gateway.db") as reader:
-        records = await reader.records(found.call)
-    assert reason(late) == "approval_pending"
-    assert states[found.id] == "expired"
-    assert calls(server) == 0
-    decided = [each for each in records if each["kind"] == "decided"]
-    assert [each["verdict"] for each in decided] == ["approve", "expire"]
-    assert decided[0]["user"] == "user:berta"
-
-
-@pytest.mark.slow("fills a database")
-@pytest.mark.parametrize("change", ["policy", "definition", "key", "restart"])
-async def test_approval_is_void_after_a_change_and_survives_a_restart(
-    change: str, running: Callable[..., Any]
-):
-    server = offering("put")
-    gateway_settings = settings(lock={"mode": "off"})
-    async with running(gateway_settings, s=server) as gateway:
-        key = await gateway.key("anna")
-        await gateway.call("s__put", key, a=1)
-        found = await approve(gateway)
-        if change == "policy":
-            await gateway.reload({**gateway_settings, "groups": {"leads": []}}, s=server)
-        elif change == "definition":
-            toolbox = gateway.assembly.gateway.toolbox
-            version = toolbox.version
-            server.answers["tools/list"] = {"tools": [tool("put", description="new")]}
-            server.notify("notifications/tools/list_changed")
-            async with asyncio.timeout(5):
-                while toolbox.version == version:  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        elif change == "key":
-            await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
-        if change != "restart":
-            reply = await gateway.call("s__put", key, a=1)
-            assert reason(reply) == ("approval_required" if change == "key" else "approval_pending")
-            assert calls(server) == 0
-    if change == "restart":
-        async with running(gateway_settings, s=server) as gateway:
-            assert reason(await gateway.call("s__put", key, a=1)) == ""
-            assert reason(await gateway.call("s__put", key, a=1)) == "approval_pending"
-            assert calls(server) == 1
 
 
 @pytest.mark.slow("fills a database")
@@ -324,6 +378,24 @@ async def test_client_answers_a_form_about_its_own_call(
 
 
 @pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("change", ["expiry", "policy", "definition", "denial"])
+async def test_form_that_is_answered_after_a_change_has_no_effect(
+    change: str, running: Callable[..., Any]
+):
+    server, gateway_settings = offering("put"), settings(ASK, lock={"mode": "off"})
+    async with running(gateway_settings, s=server) as gateway:
+
+        async def answer(_: ElicitParams) -> ElicitResult:
+            await alter(gateway, server, change, gateway_settings)
+            return ElicitResult(action="accept", content={"approve": True})
+
+        result = await called(gateway, LEGACY, answer, a=1)
+
+    assert code(result).startswith("approval_")
+    assert calls(server) == 0
+
+
+@pytest.mark.slow("fills a database")
 @ERAS
 async def test_form_shows_the_whole_call_with_hidden_characters_visible(
     revision: str, running: Callable[..., Any]
@@ -370,48 +442,6 @@ async def test_client_without_forms_or_of_a_rule_for_others_is_not_asked(
 
     assert [code(unable), code(not_asked)] == ["approval_pending"] * 2
     assert forms == []
-
-
-@pytest.mark.slow("fills a database")
-async def test_state_of_a_form_serves_one_call_of_its_own_user_and_arguments(
-    running: Callable[..., Any],
-):
-    server = offering("put")
-    async with running(settings(ASK), s=server) as gateway:
-        anna, carl = await gateway.key("anna"), await gateway.key("carl")
-        second = await gateway.key("anna")
-
-        async def send(key: str, state: str | None, id: str, **arguments: Any) -> Reply:
-            more: Json = {}
-            if state is not None:
-                accepted = {"action": "accept", "content": {"approve": True}}
-                more = {"requestState": state, "inputResponses": {id: accepted}}
-            return await gateway.http.ask(
-                "tools/call",
-                {"name": "s__put", "arguments": arguments, **more},
-                headers=bearer(key),
-                capabilities={"elicitation": {}},
-            )
-
-        asked = (await send(anna, None, "", a=1)).json["result"]
-        (id,), state = asked["inputRequests"], asked["requestState"]
-        wrong = [
-            await send(anna, state, id, a=2),  # other arguments
-            await send(carl, state, id, a=1),  # another user
-        ]
-        other_key = (await send(second, state, id, a=1)).json["result"]
-        refused = [await send(anna, None, id, a=1), *wrong]
-        before = calls(server)
-        made = (await send(anna, state, id, a=1)).json["result"]
-        replayed = (await send(anna, state, id, a=1)).json["result"]
-
-    assert before == 0
-    assert "inputRequests" in other_key
-    assert [each.json.get("error", {}).get("code") for each in wrong] == [-32602] * 2
-    assert "inputRequests" in refused[0].json["result"]
-    assert made["content"][0]["text"] == "done"
-    assert "inputRequests" in replayed  # asked again, for an approval of its own
-    assert calls(server) == 1
 
 
 @pytest.mark.slow("fills a database")

@@ -149,9 +149,10 @@ class ToolList:
         return self._made(tool, encoded, encode({**definition, "name": wire_name}))
 
     def _unusable(self, tool: Tool, error: Exception) -> Unusable:
-        """Return a tool that cannot be called. Whoever saw it before shall learn why.
+        """Return a tool that cannot be called.
 
-        So a policy decides about it by the annotations that were accepted, not by the new ones.
+        A policy decides about it by the annotations that were accepted, so that callers who could
+        see the tool before learn why it is missing.
         """
         reason = "tool_quarantined" if isinstance(error, _Quarantined) else "tool_invalid"
         accepted = self._checked.accepted_annotations(tool.name)
