@@ -61,31 +61,22 @@ def test_resource_that_does_not_exist_is_an_error(interlock, library, address: s
 
 
 @pytest.mark.slow("starts the program on a terminal")
-def test_conversation_can_use_a_resource_and_a_prompt(terminal, library, script, interlock):
-    chat = terminal("chat", "--model", script("A whale.", "Good."))
+def test_conversation_uses_and_completes_resources_and_prompts(
+    terminal, library, script, home: Path
+):
+    settings = home / "config" / "interlock" / "settings.json"
+    settings.write_text('{"aliases": {"quickest": "local"}}')
+    chat = terminal("chat", "--model", script("A whale.", "Good.", "A fine book."))
     chat.expect(PROMPT)
-    chat.type("/read library:book://moby What is it about?\r")
+    chat.type("/model qui\t")
+    chat.expect("ckest")
+    chat.type("\x15/read library:boo\t")
+    chat.expect("k://moby")
+    chat.type(" What is it about?\r")
     chat.expect("A whale.")
     chat.expect(PROMPT)
     chat.type("/prompt library:review 'book=Moby Dick'\r")
     chat.expect("Good.")
-    chat.expect(PROMPT)
-    chat.type("/prompt review\r")
-    chat.expect("write /prompt SERVER:NAME")
-    chat.expect(PROMPT)
-    chat.type("\x04")
-
-    assert chat.leave() == 0
-    ((_, messages),) = stored_conversations()
-    assert [each.content for each in messages if isinstance(each, UserMessage)] == [
-        "What is it about?\n\nResource library:book://moby:\nCall me Ishmael.\x1b[2J",
-        "Review Moby Dick in a kind tone.",
-    ]
-
-
-@pytest.mark.slow("starts a program on a terminal")
-def test_a_prompt_of_a_server_is_a_command_that_tab_completes(terminal, library, script):
-    chat = terminal("chat", "--model", script("A fine book."))
     chat.expect(PROMPT)
     chat.type("/libr\t")
     chat.expect("ary:review")
@@ -96,30 +87,25 @@ def test_a_prompt_of_a_server_is_a_command_that_tab_completes(terminal, library,
     chat.type("dry\r")
     chat.expect("Review Moby in a dry tone.")
     chat.expect("A fine book.")
-    chat.expect(PROMPT)
-    chat.type("/nobody:x\r")
-    chat.expect("no server 'nobody'; the servers are e, library")
-    chat.expect(PROMPT)
-    chat.type("/quit\r")
-
-    assert chat.leave() == 0
-
-
-@pytest.mark.slow("starts a program on a terminal")
-def test_tab_completes_aliases_and_resources(terminal, library, script, home: Path):
-    settings = home / "config" / "interlock" / "settings.json"
-    settings.write_text('{"aliases": {"quickest": "local"}}')
-    chat = terminal("chat", "--model", script("Noted."))
-    chat.expect(PROMPT)
-    chat.type("/model qui\t")
-    chat.expect("ckest")
-    chat.type("\x15/read library:boo\t")
-    chat.expect("k://moby")
-    chat.type(" what\r")
-    chat.expect("Noted.")
+    for line, answer in {
+        "/prompt": "write /prompt SERVER:NAME",
+        "/prompt review": "write /prompt SERVER:NAME",
+        "/prompt 'open": "cannot read the line: No closing quotation",
+        "/nobody:x": "no server 'nobody'; the servers are e, library",
+        "/read e:book://moby": "error: server 'e' has no resources",
+        "/e:review": "error: server 'e' has no prompts",
+    }.items():
+        chat.expect(PROMPT)
+        chat.type(f"{line}\r")
+        chat.expect(answer)
     chat.expect(PROMPT)
     chat.type("/quit\r")
 
     assert chat.leave() == 0
-    (content,) = [each.content for each in stored_conversations()[0][1] if each.content[0] == "w"]
-    assert content.startswith("what\n\nResource library:book://moby:\nCall me Ishmael.")
+    assert chat.seen.count("cannot read") == 1
+    ((_, messages),) = stored_conversations()
+    assert [each.content for each in messages if isinstance(each, UserMessage)] == [
+        "What is it about?\n\nResource library:book://moby:\nCall me Ishmael.\x1b[2J",
+        "Review Moby Dick in a kind tone.",
+        "Review Moby in a dry tone.",
+    ]

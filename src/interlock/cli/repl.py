@@ -234,12 +234,13 @@ class _Repl:
         await self._ask(f"{question.strip()}\n\nResource {address}:\n{contents}".strip())
 
     async def _prompt(self, line: str) -> None:
+        address, arguments = "", {}
         try:
-            address, *pairs = shlex.split(line)
+            address, *pairs = shlex.split(line) or [""]
             arguments = texts_of(pairs)
-        except (ValueError, click.UsageError) as error:  # an open quote, no address, no "="
-            address, reason = "", str(error)
-            say(f"cannot read the line: {safe_line(reason, 80)}")
+        except (ValueError, click.UsageError) as error:  # an open quote, no "="
+            address = ""
+            say(f"cannot read the line: {safe_line(str(error), 80)}")
         server, colon, name = address.partition(":")
         if self._chat.toolbox is None or not (colon and name):
             say("write /prompt SERVER:NAME KEY=VALUE …; `interlock prompts` lists them")

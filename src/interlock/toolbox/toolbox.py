@@ -9,15 +9,18 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from msgspec import Raw
+
 from interlock import config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
-from interlock.errors import ConfigError
+from interlock.errors import CapabilityError, ConfigError, RemoteError
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
+from interlock.revisions import METHOD_NOT_FOUND
 from interlock.toolbox import resource_files
 from interlock.toolbox.call_stack import CallStack, Receiver
 from interlock.toolbox.own_tools import OwnServer, OwnTool
@@ -482,10 +485,11 @@ class Toolbox:
             caller: As for `call`.
 
         Raises:
+            CapabilityError: The server has no resources.
             InterlockError: As `Client.read_resource`, or from a layer of `around`.
         """
         call = Call(Item("resources", server, uri), {}, caller, timeout=timeout)
-        raw = (await self.handle(call)).raw
+        raw = await self._offered("resources", call)
         return decode(ReadResourceResult, raw, "resources/read result")
 
     async def get_prompt(
@@ -507,10 +511,24 @@ class Toolbox:
             caller: As for `call`.
 
         Raises:
+            CapabilityError: The server has no prompts.
             InterlockError: As `Client.get_prompt`, or from a layer of `around`.
         """
         call = Call(Item("prompts", server, name), dict(arguments or {}), caller, timeout=timeout)
-        return decode_prompt((await self.handle(call)).raw)
+        return decode_prompt(await self._offered("prompts", call))
+
+    async def _offered(self, kind: str, call: Call) -> Raw:
+        """Return the raw result of a call.
+
+        Raises:
+            CapabilityError: The server offers nothing of this kind.
+        """
+        try:
+            return (await self.handle(call)).raw
+        except RemoteError as error:
+            if error.code != METHOD_NOT_FOUND:
+                raise
+            raise CapabilityError(f"server {call.entry.server!r} has no {kind}") from error
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
         return await resource_files.find(self._upstreams, uri)
