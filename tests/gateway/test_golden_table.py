@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from interlock.auth.key_ring import principal_of
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
 from interlock.calls.limits import Limiter
@@ -30,6 +31,7 @@ from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities
+from tests.gateway.conftest import offering
 from tests.gateway.support import OWN_TOOLS
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
@@ -57,6 +59,13 @@ FILE: Json = {
                     "arguments": {"amount": {"maximum": 50}},
                 },
                 {"id": "dev", "effect": "allow", "who": ["group:dev"], "tools": ["git:*"]},
+                {
+                    "id": "ask",
+                    "effect": "ask",
+                    "who": ["group:dev"],
+                    "tools": ["lab:pay"],
+                    "arguments": {"amount": {"exclusiveMinimum": 50}},
+                },
                 {"id": "root", "effect": "allow", "who": ["user:root"], "tools": ["*:*"]},
                 {"id": "no-prod", "effect": "deny", "who": ["*"], "tools": ["*:*prod"]},
                 {
@@ -82,12 +91,18 @@ FILE: Json = {
 }
 
 ALL = frozenset({"mcp:*"})
-HIDING = ("not_in_view", "scope", "read_only", "no_rule", "denied_by_rule")
+HIDING = (
+    *("not_in_view", "scope", "read_only", "no_rule", "denied_by_rule"),
+    *("filtered", "unknown_tool"),
+)
 READS = [f"{s}:{n}" for s in SERVERS for n in ("get_a", "get_b", "list_c")]
 # Each principal with the addresses of the tools that it may use.
 TABLE: list[tuple[Principal, list[str]]] = [
     (Principal("user:anna", ALL), [*READS, "crm:pay"]),
-    (Principal("user:bert", ALL), [*READS, *(f"git:{n}" for n in NAMES if n != "get_prod")]),
+    (
+        Principal("user:bert", ALL),
+        [*READS, *(f"git:{n}" for n in NAMES if n != "get_prod"), "lab:pay"],
+    ),
     (Principal("user:carl", ALL), READS),
     (
         Principal("user:root", ALL),
@@ -108,6 +123,13 @@ TABLE: list[tuple[Principal, list[str]]] = [
     (Principal("user:root", ALL, view="unknown"), []),
     (Principal("user:x", ALL, claims={"level": 4}), [*READS, "lab:w"]),
 ]
+
+
+# The arguments with which each of these tools is called; the others are called without any.
+ARGUMENTS: dict[str, list[Json]] = {
+    address: [{"amount": 20}, {"amount": 80}, {"amount": "20"}, {"amount": None}, {}]
+    for address in ("crm:pay", "lab:pay")
+}
 
 
 def upstream(server: str) -> ScriptedServer:
@@ -158,7 +180,14 @@ def agrees(explained: Explanation, result: Json) -> bool:
     stated = result.get("_meta", {}).get(REASON_KEY)
     if stated is None:  # the caller gets no reason for a tool that it may not see
         return explained.effect == "deny" and explained.reason in HIDING
-    return (explained.reason, explained.rule) == (stated["code"], stated.get("rule", ""))
+    effect = "ask" if stated["code"] in ("approval_required", "approval_pending") else "deny"
+    found = explained.effect, explained.reason, explained.rule
+    return found == (effect, stated["code"], stated.get("rule", ""))
+
+
+def is_made_or_asked(result: Json) -> bool:
+    stated = result.get("_meta", {}).get(REASON_KEY, {})
+    return not is_refused(result) or stated.get("code") == "approval_required"
 
 
 @pytest.mark.slow("fills a database")
@@ -167,7 +196,6 @@ async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
     gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
     explainer = Explainer(gateway, policy, Limiter(Limits()))
-    arguments = {"crm:pay": {"amount": 20}}
     async with gateway.running():
         for principal, allowed in TABLE:
             context = context_of(principal, revision)
@@ -179,20 +207,16 @@ async def test_golden_table_of_principals_and_tools(revision: str):
             called = []
             for server in SERVERS:
                 for name in NAMES:
-                    address = f"{server}:{name}"
-                    given = arguments.get(address, {})
-                    result = await answer(
-                        gateway, context, "tools/call", name=f"{server}__{name}", arguments=given
-                    )
-                    if not is_refused(result):
-                        called.append(address)
-                    caller = Caller(principal)
-                    assert agrees(explainer.explain(caller, address, given), result)
-            explained = {each: found.effect for each, found in explainer.all_tools(caller)}
-            assert sorted(each for each in explained if explained[each] == "allow") == sorted(
-                listed
-            )
-            assert sorted(listed) == sorted(called) == sorted(set(allowed)), principal
+                    address, caller = f"{server}:{name}", Caller(principal)
+                    for given in ARGUMENTS.get(address, [{}]):
+                        params = {"name": f"{server}__{name}", "arguments": given}
+                        result = await answer(gateway, context, "tools/call", **params)
+                        explained = explainer.explain(caller, address, given)
+                        assert agrees(explained, result), (principal, address, given)
+                        called += [address] * is_made_or_asked(result)
+            effects = {each: found.effect for each, found in explainer.all_tools(caller)}
+            shown = [each for each, effect in effects.items() if effect != "deny"]
+            assert sorted(listed) == sorted({*called}) == sorted({*shown}) == sorted({*allowed})
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
@@ -310,3 +334,68 @@ def test_rules_for_others_widen_nothing(generated: list[Rule], more: Rule, princ
             item = Item("tools", server, name)
             before, after = (each.decide(Caller(principal), item, {}) for each in (narrow, wide))
             assert before.effect == after.effect
+
+
+# States of tools and servers
+
+READ = {"annotations": {"readOnlyHint": True, "destructiveHint": False}}
+STATES = {
+    "crm:get": "",
+    "crm:late": "tool_quarantined",
+    "crm:broken": "tool_invalid",
+    "crm:left_out": "",  # hidden by the operator, as it were absent
+    "crm:absent": "",
+    "crm:rare": "quota_exceeded",
+    "crm:ask": "approval_pending",
+    "down:x": "server_down",
+    "off:x": "server_disabled",
+    "users:x": "needs_login",
+    "nowhere:x": "",
+}
+
+
+@pytest.mark.slow("fills a database")
+async def test_explanation_agrees_with_the_call_in_every_state(running):
+    broken = tool("broken") | {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
+    names = ("get", "left_out", "rare", "ask")
+    crm = offering()
+    crm.answers["tools/list"] = {"tools": [*(tool(each) | READ for each in names), broken]}
+    policy = [
+        {"id": "ask", "effect": "ask", "who": ["*"], "tools": ["crm:ask"], "approvers": ["user:l"]},
+        {"id": "all", "effect": "allow", "who": ["user:anna"], "tools": ["*:*"]},
+        {"id": "read", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
+        {"id": "none", "effect": "deny", "who": ["user:eve"], "tools": ["*:*"]},
+    ]
+    options = {"tools": {"risk": {"read": ["*"]}, "deny": ["left_out"]}}
+    with_token = {"Authorization": "Bearer ${user:TOKEN}"}
+    servers = {
+        "crm": (crm, options),
+        "down": {"command": "no-such-program-of-interlock"},
+        "off": {"command": "x", "enabled": False},
+        "users": {"url": "http://127.0.0.1:9/mcp", "sharing": "per_user", "headers": with_token},
+    }
+    limits = {"tools": {"crm:rare": "1/day"}}
+    settings = {"policy": {"rules": policy}, "limits": limits}
+    async with running(settings, **servers) as gateway:
+        crm.answers["tools/list"]["tools"].append(tool("late") | READ)
+        await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+        keys = {
+            "anna": await gateway.key("anna"),
+            "bert": await gateway.key("bert", "mcp:read"),
+            "eve": await gateway.key("eve"),
+        }
+        stored = {each.user: each for each in await gateway.keys.list()}
+        for user, key in keys.items():
+            caller = Caller(principal_of(stored[user]), surface="mcp")
+            await gateway.call("crm__rare", key)  # spends the limit of the tool
+            for address, code in STATES.items():
+                for given in ({}, {"amount": "a text"}):
+                    reply = await gateway.call(address.replace(":", "__"), key, **given)
+                    result = reply.json.get("result", reply.json)
+                    explainer = await gateway.assembly.explainer(caller)
+                    explained = await explainer.explain_call(
+                        caller, address, given, key=stored[user]
+                    )
+                    assert agrees(explained, result), (user, address, explained, result)
+                    if user == "anna":
+                        assert result.get("_meta", {}).get(REASON_KEY, {}).get("code", "") == code

@@ -8,6 +8,7 @@ import pytest
 
 from interlock.openapi import OpenApiServer
 from interlock.toolbox import Entry, Toolbox
+from interlock.toolbox.pins import offered_prompts, offered_server
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer
 
 DEFINITION: Json = {
@@ -19,6 +20,8 @@ DEFINITION: Json = {
     "annotations": {"readOnlyHint": False, "title": "Refund"},
     "icons": [{"src": "https://crm.example.com/refund.png"}],
     "_meta": {"crm/team": "payments"},
+    "execution": {"taskSupport": "optional"},
+    "x-crm": ["a member of a later revision"],
 }
 CHANGED: Json = {
     "name": "pay_back",
@@ -29,6 +32,20 @@ CHANGED: Json = {
     "annotations": {"readOnlyHint": True, "title": "Refund"},
     "icons": [{"src": "https://example.com/refund.png"}],
     "_meta": {"crm/team": "sales"},
+    "execution": {"taskSupport": "forbidden"},
+    "x-crm": ["another one"],
+}
+PROMPT: Json = {
+    "name": "greet",
+    "title": "Greet",
+    "description": "Greet a customer.",
+    "arguments": [{"name": "who", "required": True}],
+    "icons": [{"src": "https://crm.example.com/greet.png"}],
+    "_meta": {"crm/team": "sales"},
+}
+SERVER: Json = {
+    "launch": {"command": "crm", "args": ["--port", "1"], "cwd": "/srv"},
+    "instructions": "Be polite.",
 }
 
 
@@ -59,6 +76,34 @@ async def test_the_pin_of_a_tool_is_the_same_for_another_order_of_members() -> N
     assert isinstance(other, dict)
     assert [*other] != [*DEFINITION]
     assert await pin_of(other) == await pin_of(DEFINITION)
+
+
+@pytest.mark.parametrize("member", PROMPT)
+def test_the_hash_of_a_prompt_changes_with_each_member_of_its_definition(member: str) -> None:
+    _, before = offered_prompts([PROMPT])
+    _, after = offered_prompts([{**PROMPT, member: "another"}])
+    _, reordered = offered_prompts([dict(reversed(PROMPT.items()))])
+
+    assert before.hash == reordered.hash != after.hash
+
+
+@pytest.mark.parametrize(
+    ("launch", "instructions"),
+    [
+        *(({member: "another"}, "Be polite.") for member in SERVER["launch"]),
+        ({"args": ["1", "--port"]}, "Be polite."),
+        ({}, "Be rude."),
+        ({}, ""),
+        ({}, None),
+    ],
+)
+def test_the_hash_of_a_server_changes_with_its_launch_and_its_instructions(
+    launch: Json, instructions: str | None
+) -> None:
+    before = offered_server(SERVER["launch"], SERVER["instructions"])
+    after = offered_server({**SERVER["launch"], **launch}, instructions)
+
+    assert before.hash != after.hash
 
 
 PET: Json = {
