@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import random
+import re
 import resource
 import time
+from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
-from interlock.openapi import document
+from interlock.errors import InvalidArguments
+from interlock.openapi import document, review
 from interlock.openapi.document import Document
 from interlock.openapi.plan import compile_tools
 from interlock.openapi.references import DocumentError
@@ -152,6 +158,7 @@ def test_number_of_operations_is_limited():
 
 def test_broken_corner_costs_only_the_tools_that_touch_it():
     good = {"responses": {"200": {"description": "OK"}}}
+    odder = {"anyOf": 1, "discriminator": {"propertyName": "a", "mapping": {"b": "c"}}}
     found = read(
         paths={
             "/good": {"get": good},
@@ -165,15 +172,23 @@ def test_broken_corner_costs_only_the_tools_that_touch_it():
                 }
             },
             "/odd": {"get": {"parameters": 5, "responses": [], "tags": {}, "security": 1}},
+            "/odder": {
+                "post": {"requestBody": {"content": {"application/json": {"schema": odder}}}}
+            },
             "/none": None,
         }
     )
-    tools = {"good": "GET /good", "odd": "GET /odd", "dangling": "GET /dangling"}
+    tools = {
+        "good": "GET /good",
+        "odd": "GET /odd",
+        "odder": "POST /odder",
+        "dangling": "GET /dangling",
+    }
     tools |= {"unknown": "GET /unknown", "schema": "POST /schema"}
 
     plans, missing = compile_tools(found, read_tools(tools))
 
-    assert set(plans) == {"good", "odd"}
+    assert set(plans) == {"good", "odd", "odder"}
     assert "'#/nowhere' leads nowhere" in missing["dangling"]
     assert "'querystring', which is not supported" in missing["unknown"]
     assert "'#/no' leads nowhere" in missing["schema"]
@@ -250,3 +265,123 @@ def test_text_of_a_document_is_only_text():
     shown = "Delete all {0.__class__} ${x} __import__('os')[2J"
     assert definition["title"] == shown
     assert definition["description"] == shown
+
+
+def body_of(schema: Any, **schemas: Any) -> Document:
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    paths = {"/x": {"post": {"requestBody": body}}, "/good": {"get": {}}}
+    return read(paths=paths, components={"schemas": schemas})
+
+
+def referring(count: int, name: str = "S") -> dict[str, Any]:
+    return {"properties": {f"p{i}": {"$ref": f"#/components/schemas/{name}"} for i in range(count)}}
+
+
+LONG = "a" * 20_000
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        body_of(referring(900), S={"type": "string", "description": LONG}),
+        body_of(referring(900), S={"type": "string", "enum": [LONG]}),
+        body_of(referring(900), S={"type": "string", "format": LONG}),
+        body_of(referring(900), S={"type": "object", "required": [LONG]}),
+        body_of({"items": referring(20_001)}),
+        body_of({"items": {"allOf": [referring(60, f"S{i}") for i in range(60)]}},
+                **{f"S{i}": referring(400, "T") for i in range(60)}, T={}),
+        read(paths={"/x": {"post": {"parameters": [{"name": "a", "in": "query"}] * 1_001}},
+                    "/good": {"get": {}}}),
+        read(paths={"/x": {"post": {"parameters": [{"name": "a", "in": "query",
+                                                     "schema": {"default": "DEEP"}}]}},
+                    "/good": {"get": {}}}),
+    ],
+    ids=["description", "enum", "format", "required", "properties", "definitions", "parameters",
+         "value"],
+)  # fmt: skip
+def test_what_would_grow_without_end_costs_its_tool_only(found: Document):
+    parameters = found.keys["POST /x"][1].get("parameters")
+    if parameters and "schema" in parameters[0]:
+        deep: Any = 1
+        for _ in range(100_000):
+            deep = [deep]
+        parameters[0]["schema"]["default"] = deep
+    start = time.process_time()
+
+    plans, missing = compile_tools(found, read_tools({"x": "POST /x", "good": "GET /good"}))
+
+    assert list(plans) == ["good"]
+    assert re.search(r"too (large|many)|nested too deep", missing["x"])
+    assert time.process_time() - start < 2
+
+
+def test_variables_of_a_server_cannot_multiply_its_address():
+    variables = {each: {"default": f"{{{after}}}" * 10} for each, after in pairwise("abcdefgh")}
+    found = read(servers=[{"url": "https://{a}.example", "variables": variables}])
+
+    assert len(found.servers[0]) <= document.MAX_URL
+
+
+JUNK: list[Any] = [
+    None, True, 0, -1, 1e308, 10**18, "", "x", " ", "#/", "a/b", "a\nb", "\x00", "é" * 70, [], {},
+    [[]], [{}], [None], ["x"], [1], {"a": 1}, {"": None}, {"$ref": "#/paths"}, {"$ref": "#"},
+    {"$ref": ""}, {"$ref": 5}, {"type": 7}, {"type": ["string", "null"]}, {"items": []},
+]  # fmt: skip
+KEYWORDS = [
+    "$ref", "type", "items", "properties", "allOf", "oneOf", "anyOf", "enum", "default", "in",
+    "name", "schema", "content", "required", "style", "explode", "nullable", "readOnly",
+    "discriminator", "parameters", "security", "responses", "tags", "description", "encoding",
+    "pattern", "additionalProperties", "minimum", "const", "collectionFormat", "consumes",
+]  # fmt: skip
+
+
+def broken(root: Any, chance: random.Random) -> Any:
+    """Return a document with junk in some places."""
+    root = msgspec.json.decode(msgspec.json.encode(root))
+    nodes = [root]
+    for node in nodes:  # grows in the loop
+        inner = node.values() if isinstance(node, dict) else node
+        nodes += [each for each in inner if isinstance(each, dict | list)]
+    for _ in range(chance.choice((1, 2, 8))):
+        node = chance.choice([each for each in nodes if each])
+        junk = chance.choice(JUNK)
+        if isinstance(node, list):
+            node[chance.randrange(len(node))] = junk
+        elif chance.random() < 0.3:
+            node[chance.choice(KEYWORDS)] = junk
+        elif node:
+            node[chance.choice(list(node))] = junk
+    return root
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        pytest.param(40, marks=pytest.mark.slow("reads many documents")),
+        pytest.param(5_000, marks=pytest.mark.product),
+    ],
+)
+def test_junk_anywhere_in_a_document_costs_tools_and_nothing_else(count: int):
+    roots = [
+        yaml.safe_load(path.read_text())
+        for path in sorted((Path(__file__).parent / "fixtures").iterdir())
+    ]
+    chance = random.Random(count)
+    compiled = 0
+    for _ in range(count):
+        root = broken(chance.choice(roots), chance)
+        try:
+            found = document.read(msgspec.json.encode(root))
+        except DocumentError:
+            continue
+        tools = {f"t{i}": key for i, key in enumerate(found.keys)}
+        plans, missing = compile_tools(found, read_tools(tools))
+        compiled += len(plans)
+        list(review.check(found, plans, missing))
+        review.entry(found, "x.json", writes=True)
+        for plan in plans.values():
+            for given in ({}, {each: chance.choice(JUNK) for each in plan.arguments}):
+                with suppress(InvalidArguments):
+                    plan.request(given)
+
+    assert compiled > count

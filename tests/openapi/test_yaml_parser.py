@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import Any
 
 import hypothesis.strategies as st
@@ -77,6 +78,17 @@ def test_repeated_key_keeps_the_last_value_and_warns():
     assert warnings == ["the key 'a' is repeated in line 3"]
 
 
+def test_very_many_merges_and_repeated_keys_cost_no_more_than_their_number():
+    warnings: list[str] = []
+    merges = "".join(f"<<: {{k{i}: 1}}\n" for i in range(20_000))
+    start = time.process_time()
+    found = yaml_parser.parse((merges + "a: 1\n" * 1_000).encode(), warnings)
+
+    assert len(found) == 20_001
+    assert time.process_time() - start < 2  # it would take a minute
+    assert len(warnings) == yaml_parser.MAX_WARNINGS
+
+
 def test_tag_of_a_language_creates_no_object():
     assert parse("!!python/object/apply:os.system ['true']") == ["true"]
     assert parse("a: !!python/name:os.system x") == {"a": "x"}
@@ -94,6 +106,8 @@ def test_tag_of_a_language_creates_no_object():
         ("a: *b", "leads nowhere"),
         ("? {a: 1}\n: 2", "key of a YAML mapping is not a scalar"),
         ("a: &x 1\nb: [" + "*x," * 1_001 + "]", "too many YAML aliases"),
+        ("a: &x " + "a" * 100_000 + "\nb: [" + "*x," * 999 + "]", "stand for too many values"),
+        ("a: &x [[[1]]]\nb: " + "[" * 254 + "*x" + "]" * 254, "nested too deep"),
     ],
 )
 def test_document_that_cannot_be_used_is_refused_with_the_reason(text: str, problem: str):

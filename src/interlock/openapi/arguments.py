@@ -167,6 +167,7 @@ class Selector:
         self._follow = document.references.follow
         self._translator = translator
         self._selection = selection
+        self._kinds_of: dict[tuple[str, int], Any] = {}  # by reference and depth
 
     def select(self, found: list[Candidate]) -> list[Argument]:
         """Return the arguments in the order of the candidates."""
@@ -275,6 +276,14 @@ class Selector:
 
     def _kinds(self, node: Any, depth: int) -> Any:
         """Return the types in a schema, two levels deep."""
+        reference = node.get("$ref") if isinstance(node, dict) and len(node) == 1 else None
+        if not isinstance(reference, str):
+            return self._read_kinds(node, depth)
+        if (reference, depth) not in self._kinds_of:
+            self._kinds_of[reference, depth] = self._read_kinds(node, depth)
+        return self._kinds_of[reference, depth]
+
+    def _read_kinds(self, node: Any, depth: int) -> Any:
         node = self._follow(node)
         if not isinstance(node, dict) or depth > 2:
             return None

@@ -5,7 +5,6 @@ Calls are checked with the whole schema, so a widened part still has a precise e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.openapi import texts
+from interlock.openapi.references import DocumentError
 from interlock.openapi.schemas import (
     INVERTING,
     LISTS,
@@ -25,11 +25,13 @@ from interlock.openapi.schemas import (
 from interlock.types import JsonObject
 
 INPUT_BYTES = 8 * 1024
+MAX_BYTES = 1024 * 1024  # of a schema that no step brings within its budget
 MAX_DESCRIPTION = 200  # characters, below the arguments themselves
 MAX_ENUM = 50
 SHOWN_ENUM = 20
 DEPTHS = (5, 4, 3, 2, 1)
 
+_LISTED = frozenset({"const", "default", "dependentRequired", "enum", "required"})
 _NOTES = frozenset({"title", "description", "default", "deprecated"})
 # Levels of the value, as opposed to alternatives for the same value.
 _DEEPER = frozenset({*ONE, "properties", "patternProperties", "prefixItems"})
@@ -112,12 +114,12 @@ class _Inliner:
     def __init__(self, definitions: dict[str, Schema], kept: set[str], limit: int) -> None:
         self._definitions = definitions
         self._kept = kept
-        self._left = limit // 8  # no schema takes fewer bytes
+        self._left = limit
 
     def inline(self, schema: Schema) -> Any:
         if isinstance(schema, bool):
             return schema
-        self._left -= 1
+        self._left -= _own_size(schema)
         if self._left < 0:
             raise _TooLarge
         name = _target(schema)
@@ -129,16 +131,24 @@ class _Inliner:
 
 
 def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: list[str]) -> Fitted:
-    """Cut below a depth; the smallest depth is kept although it may still be too large."""
+    """Cut below a depth; the smallest depth is kept although it may still be too large.
+
+    Raises:
+        DocumentError: It is over `MAX_BYTES` even so.
+    """
+    schema: JsonObject | None = None
     for depth in DEPTHS:
-        cutter = _Cutter(definitions, limit if depth > DEPTHS[-1] else math.inf)
+        cutter = _Cutter(definitions, limit if depth > DEPTHS[-1] else MAX_BYTES)
         cut_steps = [*steps, f"nothing below {depth} levels"]
         try:
             schema = cutter.cut(root, depth)
         except _TooLarge:
+            schema = None
             continue
         if found := _within(schema, limit, cut_steps):
             return found
+    if schema is None:
+        raise DocumentError(f"its schema is too large to be shown (limit {MAX_BYTES:,} bytes)")
     for length in (MAX_DESCRIPTION, 80, 0):
         schema = _shorten(schema, length)
         cut_steps.append(f"descriptions of arguments cut to {length} characters")
@@ -150,14 +160,14 @@ def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: li
 class _Cutter:
     """Inlines everything down to a depth, where a stub takes the place of a schema."""
 
-    def __init__(self, definitions: dict[str, Schema], limit: float) -> None:
+    def __init__(self, definitions: dict[str, Schema], limit: int) -> None:
         self._definitions = definitions
-        self._left = limit / 8
+        self._left = limit
 
     def cut(self, schema: Schema, depth: int, chain: int = 0) -> Any:
         if isinstance(schema, bool):
             return schema
-        self._left -= 1
+        self._left -= _own_size(schema)
         if self._left < 0:
             raise _TooLarge
         name = _target(schema)
@@ -296,6 +306,22 @@ def _mapped(
         else:
             mapped[keyword] = value
     return mapped
+
+
+def _own_size(schema: JsonObject) -> int:
+    """Return what a schema adds to the result at least, without the schemas inside.
+
+    Long texts count an eighth, because a text beside a reference may take the place of another.
+    """
+    size = 0
+    for keyword, value in schema.items():
+        if keyword in MAPS and isinstance(value, dict):
+            size += sum(map(len, value))
+        elif isinstance(value, str):
+            size += len(value)
+        elif keyword in _LISTED:
+            size += len(msgspec.json.encode(value))
+    return 8 + size // 8  # no schema takes fewer bytes
 
 
 def _merge(target: Any, siblings: JsonObject) -> Any:

@@ -18,6 +18,7 @@ from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_OPERATIONS = 10_000
+MAX_URL = 2_000  # characters
 MAX_JSON_VALUES = 2_000_000  # GitHub has 300,000
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _NEVER = frozenset({"TRACE", "CONNECT"})
@@ -255,6 +256,8 @@ def _with_defaults(url: str, variables: Any) -> str:
     for name, variable in _members(variables):
         if isinstance(variable, dict):
             url = url.replace(f"{{{name}}}", str(variable.get("default", "")))
+        if len(url) > MAX_URL:
+            return url[:MAX_URL]
     return url
 
 

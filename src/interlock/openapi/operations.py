@@ -20,6 +20,7 @@ Place = Literal["path", "query", "header", "cookie"]
 PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
+MAX_PARAMETERS = 1_000  # of one operation; the largest that was met has 54
 
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,256}")
@@ -151,7 +152,12 @@ class _Reader:
     def parameters(self, item: JsonObject, raw: JsonObject) -> list[JsonObject]:
         """Merge the parameters of the path and of the operation, which override them."""
         merged: dict[tuple[str, str], JsonObject] = {}
-        for each in (*_list(item.get("parameters")), *_list(raw.get("parameters"))):
+        listed = [*_list(item.get("parameters")), *_list(raw.get("parameters"))]
+        if len(listed) > MAX_PARAMETERS:
+            raise DocumentError(
+                f"the operation has too many parameters ({len(listed):,}, limit {MAX_PARAMETERS:,})"
+            )
+        for each in listed:
             parameter = self._follow(each)
             if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
                 raise DocumentError("a parameter has no name")
@@ -321,7 +327,8 @@ def _collection_style(format: Any, place: str) -> Style:
     names = {"ssv": "spaceDelimited", "tsv": "tabDelimited", "pipes": "pipeDelimited"}
     if format == "multi":
         return Style("form", explode=True)
-    return Style(names.get(format, "form" if place in {"query", "formData"} else "simple"))
+    named = names.get(format) if isinstance(format, str) else None
+    return Style(named or ("form" if place in {"query", "formData"} else "simple"))
 
 
 def _form(fields: list[JsonObject], consumes: list[str]) -> Body:

@@ -233,6 +233,8 @@ def compile_tools(
             plans[name] = compiler.compile(name, selection)
         except DocumentError as error:
             missing[name] = str(error)
+        except RecursionError:  # in a value, such as a default: schemas have a limit
+            missing[name] = "a part of the operation is nested too deep"
     return plans, missing
 
 
@@ -259,6 +261,7 @@ class _Compiler:
         media = argument_module.media_type(operation, selection)
         has_files = media is not None and bodies.kind_of(media.name) == "multipart"
         translator = self._translators[has_files]
+        translator.begin_tool()
         found = argument_module.candidates(operation, self._filled)
         of_body, form = argument_module.body_candidates(
             operation, media, selection.body, translator, self._document

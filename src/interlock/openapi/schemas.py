@@ -19,8 +19,10 @@ from interlock.schema import validator
 from interlock.types import JsonObject
 
 MAX_DEPTH = 128
+MAX_PATTERN = 4_096  # characters
 MAX_PATTERNS = 1_000  # of a document; one takes up to 3 ms
-MAX_DEFINITIONS = 5_000  # for one tool
+MAX_MAPPED = 256  # characters of a discriminator's value
+MAX_SUBSCHEMAS = 20_000  # of one tool; the largest that was met has 431
 Schema = JsonObject | bool
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -70,7 +72,14 @@ class Translator:
         self._definitions: dict[str, Schema | DocumentError] = {}
         self._uses: dict[str, set[str]] = {}
         self._used: set[str] = set()
+        self._size = 0  # subschemas translated for one tool, or for one definition
+        self._sizes: dict[str, int] = {}
+        self._hidden_of: dict[str, frozenset[str]] = {}  # by reference
         self._linear: dict[str, bool] = {}  # by pattern
+
+    def begin_tool(self) -> None:
+        """Count the subschemas of another tool."""
+        self._size = 0
 
     def translate(self, node: Any) -> Schema:
         """Translate a schema; `definitions` has what it refers to.
@@ -95,21 +104,27 @@ class Translator:
             if isinstance(definition, DocumentError):
                 raise definition
             found[name] = definition
-            if len(found) > MAX_DEFINITIONS:
-                raise DocumentError(f"too many schemas are used (limit {MAX_DEFINITIONS:,})")
+            self._count(self._sizes[name])
             waiting += sorted(self._uses[name] - found.keys())
         return found
+
+    def _count(self, subschemas: int) -> None:
+        self._size += subschemas
+        if self._size > MAX_SUBSCHEMAS:
+            raise _too_large()
 
     # Definitions
 
     def _definition(self, name: str) -> Schema | DocumentError:
         if name not in self._definitions:
+            before, self._size = self._size, 0
             self._used = set()
             try:
                 self._definitions[name] = self.translate(self._find(self._references[name]))
             except DocumentError as error:
                 self._definitions[name] = error
             self._uses[name] = self._used
+            self._sizes[name], self._size = self._size, before
         return self._definitions[name]
 
     def _refer(self, reference: str) -> str:
@@ -136,6 +151,7 @@ class Translator:
             return {}
         if depth > MAX_DEPTH:
             raise DocumentError(f"a schema is nested too deep (limit {MAX_DEPTH} levels)")
+        self._count(1)
         hidden |= self._hidden(node)
         if self._has_files and bodies.is_binary(node):
             return _file(node)
@@ -215,12 +231,12 @@ class Translator:
         if not isinstance(pattern, str):
             return False
         if pattern not in self._linear:
-            has_room = len(self._linear) < MAX_PATTERNS
+            has_room = len(self._linear) < MAX_PATTERNS and len(pattern) <= MAX_PATTERN
             self._linear[pattern] = has_room and _can_check(pattern)
             if not self._linear[pattern]:
                 self._warnings.append(
-                    f"the pattern {quoting.echo(pattern)} is not checked: it is not valid, or "
-                    "needs backtracking"
+                    f"the pattern {quoting.echo(pattern)} is not checked: it is not valid, is too "
+                    "long, or needs backtracking"
                 )
         return self._linear[pattern]
 
@@ -234,11 +250,13 @@ class Translator:
             return
         values: dict[str, list[str]] = {}
         for value, target in mapping.items():
-            if isinstance(target, str):
+            if isinstance(target, str) and len(value) <= MAX_MAPPED:
                 reference = target if "#" in target else f"#/components/schemas/{target}"
                 values.setdefault(reference, []).append(value)
         for keyword in ("oneOf", "anyOf"):
-            for raw, branch in zip(node.get(keyword) or (), schema.get(keyword, ()), strict=False):
+            if keyword not in schema:
+                continue
+            for raw, branch in zip(node[keyword], schema[keyword], strict=True):
                 target = str(raw.get("$ref")) if isinstance(raw, dict) else ""
                 if target in values and not self._is_fixed(raw, name):
                     fixed: JsonObject = {"enum": values[target]}
@@ -254,26 +272,44 @@ class Translator:
 
     def _hidden(self, node: JsonObject) -> frozenset[str]:
         """Return the properties of an object and its `allOf` that this direction leaves out."""
-        names = set()
+        names: frozenset[str] = frozenset()
         seen: set[int] = set()
         waiting: list[Any] = [node]
         while waiting and len(seen) < MAX_DEPTH:
-            part = self._follow(waiting.pop())
+            raw = waiting.pop()
+            part = self._follow(raw)
             if not isinstance(part, dict) or id(part) in seen:
                 continue
             seen.add(id(part))
-            properties = part.get("properties")
-            if isinstance(properties, dict):
-                names |= {name for name, each in properties.items() if self.is_hidden(each)}
+            names |= self._own_hidden(raw, part)
             branches = part.get("allOf")
             if isinstance(branches, list):
                 waiting += branches
-        return frozenset(names)
+        return names
+
+    def _own_hidden(self, raw: JsonObject, part: JsonObject) -> frozenset[str]:
+        """Return the properties of an object itself that this direction leaves out."""
+        reference = raw.get("$ref") if len(raw) == 1 else None
+        if isinstance(reference, str) and reference in self._hidden_of:
+            return self._hidden_of[reference]
+        properties = part.get("properties")
+        if not isinstance(properties, dict):
+            properties = {}
+        if len(properties) > MAX_SUBSCHEMAS:
+            raise _too_large()
+        names = frozenset(name for name, each in properties.items() if self.is_hidden(each))
+        if isinstance(reference, str):
+            self._hidden_of[reference] = names
+        return names
 
     def is_hidden(self, node: Any) -> bool:
         """Whether this direction leaves a property out."""
         target = self._follow(node)
         return isinstance(target, dict) and target.get(self._hide) is True
+
+
+def _too_large() -> DocumentError:
+    return DocumentError(f"its schemas are too large (limit {MAX_SUBSCHEMAS:,} subschemas)")
 
 
 def _can_check(pattern: str) -> bool:

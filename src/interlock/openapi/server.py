@@ -30,6 +30,7 @@ from interlock.openapi.drift import Drift
 from interlock.openapi.exchange import HttpExchange
 from interlock.openapi.identity import UserStores, check_plain_http
 from interlock.openapi.plan import Plan, compile_tools
+from interlock.openapi.references import DocumentError
 from interlock.openapi.selection import ToolSelection, read_tools
 from interlock.openapi.sending import Sender
 from interlock.openapi.source import Source
@@ -344,16 +345,19 @@ class OpenApiServer:
         return has_changed
 
     def _install(self, found: Document) -> bool:
-        tools = build(
-            found,
-            self._selections,
-            self._settings,
-            self._headers,
-            self._sender,
-            self.drift,
-            self._name,
-            self._users,
-        )
+        try:
+            tools = build(
+                found,
+                self._selections,
+                self._settings,
+                self._headers,
+                self._sender,
+                self.drift,
+                self._name,
+                self._users,
+            )
+        except RecursionError:
+            raise DocumentError("the document is nested too deep") from None
         self._source.note_files(found)
         has_changed = self._tools is None or tools.fingerprint != self._tools.fingerprint
         self._tools = tools

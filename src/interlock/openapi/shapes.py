@@ -158,6 +158,7 @@ class _Shaper:
             target = self._follow(schema)
             if isinstance(target, dict) and target.get("writeOnly") is True:
                 continue
+            self._left -= len(name) // 24
             properties[texts.visible(name)] = self._shape(schema, depth - 1, 0)
         if properties:
             shape["properties"] = properties

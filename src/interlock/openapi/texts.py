@@ -10,7 +10,7 @@ _HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 _COMMENT = re.compile(r"<!--.*?(-->|$)", re.DOTALL)
 _TAG = re.compile(r"</?[A-Za-z][^<>]{0,1000}>")
 _TABLE_ROW = re.compile(r"^[ \t]*\|.*$", re.MULTILINE)
-_BLANK = re.compile(r"[ \t]*\n\s*\n\s*")
+_BLANK = re.compile(r"(?<![ \t])[ \t]*\n\s*\n\s*")
 _SPACES = re.compile(r"[ \t]{2,}")
 
 

@@ -16,6 +16,7 @@ MAX_DEPTH = 256
 MAX_ALIASES = 1_000
 MAX_ALIASED_NODES = 1_000_000
 MAX_NODES = 2_000_000
+MAX_WARNINGS = 100
 
 _WORDS: dict[str, Any] = {
     "": None,
@@ -55,12 +56,13 @@ def parse(data: bytes, warnings: list[str]) -> Any:
 class _Open:
     """A list or mapping whose end was not read yet."""
 
-    __slots__ = ("anchor", "key", "merged", "nodes", "value")
+    __slots__ = ("anchor", "height", "key", "merged", "nodes", "value")
 
     def __init__(self, value: Any, anchor: str | None, nodes: int) -> None:
         self.value = value
         self.anchor = anchor
         self.nodes = nodes  # read before it
+        self.height = 1  # levels, with those inside that were read
         self.key: str | None = None
         self.merged: list[Any] = []
 
@@ -69,7 +71,7 @@ class _Builder:
     def __init__(self, warnings: list[str]) -> None:
         self._warnings = warnings
         self._stack: list[_Open] = []
-        self._anchors: dict[str, tuple[Any, int]] = {}  # value and number of nodes
+        self._anchors: dict[str, tuple[Any, int, int]] = {}  # value, number of nodes, height
         self._nodes = 0
         self._aliases = 0
         self._aliased_nodes = 0
@@ -106,13 +108,14 @@ class _Builder:
         text = event.value
         stack = self._stack
         if stack and stack[-1].key is None and type(stack[-1].value) is dict:
-            self._count()
+            self._count(text)
             top = stack[-1]
-            if text in top.value and text != "<<":
+            is_new = text not in top.value or text == "<<"
+            if not is_new and len(self._warnings) < MAX_WARNINGS:
                 self._warnings.append(f"the key {text[:80]!r} is repeated in line {_line(event)}")
             top.key = text
             if event.anchor:
-                self._anchors[event.anchor] = text, 1
+                self._anchors[event.anchor] = text, _weight(text), 0
             return
         value = text
         if event.tag is None:
@@ -121,11 +124,11 @@ class _Builder:
         elif event.tag.startswith(_CORE):
             value = _tagged(text, event.tag[len(_CORE) :])
         if event.anchor:
-            self._anchors[event.anchor] = value, 1
+            self._anchors[event.anchor] = value, _weight(value), 0
         self._add(value)
 
     def _add(self, value: Any) -> None:
-        self._count()
+        self._count(value)
         if not self._stack:
             self._result = value
             return
@@ -141,34 +144,42 @@ class _Builder:
             top.value[top.key] = value
             top.key = None
 
-    def _count(self) -> None:
-        self._nodes += 1
+    def _count(self, value: Any) -> None:
+        self._nodes += _weight(value)
         if self._nodes > MAX_NODES:
             raise DocumentError(f"the document has too many values (limit {MAX_NODES:,})")
 
     def _open(self, value: Any, event: Any) -> None:
-        if len(self._stack) >= MAX_DEPTH:
-            raise DocumentError(f"the document is nested too deep (limit {MAX_DEPTH} levels)")
+        self._check_depth(1)
         if event.anchor:
             self._anchors.pop(event.anchor, None)
         before = self._nodes + self._aliased_nodes
         self._add(value)
         self._stack.append(_Open(value, event.anchor, before))
 
+    def _check_depth(self, height: int) -> None:
+        if len(self._stack) + height > MAX_DEPTH:
+            raise DocumentError(f"the document is nested too deep (limit {MAX_DEPTH} levels)")
+        if self._stack:
+            self._stack[-1].height = max(self._stack[-1].height, height + 1)
+
     def _close(self) -> None:
         closed = self._stack.pop()
+        if self._stack:
+            self._stack[-1].height = max(self._stack[-1].height, closed.height + 1)
         for merged in closed.merged:
             for other in merged if isinstance(merged, list) else [merged]:
-                if isinstance(other, dict):
-                    closed.value.update({**other, **closed.value})
+                for key, value in other.items() if isinstance(other, dict) else ():
+                    closed.value.setdefault(key, value)
         if closed.anchor:
             nodes = self._nodes + self._aliased_nodes - closed.nodes
-            self._anchors[closed.anchor] = closed.value, nodes
+            self._anchors[closed.anchor] = closed.value, nodes, closed.height
 
     def _add_alias(self, anchor: str) -> None:
         if anchor not in self._anchors:
             raise DocumentError(f"the YAML alias {anchor[:80]!r} leads nowhere, or into itself")
-        value, nodes = self._anchors[anchor]
+        value, nodes, height = self._anchors[anchor]
+        self._check_depth(height)
         self._aliases += 1
         self._aliased_nodes += nodes
         if self._aliases > MAX_ALIASES:
@@ -182,6 +193,11 @@ class _Builder:
             top.key = value
         else:
             self._add(value)
+
+
+def _weight(value: Any) -> int:
+    """Return how many values one counts as: an alias may repeat a long text often."""
+    return 1 + len(value) // 64 if isinstance(value, str) else 1
 
 
 def _line(event: Any) -> int:
