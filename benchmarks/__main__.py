@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}")
     parser.add_argument("--rounds", type=int, default=5, help="how often everybody is asked")
     parser.add_argument("--seconds", type=float, default=0.2, help="of one sample of a rate")
-    parser.add_argument("--write", action="store_true", help="put the table into README.md")
+    parser.add_argument("--write", action="store_true", help="put the rows into README.md")
     options = parser.parse_args()
     unknown = set(options.groups) - set(GROUPS)
     if unknown:
@@ -40,11 +40,14 @@ def main() -> None:
         print(name, end=" ", file=sys.stderr, flush=True)
         groups[group.TITLE] = list(group.rows(effort))
         print(f"{perf_counter() - started:.0f} s", file=sys.stderr)
-    text = f"{harness.surroundings()}\n\n{harness.table(groups)}"
-    print(text)
+    lines = harness.lines_of(groups)
+    print(harness.surroundings(), harness.table(lines), sep="\n\n")
     if options.write:
         before, rest = README.read_text().split(BEGIN)
-        after = rest.split(END)[1]
+        old, after = rest.split(END)
+        if options.groups:  # the other rows stay
+            lines = {**harness.lines_in(old), **lines}
+        text = f"{harness.surroundings()}\n\n{harness.table(lines)}"
         README.write_text(f"{before}{BEGIN}{text}{END}{after}")
 
 

@@ -185,12 +185,32 @@ class Row:
 HEAD = ["what", "us", "peer", "ratio", "bare loop", "ratio to it", "spread", "goal"]
 
 
-def table(groups: Mapping[str, list[Row]]) -> str:
-    """Write all rows as one Markdown table that is legible as it is, too."""
-    lines: list[list[str]] = []
-    for title, rows in groups.items():
+Lines = list[list[str]]  # of a table, each with its cells
+
+
+def lines_of(groups: Mapping[str, list[Row]]) -> dict[str, Lines]:
+    """Return the lines of each group, by its title."""
+    return {title: [line for row in rows for line in row.cells()] for title, rows in groups.items()}
+
+
+def lines_in(text: str) -> dict[str, Lines]:
+    """Return the lines of each group in a table that `table` has written."""
+    found: dict[str, Lines] = {}
+    for row in (each for each in text.splitlines() if each.startswith("| ")):
+        cells = [cell.strip() for cell in row[1:-2].split(" | ")]
+        if cells[0].startswith("**"):
+            found[cells[0].strip("*")] = []
+        elif found:
+            found[list(found)[-1]].append(cells)
+    return found
+
+
+def table(groups: Mapping[str, Lines]) -> str:
+    """Write all lines as one Markdown table that is legible as it is, too."""
+    lines: Lines = []
+    for title, own in groups.items():
         lines.append([f"**{title}**", *[""] * (len(HEAD) - 1)])
-        lines += [line for row in rows for line in row.cells()]
+        lines += own
     widths = [max(len(line[place]) for line in [HEAD, *lines]) for place in range(len(HEAD))]
     rule = ["-" * width for width in widths]
     return "".join(
