@@ -16,16 +16,13 @@ from sqlalchemy import (
     ColumnElement,
     Insert,
     Row,
-    Select,
     and_,
     delete,
-    exists,
     func,
     insert,
     literal,
     or_,
     select,
-    text,
     update,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -36,17 +33,15 @@ from interlock.protocol.envelope import encode
 from interlock.store import tables
 from interlock.store.chat_calls import ChatCallStore
 from interlock.store.chat_files import ChatFileStore
+from interlock.store.conversation_search import matching
 from interlock.store.database import Database, open_database
 from interlock.store.repair import answer_every_call, unanswered_calls
 from interlock.store.rows import message_from_row, row_from_message, storable
-from interlock.store.search import POSTGRES_MATCH, Words
 from interlock.types import JsonObject
 
 # No letters that look alike, and none that a shell or a URL treats specially.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12  # 59 bits
-MAX_ROW = 2**63 - 1
-AT_ONCE = 1_000  # messages that a search reads at once
 
 
 class Conversation(Struct, frozen=True):
@@ -205,39 +200,15 @@ class ConversationStore:
             text: Words, and phrases in double quotes; see `store.search`.
             limit: The most to return; the last changed ones come first.
         """
-        words, columns = Words(storable(text)), tables.conversations.c
+        wanted, columns = storable(text), tables.conversations.c
 
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
-            matches = self._in_titles(words.plain or [storable(text)])
-            if not words.are_indexed:
-                matches = or_(matches, columns.id.in_(_containing(storable(text))))
-            elif connection.dialect.name == "sqlite":
-                ids = await self._newest_with(connection, words, limit)
-                matches = or_(matches, columns.id.in_(ids))
-            else:
-                matches = or_(matches, _has_words(words))
+            matches = await matching(connection, self._owner, wanted, limit)
             page = _listed.where(columns.owner == self._owner, matches)
             page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
             return (await connection.execute(page)).all()
 
         return [_conversation(row) for row in await self._database.read(work)]
-
-    @staticmethod
-    def _in_titles(phrases: _Texts) -> ColumnElement[bool]:
-        title = tables.conversations.c.title
-        return and_(*(title.icontains(each, autoescape=True) for each in phrases))
-
-    async def _newest_with(self, connection: AsyncConnection, words: Words, limit: int) -> set[str]:
-        """Return the conversations of the newest messages that have all words."""
-        found: set[str] = set()
-        given = {"words": words.for_sqlite(self._owner), "before": MAX_ROW, "many": AT_ONCE}
-        while len(found) < limit:
-            rows = (await connection.execute(_NEWEST_MATCHES, given)).all()
-            found |= {row.conversation_id for row in rows}
-            if len(rows) < AT_ONCE:
-                break
-            given["before"] = rows[-1].id
-        return found
 
     async def fork(self, id: str, count: int | None = None) -> Conversation:
         """Copy a conversation, to continue it in two ways.
@@ -437,27 +408,6 @@ class ConversationStore:
         return and_(columns.id == storable(id), columns.owner == self._owner)
 
 
-def _containing(wanted: str) -> Select[tuple[str]]:
-    columns = tables.messages.c
-    return select(columns.conversation_id).where(
-        columns.role != "system", columns.content.icontains(wanted, autoescape=True)
-    )
-
-
-def _has_words(words: Words) -> ColumnElement[bool]:
-    """Return the condition that one message of a conversation has all words, in PostgreSQL."""
-    columns = tables.messages.c
-    found = text(POSTGRES_MATCH).bindparams(words=words.for_postgres())
-    mine = columns.conversation_id == tables.conversations.c.id
-    return exists().where(mine, columns.role != "system", found)
-
-
-_NEWEST_MATCHES = text(
-    "SELECT message_words.conversation_id, message_words.id FROM message_index"
-    " JOIN message_words ON message_words.id = message_index.rowid"
-    " WHERE message_index MATCH :words AND message_index.rowid < :before"
-    " ORDER BY message_index.rowid DESC LIMIT :many"
-)
 _listed = select(
     tables.conversations,
     select(func.count())

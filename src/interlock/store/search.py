@@ -61,6 +61,8 @@ POSTGRES_TABLES = (
     "CREATE INDEX message_words ON messages USING gin (words)",
 )
 POSTGRES_MATCH = "messages.words @@ to_tsquery('simple', :words)"
+# The function of that operator, for which PostgreSQL uses no index.
+POSTGRES_SCAN = "ts_match_vq(messages.words, to_tsquery('simple', :words))"
 
 
 class Words:
@@ -110,4 +112,4 @@ def create_index(connection: Connection) -> None:
 
 event.listen(messages, "after_create", lambda _, connection, **__: create_index(connection))
 
-__all__ = ["POSTGRES_MATCH", "Words", "create_index"]
+__all__ = ["POSTGRES_MATCH", "POSTGRES_SCAN", "Words", "create_index"]
