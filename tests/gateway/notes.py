@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
+import pytest
 
 from interlock import Context, Server
 from interlock.auth import BearerAuth
@@ -168,3 +169,17 @@ def cookie_of(opened: Reply) -> str:
 def reason(reply: Reply) -> Json:
     found: Json = reply.json["result"]["_meta"]["interlock/reason"]
     return found
+
+
+@pytest.fixture
+async def notes() -> AsyncIterator[Notes]:
+    """Return a server of notes that is running."""
+    async with serving_notes() as notes:
+        yield notes
+
+
+@pytest.fixture
+async def users(running, notes: Notes) -> AsyncIterator[tuple[User, User]]:
+    """Anna and Bert, who have not connected."""
+    async with running(notes=notes.entry()) as gateway:
+        yield User(gateway, await gateway.key("anna")), User(gateway, await gateway.key("bert"))

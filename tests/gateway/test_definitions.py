@@ -2,71 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from interlock.errors import DefinitionChanged, StoreError
-from interlock.gateway import changes, lock_file, pinning
-from interlock.gateway.definitions import Definitions
+from interlock.errors import DefinitionChanged
 from interlock.store import AuditReader
-from interlock.store.pins import PinStore
-from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway, bearer
-from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text
+from tests.gateway.pinned import (
+    FIND,
+    crm,
+    definitions,
+    is_gone,
+    is_there,
+    listed,
+    names,
+    offer,
+    quick,
+    states,
+    until,
+)
+from tests.support.scripted_server import Json, ScriptedServer
 from tests.toolbox.test_pins import CHANGED, DEFINITION, reversed_members
 
-FIND: Json = {"name": "find", "description": "Find.", "inputSchema": {"type": "object"}}
-CAPABILITIES = {"tools": {"listChanged": True}, "prompts": {"listChanged": True}}
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(changes, "GAP", 0.01)
-    monkeypatch.setattr(server_lists, "REFRESH_GAP", 0.01)
-    monkeypatch.setattr(pinning, "POLL_EVERY", 0.01)
-
-
-def crm(*tools: Json, prompts: tuple[Json, ...] = ()) -> ScriptedServer:
-    answers = {
-        "tools/list": {"tools": [*(tools or (DEFINITION, FIND))]},
-        "prompts/list": {"prompts": [*prompts]},
-        "tools/call": {**text("done"), "structuredContent": {"id": "1"}},
-    }
-    return ScriptedServer(LEGACY, answers, capabilities=CAPABILITIES)  # type: ignore[arg-type]
-
-
-def offer(server: ScriptedServer, *tools: Json) -> None:
-    """Change the list of a server while it is running."""
-    server.answers["tools/list"] = {"tools": [*tools]}
-    server.notify("notifications/tools/list_changed")
-
-
-def definitions(gateway: RunningGateway, **options: Any) -> Definitions:
-    return Definitions(PinStore(gateway.assembly.database), by="user:berta", **options)
-
-
-async def states(gateway: RunningGateway) -> dict[str, str]:
-    return {each.address: each.state for each in await definitions(gateway).list()}
-
-
-async def until(holds: Callable[[], Awaitable[Any]]) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
-async def listed(gateway: RunningGateway, key: str) -> Json:
-    reply = await gateway.http.ask("tools/list", headers=bearer(key))
-    found: Json = reply.json["result"]
-    return found
-
-
-async def names(gateway: RunningGateway, key: str) -> list[str]:
-    return sorted(await gateway.names(key))
+__all__ = ["quick"]
 
 
 @pytest.mark.slow("fills a database")
@@ -118,14 +77,6 @@ async def test_change_of_one_member_quarantines_that_tool_alone(running, member:
         }
         offer(server, FIND, DEFINITION)  # as it was accepted
         await until(lambda: is_there(gateway, key, "crm__refund"))
-
-
-async def is_gone(gateway: RunningGateway, key: str, name: str) -> bool:
-    return name not in await gateway.names(key)
-
-
-async def is_there(gateway: RunningGateway, key: str, name: str) -> bool:
-    return name in await gateway.names(key)
 
 
 @pytest.mark.slow("fills a database")
@@ -213,65 +164,6 @@ async def test_additional_tool_and_prompt_wait_also_after_a_restart(running):
         assert [each["name"] for each in reply.json["result"]["prompts"]] == ["crm__greet"]
         found = await states(gateway)
         assert (found["crm:find"], found["crm:part"]) == ("new", "new")
-
-
-@pytest.mark.slow("fills a database")
-async def test_mode_off_accepts_every_definition(running):
-    server = crm(DEFINITION)
-    async with running({"lock": {"mode": "off"}}, crm=server) as gateway:
-        key = await gateway.key()
-        offer(server, {**DEFINITION, "title": "Other"}, FIND)
-        await until(lambda: is_there(gateway, key, "crm__find"))
-        assert await names(gateway, key) == ["crm__find", "crm__refund"]
-        assert await states(gateway) == {}
-
-
-@pytest.mark.slow("fills a database")
-async def test_strict_mode_offers_only_what_the_lock_file_accepts(running, tmp_path: Path):
-    server, path = crm(), tmp_path / "lock.json"
-    strict = {"lock": {"mode": "strict", "file": str(path)}}
-    async with running(strict, crm=server) as gateway:
-        key = await gateway.key()
-        assert await gateway.names(key) == []  # there is no file yet
-        path.write_text('{"version": 1, "servers": {}}')
-        desk = definitions(gateway, file=path)
-        await until(lambda: is_new(gateway))
-        for pin in await desk.waiting("crm"):
-            if pin.name != "find":
-                await desk.accept(pin, pin.seen_hash or "")
-        await until(lambda: is_there(gateway, key, "crm__refund"))
-        assert await gateway.names(key) == ["crm__refund"]
-        assert [each.name for each in lock_file.read(path)] == ["prompts", "", "refund"]
-
-        path.write_text(path.read_text().replace("Refund an order.", "Refund two orders."))
-        await until(lambda: is_gone(gateway, key, "crm__refund"))  # the file cannot be used now
-
-
-async def is_new(gateway: RunningGateway) -> bool:
-    return (await states(gateway)).get("crm:find") == "new"
-
-
-@pytest.mark.slow("fills a database")
-async def test_unreadable_pins_make_every_tool_wait_until_they_can_be_read(
-    running, monkeypatch: pytest.MonkeyPatch
-):
-    async def fail(*_: Any, **__: Any) -> None:
-        raise StoreError("the disk is gone")
-
-    server = crm()
-    async with running(crm=server):
-        pass
-    check = PinStore.check
-    monkeypatch.setattr(PinStore, "check", fail)
-    async with running(crm=server) as gateway:
-        key = await gateway.key()
-        found = await listed(gateway, key)
-        assert await gateway.names(key) == []
-        assert {each["detail"] for each in found["_meta"]["interlock/missing"]} == {
-            "pins cannot be read: the disk is gone"
-        }
-        monkeypatch.setattr(PinStore, "check", check)
-        await until(lambda: is_there(gateway, key, "crm__refund"))
 
 
 @pytest.mark.slow("fills a database")

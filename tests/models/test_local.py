@@ -1,7 +1,5 @@
 import asyncio
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -21,8 +19,9 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, complete
-from interlock.models.llama import Engine, Text
+from interlock.models.llama import Text
 from interlock.models.local import LocalModel
+from tests.models.processes import python
 
 pytestmark = pytest.mark.program("the embedded model")
 one_loop = pytest.mark.asyncio(loop_scope="module")  # the loop in which the model was loaded
@@ -223,13 +222,6 @@ async def test_a_long_answer_ends_with_a_sentence_and_counts_its_tokens(model: L
     assert 10 < reply.usage.output_tokens < 128
 
 
-async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "bad.gguf").write_bytes(b"not a model")
-
-    with pytest.raises(ModelUnavailable, match=r"cannot load .*bad\.gguf"):
-        Engine(tmp_path / "bad.gguf")
-
-
 # Cancelling and closing
 
 
@@ -310,16 +302,6 @@ async def test_a_missing_package_is_a_missing_extra(
 # The process
 
 
-def python(code: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_importing_the_model_imports_no_heavy_packages() -> None:
     done = python(
         "import sys, interlock.models.local\n"
@@ -327,31 +309,3 @@ def test_importing_the_model_imports_no_heavy_packages() -> None:
     )
 
     assert done.stdout == "[]\n"
-
-
-def test_the_model_writes_nothing_and_opens_no_port(cache: Path) -> None:
-    code = """
-import asyncio, os, sys, tempfile
-from pathlib import Path
-from interlock.messages import UserMessage
-from interlock.models import complete
-from interlock.models.local import LocalModel
-
-async def main():
-    model = LocalModel(Path(sys.argv[1]))
-    await complete(model, [UserMessage("Hello!")])
-    sockets = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-               if os.path.exists(f"/proc/self/fd/{fd}")}
-    for table in ("tcp", "tcp6", "udp", "udp6"):
-        for line in Path("/proc/self/net", table).read_text().splitlines()[1:]:
-            assert f"socket:[{line.split()[9]}]" not in sockets, line
-    assert not list(Path(tempfile.gettempdir()).glob("interlock-*/llama.sock"))
-    await model.close()
-
-asyncio.run(main())
-"""
-    # Its own folder: other tests may be starting a model in the usual one.
-    with tempfile.TemporaryDirectory() as folder:
-        done = python(code, str(cache), TMPDIR=folder)
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

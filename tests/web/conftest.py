@@ -216,3 +216,20 @@ def serve(request: pytest.FixtureRequest, place: Path) -> Serve:
 def serve_agent(place: Path) -> Serve:
     """Serve a chat with the agent, where the engine makes no difference."""
     return lambda *script, **options: served_chat("agent", place, *script, **options)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    """Return the types of events, without repetitions of tokens."""
+    found: list[str] = []
+    for event in events:
+        if not (found and found[-1] == event["type"] == "token"):
+            found.append(event["type"])
+    return found
+
+
+def check_numbers(events: list[Event]) -> None:
+    """Check that the numbers of a turn's events have no gaps."""
+    expected = 1
+    for event in events:
+        assert event.get("from", event["seq"]) == expected
+        expected = event["seq"] + 1

@@ -10,28 +10,10 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from interlock.errors import ModelUnavailable
 from interlock.web import socket as socket_module
 from interlock.web import turn_log
 from interlock.web.turn import TurnLimits
-from tests.web.conftest import Client, Event, Serve, risky
-
-
-def kinds(events: list[Event]) -> list[str]:
-    """The types of events, without repetitions of tokens."""
-    found: list[str] = []
-    for event in events:
-        if not (found and found[-1] == event["type"] == "token"):
-            found.append(event["type"])
-    return found
-
-
-def check_numbers(events: list[Event]) -> None:
-    """Check that the numbers of a turn's events have no gaps."""
-    expected = 1
-    for event in events:
-        assert event.get("from", event["seq"]) == expected
-        expected = event["seq"] + 1
+from tests.web.conftest import Client, Event, Serve, check_numbers, kinds
 
 
 def content_of(events: list[Event]) -> str:
@@ -106,117 +88,10 @@ async def test_a_repeated_message_is_answered_and_not_run_again(serve: Serve) ->
     assert again[-1]["content"] == "One."
 
 
-async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
-    error = ModelUnavailable("the key sk-123 is wrong")
-    async with serve_agent(error) as chat, chat.socket() as client:
-        events = await client.ask()
-
-    assert events[-1]["code"] == "model_failed"
-    assert "sk-123" not in json.dumps(events)
-
-
-async def test_a_bug_ends_the_turn_without_details(
-    serve: Serve, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
-        events = await client.ask()
-
-    assert events[-1]["code"] == "internal"
-    assert "secret" not in json.dumps(events)
-    number = events[-1]["message"].partition("(")[2].rstrip(")")
-    assert number in caplog.text
-
-
 # Stopping
 
 
-async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
-    async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
-        await client.send(type="message", content="go")
-        started = await client.until("tool_start")
-        await chat.desk.waiting.wait()
-        await client.send(type="stop", conversation_id=started["conversation_id"])
-        last = await client.until("complete")
-        await chat.desk.server.heard("notifications/cancelled")
-        more = await client.ask("and?", conversation_id=started["conversation_id"])
-
-    assert last["stop_reason"] == "stopped"
-    ended = next(each for each in client.events if each["type"] == "tool_complete")
-    assert ended["outcome"] == "stopped"
-    assert more[-1]["content"] == "later"
-
-
-@pytest.mark.slow("waits for a timeout")
-async def test_a_turn_that_takes_too_long_is_ended(serve: Serve) -> None:
-    limits = TurnLimits(turn=0.5)
-    async with serve(("", "wait"), limits=limits) as chat, chat.socket() as client:
-        events = await client.ask()
-
-    assert events[-1]["code"] == "timeout"
-    assert "tool_complete" in kinds(events)
-
-
 # Approvals
-
-
-async def waiting_for_approval(client: Client) -> Event:
-    await client.send(type="message", content="go")
-    return await client.until("approval")
-
-
-@pytest.mark.parametrize(
-    ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
-)
-async def test_a_call_waits_for_a_decision(
-    serve: Serve, decision: str, state: str, made: list[str]
-) -> None:
-    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
-        asked = await waiting_for_approval(client)
-        assert asked["tool_name"] == "kb:get"
-        assert json.loads(asked["tool_input"]) == {"x": "all"}
-        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
-        await client.send(type="approve", decision=decision, **answer)
-        await client.until("complete")
-        check_numbers(client.events[1:])
-        done = next(each for each in client.events if each["type"] == "approval_done")
-        assert (done["state"], done["by"]) == (state, "user:ann")
-        assert chat.desk.made == made
-        ended = next(each for each in client.events if each["type"] == "tool_complete")
-        assert ended["outcome"] == ("ran" if made else "refused")
-
-        await client.send(type="approve", decision=decision, **answer)
-        assert (await client.next())["code"] == "approval_closed"
-
-
-async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
-    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
-        asked = await waiting_for_approval(client)
-        answer = {"type": "approve", "approval_id": asked["approval_id"], "decision": "allow"}
-        await client.send(**answer, hash="0" * 64)
-        assert (await client.next())["code"] == "approval_changed"
-        async with chat.socket("bob-token") as other:
-            await other.send(**answer, hash=asked["hash"])
-            assert (await other.next())["code"] == "approval_closed"
-        assert chat.desk.made == []
-
-
-async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
-    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
-        asked = await waiting_for_approval(client)
-        async with chat.socket() as other:
-            answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
-            await other.send(type="approve", decision="allow", **answer)
-            assert (await client.until("complete"))["content"] == "done"
-
-
-async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
-    async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
-        asked = await waiting_for_approval(client)
-        await client.send(type="stop", conversation_id=asked["conversation_id"])
-        assert (await client.until("complete"))["stop_reason"] == "stopped"
-        more = await client.ask("and?", conversation_id=asked["conversation_id"])
-        assert more[-1]["content"] == "later"
-        assert chat.desk.made == []
 
 
 # Coming back
@@ -268,26 +143,6 @@ async def test_a_conversation_of_another_user_is_not_found(serve: Serve) -> None
             answers.append(await bob.next())
 
     assert {each["code"] for each in answers} == {"not_found"}
-
-
-async def test_a_second_turn_of_a_conversation_is_refused(serve: Serve) -> None:
-    async with serve(("", "wait"), "done") as chat, chat.socket() as client:
-        await client.send(type="message", content="go")
-        started = await client.until("tool_start")
-        await client.send(
-            type="message", content="more", conversation_id=started["conversation_id"]
-        )
-        assert (await client.until("error"))["code"] == "busy"
-
-
-async def test_too_many_messages_and_turns_are_refused(serve_agent: Serve) -> None:
-    limits = TurnLimits(messages=1)
-    async with serve_agent("a", "b", limits=limits) as chat, chat.socket() as client:
-        await client.ask()
-        await client.send(type="message", content="more")
-        refused = await client.next()
-    assert refused["code"] == "rate_limited"
-    assert refused["retry_after"] > 50
 
 
 # Connecting

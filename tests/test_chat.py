@@ -10,6 +10,9 @@ from interlock.chat import ConversationLog, open_chat
 from interlock.errors import ModelUnavailable, StoreError
 from interlock.messages import AssistantMessage, ToolCall, UserMessage, interrupted
 from interlock.store import Conversation, ConversationStore
+from tests.cli.conftest import home, script, servers
+
+__all__ = ["home", "script", "servers"]
 
 
 class FaultyStore(ConversationStore):

@@ -9,8 +9,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.conftest import RunningGateway, bearer, offering
+from tests.gateway.conftest import RunningGateway, bearer, offering, running
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
+
+__all__ = ["running"]
 
 
 def chat(folder: Path, *replies: Json, **gateway: Any) -> Json:

@@ -1,0 +1,118 @@
+"""Turns: how they wait, and how they end."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from interlock.errors import ModelUnavailable
+from interlock.web.turn import TurnLimits
+from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
+
+
+async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
+    error = ModelUnavailable("the key sk-123 is wrong")
+    async with serve_agent(error) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "model_failed"
+    assert "sk-123" not in json.dumps(events)
+
+
+async def test_a_bug_ends_the_turn_without_details(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "internal"
+    assert "secret" not in json.dumps(events)
+    number = events[-1]["message"].partition("(")[2].rstrip(")")
+    assert number in caplog.text
+
+
+async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
+    async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
+        await client.send(type="message", content="go")
+        started = await client.until("tool_start")
+        await chat.desk.waiting.wait()
+        await client.send(type="stop", conversation_id=started["conversation_id"])
+        last = await client.until("complete")
+        await chat.desk.server.heard("notifications/cancelled")
+        more = await client.ask("and?", conversation_id=started["conversation_id"])
+
+    assert last["stop_reason"] == "stopped"
+    ended = next(each for each in client.events if each["type"] == "tool_complete")
+    assert ended["outcome"] == "stopped"
+    assert more[-1]["content"] == "later"
+
+
+@pytest.mark.slow("waits for a timeout")
+async def test_a_turn_that_takes_too_long_is_ended(serve: Serve) -> None:
+    limits = TurnLimits(turn=0.5)
+    async with serve(("", "wait"), limits=limits) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "timeout"
+    assert "tool_complete" in kinds(events)
+
+
+async def waiting_for_approval(client: Client) -> Event:
+    await client.send(type="message", content="go")
+    return await client.until("approval")
+
+
+@pytest.mark.parametrize(
+    ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
+)
+async def test_a_call_waits_for_a_decision(
+    serve: Serve, decision: str, state: str, made: list[str]
+) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        assert asked["tool_name"] == "kb:get"
+        assert json.loads(asked["tool_input"]) == {"x": "all"}
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="approve", decision=decision, **answer)
+        await client.until("complete")
+        check_numbers(client.events[1:])
+        done = next(each for each in client.events if each["type"] == "approval_done")
+        assert (done["state"], done["by"]) == (state, "user:ann")
+        assert chat.desk.made == made
+        ended = next(each for each in client.events if each["type"] == "tool_complete")
+        assert ended["outcome"] == ("ran" if made else "refused")
+
+        await client.send(type="approve", decision=decision, **answer)
+        assert (await client.next())["code"] == "approval_closed"
+
+
+async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        answer = {"type": "approve", "approval_id": asked["approval_id"], "decision": "allow"}
+        await client.send(**answer, hash="0" * 64)
+        assert (await client.next())["code"] == "approval_changed"
+        async with chat.socket("bob-token") as other:
+            await other.send(**answer, hash=asked["hash"])
+            assert (await other.next())["code"] == "approval_closed"
+        assert chat.desk.made == []
+
+
+async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        async with chat.socket() as other:
+            answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+            await other.send(type="approve", decision="allow", **answer)
+            assert (await client.until("complete"))["content"] == "done"
+
+
+async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
+    async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        await client.send(type="stop", conversation_id=asked["conversation_id"])
+        assert (await client.until("complete"))["stop_reason"] == "stopped"
+        more = await client.ask("and?", conversation_id=asked["conversation_id"])
+        assert more[-1]["content"] == "later"
+        assert chat.desk.made == []
