@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pytest
 
@@ -63,9 +63,10 @@ def interlock(
     log = logging.getLogger("interlock")
     before = (log.handlers[:], log.level, log.propagate)
 
-    def run(*arguments: object, stdin: bytes | None = b"") -> Ran:
+    def run(*arguments: object, stdin: bytes | BinaryIO | None = b"") -> Ran:
         monkeypatch.setattr(sys, "argv", ["interlock", *map(str, arguments)])
-        piped = None if stdin is None else TextIOWrapper(BytesIO(stdin))
+        source = BytesIO(stdin) if isinstance(stdin, bytes) else stdin
+        piped = None if source is None else TextIOWrapper(source)
         monkeypatch.setattr(sys, "stdin", piped)
         with pytest.raises(SystemExit) as left:
             cli.main()

@@ -30,20 +30,15 @@ ANSWERS: dict[str, list[list[Any]]] = {
     "continue": [["Hello Ada."], ["Ada."]],
     "settings": [[]] * 4,
 }
-TALK: dict[str, list[Any]] = {"talk": [WRITE, "Noted.", "It is short. It is a note."]}
+TALK: dict[str, list[Any]] = {
+    "talk": [WRITE, "Noted.", "It is short. It is a note."],
+    "embedded": [],  # the model is a real one
+}
 
 
 @pytest.fixture
 def play(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], None]:
-    """Make the notes server and the answers of the model those of the page."""
-    path = home / "config" / "interlock" / "mcp.json"
-    path.parent.mkdir(parents=True)
-    server = {
-        "command": sys.executable,
-        "args": [str(ROOT / "examples" / "notes_server.py")],
-        "tools": {"risk": {"read": ["search", "count_words"]}},
-    }
-    path.write_text(json.dumps({"mcpServers": {"notes": server}}))
+    """Make the files and the answers of the model those of the page."""
     (home / "fridge.txt").write_text("milk\n")
     (home / "list.txt").write_text("bread\n")
 
@@ -55,11 +50,25 @@ def play(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Any]], N
     return play
 
 
+@pytest.fixture
+def notes(home: Path) -> Callable[[], None]:
+    """Configure the notes server."""
+
+    def configure() -> None:
+        path = home / "config" / "interlock" / "mcp.json"
+        path.parent.mkdir(parents=True)
+        server = {
+            "command": sys.executable,
+            "args": [str(ROOT / "examples" / "notes_server.py")],
+            "tools": {"risk": {"read": ["search", "count_words"]}},
+        }
+        path.write_text(json.dumps({"mcpServers": {"notes": server}}))
+
+    return configure
+
+
 def said(ran: Ran) -> list[str]:
     """Return the lines of stderr and then those of stdout, as the page shows them."""
-    lines = [
-        re.sub(r"in \d+\.\d+ s: error.*", "in 0.00 s: error", each) for each in ran.err.splitlines()
-    ]
     lines = ran.err.splitlines()
     lines = [re.sub(r"in \d+\.\d+ s: error.*", "in 0.00 s: error", each) for each in lines]
     lines = [re.sub(r"in \d+\.\d+ s", "in 0.00 s", each) for each in lines]
@@ -70,8 +79,10 @@ def said(ran: Ran) -> list[str]:
 @pytest.mark.slow("starts a server for each command")
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_session_of_the_page_happens_as_shown(
-    name: str, interlock: Callable[..., Ran], play, home: Path
+    name: str, interlock: Callable[..., Ran], play, notes: Callable[[], None], home: Path
 ):
+    if "notes:" in SHOWN[name]:
+        notes()
     commands = re.split(r"^\$ ", SHOWN[name], flags=re.MULTILINE)[1:]
     for block, answers in zip(commands, ANSWERS[name], strict=True):
         command, *expected = block.splitlines()
@@ -86,11 +97,13 @@ def test_a_session_of_the_page_happens_as_shown(
 
 @pytest.mark.slow("starts the program on a terminal")
 @pytest.mark.parametrize("name", TALKS)
-def test_a_conversation_of_the_page_happens_as_shown(name: str, terminal, play):
+def test_a_conversation_of_the_page_happens_as_shown(
+    name: str, terminal, play, notes: Callable[[], None]
+):
+    notes()
     play(TALK[name])
     command, *lines = TALKS[name].splitlines()
     chat = terminal(*shlex.split(command)[2:])
-    chat.expect("/help")
     for line in lines:
         if line.startswith("> "):
             chat.expect("\x1b[?2004h")  # the line editor is ready

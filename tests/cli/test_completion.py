@@ -30,10 +30,10 @@ def test_tools_and_arguments_that_a_command_has_listed_are_completed(interlock, 
     assert completed("call", "e:echo", "text=a", "te") == []
 
 
-@pytest.mark.slow("loads the embedded model")
-def test_servers_conversations_and_models_are_completed(interlock, servers):
+@pytest.mark.slow("opens a database")
+def test_servers_conversations_and_models_are_completed(interlock, servers, script):
     servers()
-    interlock("chat", "--model", "local", "hello")
+    interlock("chat", "--no-tools", "--model", script("Hello."), "hello")
     (made,) = interlock("conversations", "list", "--json").json
 
     assert completed("servers", "check", "") == ["e"]

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from interlock.messages import ToolMessage
 from interlock.models.local.answers import format_results
 
@@ -41,8 +43,15 @@ def test_a_nested_flat_object_becomes_one_line() -> None:
     assert format_results([result]) == "Convert time:\n\n- source: zone: UTC, dst: false"
 
 
-def test_an_error_names_the_tool_and_the_reason() -> None:
-    result = ToolMessage("1", "no such folder: /x", "git__git_status", is_error=True)
+def test_a_list_of_flat_objects_becomes_one_line_for_each() -> None:
+    result = ToolMessage("1", '[{"name": "a", "size": 1}, {"name": "b"}]', "list_files")
+
+    assert format_results([result]) == "Files:\n\n- name: a, size: 1\n- name: b"
+
+
+@pytest.mark.parametrize("prefix", ["", "error: "])
+def test_an_error_names_the_tool_and_the_reason(prefix: str) -> None:
+    result = ToolMessage("1", f"{prefix}no such folder: /x", "git__git_status", is_error=True)
 
     assert format_results([result]) == "Git status did not work: no such folder: /x"
     assert "no reason" in format_results([ToolMessage("1", "", "git__git_status", is_error=True)])

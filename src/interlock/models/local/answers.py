@@ -23,7 +23,8 @@ def _format_result(result: ToolMessage) -> str:
     content = _shortened(_plain(result.content.strip()))
     title = _title(result.name)
     if result.is_error:
-        return f"{title} did not work: {content or 'no reason was given.'}"
+        reason = content.removeprefix("error: ") or "no reason was given."
+        return f"{title} did not work: {reason}"
     if not content:
         return f"{title}: done, and nothing was returned."
     block = "\n" in content or content.startswith("- ")
@@ -39,7 +40,7 @@ def _title(name: str) -> str:
 
 
 def _plain(content: str) -> str:
-    """Return a flat JSON object as lines, and everything else unchanged."""
+    """Return a flat JSON object, and a list of such objects, as lines; other text unchanged."""
     try:
         value = json.loads(content)
     except ValueError:
@@ -48,13 +49,19 @@ def _plain(content: str) -> str:
         value = value["result"]  # the Python SDK wraps plain values like this
     if isinstance(value, dict) and 0 < len(value) <= _MAX_FIELDS:
         return "\n".join(f"- {name}: {_scalar(field)}" for name, field in value.items())
+    if isinstance(value, list) and value and all(map(_is_flat, value)):
+        return "\n".join(f"- {_scalar(each)}" for each in value)
     return content if isinstance(value, dict) else _scalar(value)
+
+
+def _is_flat(value: Any) -> bool:
+    return isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values())
 
 
 def _scalar(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if isinstance(value, dict) and not any(isinstance(v, dict | list) for v in value.values()):
+    if _is_flat(value):
         return ", ".join(f"{name}: {_scalar(field)}" for name, field in value.items())
     return json.dumps(value, ensure_ascii=False)
 
