@@ -337,7 +337,11 @@ class AuditTrail:
         decision, how, risk, rule = call.decision, self._settings.arguments, UNKNOWN_RISK, ""
         if decision is not None:
             how, risk, rule = decision.record or how, decision.risk, decision.rule
-        call.encoded = arguments = canonical(call.arguments)
+        try:
+            arguments = _encode_sorted(call.arguments)
+        except UnicodeEncodeError:
+            arguments = canonical(call.arguments)  # raises an error that names the argument
+        call.encoded = arguments
         caller = call.caller
         principal = caller.principal or _LOCAL
         body = _Intent(

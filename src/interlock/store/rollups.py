@@ -92,6 +92,7 @@ class Totals(NamedTuple):
 
 NOTHING = Totals()
 _Key = tuple[int, str, str, str, str, str, str]  # the columns of the primary key
+Changes = Mapping[_Key, Totals]
 
 
 class _Measured(Struct):
