@@ -16,7 +16,7 @@ from tests.gateway.conftest import bearer, offering
 from tests.server.http.conftest import Reply
 
 OURS = str(Path(interlock.__file__).parent)
-FUNCTIONS = 108
+FUNCTIONS = 84
 TURNS = 12
 EVERYTHING = {
     "policy": {

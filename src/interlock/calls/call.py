@@ -182,8 +182,9 @@ class Call(Struct, eq=False):
 
     def params(self) -> bytes:
         """Encode the params of the request."""
-        name = encode(self.name)
-        if isinstance(self.entry, Item) and self.entry.kind == "resources":
+        entry = self.entry
+        name = encode(entry.tool.name if isinstance(entry, Entry) else entry.name)
+        if isinstance(entry, Item) and entry.kind == "resources":
             named = b'{"uri":%b' % name
         else:
             named = b'{"name":%b,"arguments":%b' % (

@@ -30,11 +30,14 @@ class FairQueue:
         server: Its name, for errors.
         slots: Calls at once.
         size: Calls that wait, of all callers together.
+
+    Attributes:
+        free: Slots that no call has.
     """
 
     def __init__(self, server: str, slots: int, size: int) -> None:
         self._server = server
-        self._free = slots
+        self.free = slots
         self._size = size
         self._ring: OrderedDict[str, deque[_Waiter]] = OrderedDict()  # empty while a slot is free
         self._waiting = 0
@@ -43,13 +46,6 @@ class FairQueue:
     def waiting(self) -> int:
         """How many calls wait."""
         return self._waiting
-
-    def take(self) -> bool:
-        """Take a free slot, which `release` gives back; return whether there was one."""
-        if not self._free:
-            return False
-        self._free -= 1
-        return True
 
     async def acquire(self, owner: str) -> None:
         """Wait for a slot; `release` it afterwards.
@@ -60,7 +56,8 @@ class FairQueue:
         Raises:
             LimitExceeded: `overloaded`: too many calls wait; `queue_timeout`: no slot in time.
         """
-        if self.take():
+        if self.free:
+            self.free -= 1
             return
         loop = asyncio.get_running_loop()
         waiter: _Waiter = loop.create_future()
@@ -88,7 +85,7 @@ class FairQueue:
             if not waiter.done():  # a cancelled call has not left yet
                 waiter.set_result(None)
                 return
-        self._free += 1
+        self.free += 1
 
     def _enter(self, owner: str, waiter: _Waiter) -> None:
         line = self._ring.get(owner)
@@ -132,7 +129,9 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
             queue = queues.get(call.entry.server)
             if queue is None:
                 return await handle(call)
-            if not queue.take():
+            if queue.free:  # as `acquire`, without a coroutine
+                queue.free -= 1
+            else:
                 await queue.acquire(call.caller.owner)
             release = queue.release
             if call.slots is not None:

@@ -24,7 +24,7 @@ from interlock.calls.quotas import Quotas
 from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Audit, Issuer
-from interlock.errors import LimitExceeded
+from interlock.errors import CallRefused
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
 from interlock.gateway.explain import UNKNOWN, Explainer, credentials_of
@@ -147,7 +147,8 @@ class Assembly:
             around=self._around(parts),
             outside=self._outside,
             instead=self._instead,
-            admit=self._admit,
+            admit=parts.limiter.admit,
+            on_not_admitted=self._not_admitted,
             instructions=parts.settings.instructions or None,
             sealing_key=secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
@@ -318,7 +319,7 @@ class Assembly:
             parts.policy,
             around=self._around(parts),
             outside=self._outside,
-            admit=self._admit,
+            admit=parts.limiter.admit,
         )
         self.results.limits = limits_of(parts)
         self.loaded_at = now_micros()
@@ -388,14 +389,10 @@ class Assembly:
     def _outside(self) -> list[Around]:
         return [self.metrics.calls]
 
-    def _admit(self, principal: Principal | None) -> None:
-        try:
-            self.parts.limiter.admit(principal)
-        except LimitExceeded as error:
-            self.metrics.refusals[error.reason] += 1
-            if self.trail is not None:
-                self.trail.refused(Caller(principal, surface="mcp"), error.reason)
-            raise
+    def _not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
+        self.metrics.refusals[error.reason] += 1
+        if self.trail is not None:
+            self.trail.refused(Caller(principal, surface="mcp"), error.reason)
 
     def _note_refused_call(self, call: Call, error: BaseException) -> None:
         if self.trail is not None:

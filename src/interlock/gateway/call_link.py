@@ -22,33 +22,25 @@ class _Level(Struct):
     level: str = ""
 
 
-class CallLink:
+class CallLink(Struct, eq=False):
     """The `BackChannel` of a forwarded call.
 
     Log messages pass at the client's own level. Of progress that comes too often the latest is
     sent, as soon as it may be.
 
-    Args:
+    Attributes:
         context: The client's request.
         park: How a modern client is asked; None if it cannot be.
         end_if_abandoned: Ends the call if its client has not answered a question for long.
-
-    Attributes:
         latest: Progress that has not been sent yet; `flush` sends it.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        park: Park | None = None,
-        end_if_abandoned: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.context = context
-        self.end_if_abandoned = end_if_abandoned
-        self._park = park
-        self._sent_at = -PROGRESS_GAP
-        self.latest: Progress | None = None
-        self._timer: asyncio.TimerHandle | None = None
+    context: Context
+    park: Park | None = None
+    end_if_abandoned: Callable[[], None] = lambda: None
+    latest: Progress | None = None
+    _sent_at: float = -PROGRESS_GAP
+    _timer: asyncio.TimerHandle | None = None
 
     @property
     def caller(self) -> Hashable:
@@ -66,9 +58,9 @@ class CallLink:
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         """Ask the client: a legacy one by a request, a modern one by the answer to its own."""
-        if self._park is None:
+        if self.park is None:
             return await self.context.link.ask(method, params, timeout=timeout)
-        return await self._park(method, params)
+        return await self.park(method, params)
 
     def close_stream(self, retry_ms: int) -> None:
         """Do nothing: the streams of the two connections are independent."""

@@ -114,6 +114,8 @@ class Forwarder:
         outcome = await self._toolbox.stack(call)
         if link.latest is not None:
             link.flush()
+        if outcome.result_type == "complete" and b'"resource' not in bytes(outcome.raw):
+            return outcome.raw  # most results
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:

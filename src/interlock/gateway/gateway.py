@@ -28,7 +28,7 @@ from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused, ConfigError, InterlockError
+from interlock.errors import AskRefused, CallRefused, ConfigError, InterlockError
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
 from interlock.gateway.forwarded_tasks import ForwardedTasks, NoteTask
@@ -93,6 +93,7 @@ class Gateway:
         pins: Which definitions are accepted; None for all.
         asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
             denied.
+        on_not_admitted: Called with the caller and the error when `admit` has refused a call.
         on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
             caller, the name, and the tool if it exists for others.
         on_task: Called when the client answers or cancels the task that a call began, and when it
@@ -125,6 +126,7 @@ class Gateway:
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
         asks_pass: bool = False,
+        on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
         on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
         on_task: NoteTask | None = None,
         refuses_clashes: bool = False,
@@ -157,6 +159,7 @@ class Gateway:
             self.toolbox, self._catalogue, self.subscribers, self._forwarder.parking
         )
         self._admit = admit
+        self._on_not_admitted = on_not_admitted
         self._idle_timeout = idle_timeout
         self._on_unknown_tool = on_unknown_tool
         info = Implementation(name=name, version=__version__)
@@ -187,9 +190,16 @@ class Gateway:
         Raises:
             InterlockError: The request fails.
         """
-        if self._admit is not None and request.method in _LIMITED:
-            self._admit(context.principal)
-        return self._methods.answer(request, context)
+        method = request.method
+        if method not in _LIMITED:
+            return self._methods.answer(request, context)
+        if self._admit is not None:
+            try:
+                self._admit(context.principal)
+            except CallRefused as error:
+                self._on_not_admitted(context.principal, error)
+                raise
+        return self._methods.table[method](request, context)  # which a gateway always offers
 
     @property
     def catalogue(self) -> ToolboxCatalogue:
@@ -205,10 +215,10 @@ class Gateway:
         """Hold the toolbox open; the first holder opens it, the last one closes it."""
         return self._lifespan.hold()
 
-    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return a tool that the caller may use."""
-        found: ServedTool | None = self._catalogue.find(kind, name, context)
-        return found
+    @property
+    def find(self) -> Callable[[Literal["tools"], str, Context], ServedTool | None]:
+        """Returns a tool that the caller may use."""
+        return self._catalogue.find
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)

@@ -156,7 +156,10 @@ class Policy:
             right = Right(rights, "tools", entry.server, entry.tool.name, self.risk(entry), rules)
             found = rights.tools[entry.address] = entry.tool, right
             self._remembered += 1
-        return found[1].decide(arguments)
+        right = found[1]
+        if arguments is not None and right.certain is not None:
+            return right.certain
+        return right.decide(arguments)
 
     def _rules_for(self, entry: Entry) -> Sequence[CompiledRule]:
         """Return the rules for a tool, which are the same for all callers."""

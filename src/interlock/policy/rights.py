@@ -63,6 +63,7 @@ class Right:
         "_rules",
         "_server",
         "_table",
+        "certain",
     )
 
     def __init__(
@@ -99,6 +100,10 @@ class Right:
         else:
             self._otherwise = self._denied(obstacle or "no_rule")
         self._listed = self._list()
+        # The decision about every call, if it does not depend on the arguments.
+        self.certain: Decision | None = None if self._table else self._otherwise
+        if self._table and not self._table[0][0]:
+            self.certain = self._table[0][1]
 
     def decide(self, arguments: Mapping[str, Any] | None) -> Decision:
         """Decide about a call; without arguments, about listing the tool."""

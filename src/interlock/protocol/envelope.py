@@ -339,6 +339,9 @@ def encode_lossy(value: object) -> bytes:
         return encode_large(replace_surrogates(plain))
 
 
+RESULT = b'{"jsonrpc":"2.0","id":%b,"result":%b}'  # both encoded
+
+
 @lru_cache(256)
 def quoted(method: str) -> bytes:
     """Encode the name of a method; there are few, so results are cached."""
@@ -370,8 +373,7 @@ def notification(method: str, params: bytes) -> bytes:
 
 def result(id: RequestId, result: bytes) -> bytes:
     """Encode a successful response; `result` is an encoded object."""
-    written = b"%d" % id if type(id) is int else encode(id)
-    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (written, result)
+    return RESULT % (encode(id), result)
 
 
 def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:

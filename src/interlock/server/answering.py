@@ -38,6 +38,6 @@ class Answering(Protocol):
         """
         ...
 
-    def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
+    def find(self, kind: Literal["tools"], name: str, context: Context, /) -> ServedTool | None:
         """Return the tool of this name; None if the caller may not use one."""
         ...

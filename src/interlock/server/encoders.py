@@ -97,6 +97,17 @@ class Encoder:
         """
         features = FEATURES[revision]
         if type(result) is Raw:
+            with suppress(msgspec.DecodeError, RecursionError):  # named by what follows
+                outer = decode_head(result)
+                if (
+                    outer.meta is UNSET
+                    and outer.result_type is UNSET
+                    and outer.content is not UNSET
+                ):
+                    if features.is_modern:
+                        return b"%b,%b" % (self._complete, bytes(result)[1:])
+                    if features.icons and outer.structured_content is UNSET:
+                        return bytes(result)
             return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
@@ -124,13 +135,6 @@ class Encoder:
     def _encoded_call(
         self, result: Raw, features: Features, definition: Tool | JsonObject
     ) -> bytes:
-        with suppress(msgspec.DecodeError, RecursionError):  # what is malformed is named below
-            head = decode_head(result)
-            if head.meta is UNSET and head.result_type is UNSET and head.content is not UNSET:
-                if features.is_modern:
-                    return b"%b,%b" % (self._complete, bytes(result)[1:])
-                if features.icons and head.structured_content is UNSET:
-                    return bytes(result)
         members = _members_of(result)
         if not features.is_modern:
             try:

@@ -89,7 +89,7 @@ def context_of(
     if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         stated = _read(encoded)
     else:
-        stated = _read_cached(encoded)
+        stated = read_cached(encoded)
     if not stated.revision or request.method == "initialize":
         return legacy_context(request, stated.meta, link, session, principal, params)
     if request.method not in revisions.FEATURES[stated.revision].methods:
@@ -180,7 +180,7 @@ def stated_in(encoded: bytes) -> Stated:
     """
     if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         return _read(encoded)
-    return _read_cached(encoded)
+    return read_cached(encoded)
 
 
 def _read(encoded: bytes) -> Stated:
@@ -193,7 +193,7 @@ def _read(encoded: bytes) -> Stated:
     return Stated("", meta, progress_token=progress_token(meta)) if meta else NOTHING_STATED
 
 
-_read_cached = lru_cache(256)(_read)
+read_cached = lru_cache(256)(_read)
 
 
 def read_modern(meta: JsonObject) -> Stated:

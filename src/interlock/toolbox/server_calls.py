@@ -126,8 +126,12 @@ class ServerCalls:
                 call.revision = client.revision
                 if self._has_files:
                     call = await self._with_files(call)
-                is_tool = isinstance(entry, Entry)
-                name = entry.tool.name if isinstance(entry, Entry) else entry.name
+                is_tool, has_schema, name = False, False, ""
+                if isinstance(entry, Entry):
+                    is_tool, name = True, entry.tool.name
+                    has_schema = entry.tool.output_schema is not None
+                else:
+                    name = entry.name
                 can = call.capabilities
                 if can is not None and self._permitted is not None:
                     can = self._permitted.of(can)
@@ -148,7 +152,9 @@ class ServerCalls:
                     outcome = Outcome(raw)
                     # A caller that forwards the result may never decode it; others find out here
                     # what is wrong.
-                    is_checked = is_tool and (call.back is None or client.has_output_schema(name))
+                    is_checked = is_tool and (
+                        call.back is None or (has_schema and client.has_output_schema(name))
+                    )
                     if is_checked and not (call.returns_questions and outcome.is_task):
                         outcome = Outcome(raw, client.check_result(name, raw))
                 except InterlockError as error:

@@ -53,7 +53,11 @@ async def test_body_that_does_not_fit_into_memory_gets_503(http):
 async def test_answer_that_does_not_fit_into_memory_is_an_error(
     http, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(envelope, "result", failing(envelope.result, 1))
+    class Full:
+        def __mod__(self, _: object) -> bytes:
+            raise MemoryError
+
+    monkeypatch.setattr(envelope, "RESULT", Full())
     reply = await http.call("add", {"a": 1})
 
     assert (reply.code, reply.error) == (200, -32603)

@@ -125,7 +125,10 @@ class HttpApp:
         except (HttpRefusal, AuthError, CallRefused, ParseError, MemoryError) as error:
             await self._refuse(request, self._refusal_of(error, request))
         finally:
-            self._requests.remove(request)
+            if request in self._requests.new:  # as most are
+                self._requests.new.remove(request)
+            else:
+                self._requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
         # Not in the function that caught it: the refusal's traceback refers to that function,

@@ -19,10 +19,12 @@ from interlock.revisions import HEADER_MISMATCH
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
 from interlock.server.request_context import (
+    MAX_CACHED_META,
     NOTHING_STATED,
     CallParams,
     Stated,
     decode_call,
+    read_cached,
     stated_in,
 )
 from interlock.types import JsonObject, Tool
@@ -77,8 +79,11 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
         params = _decode_params(message.params)
     if params.meta is UNSET:
         return params, NOTHING_STATED
+    meta = bytes(params.meta)
     try:
-        return params, stated_in(bytes(params.meta))
+        if len(meta) > MAX_CACHED_META or b'"progressToken"' in meta:
+            return params, stated_in(meta)
+        return params, read_cached(meta)
     except InterlockError:
         return params, None
 

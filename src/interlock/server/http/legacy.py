@@ -46,7 +46,7 @@ class Legacy:
         id = http.headers.get(_SESSION)
         if id is None:
             raise HttpRefusal(400, "Mcp-Session-Id is missing; begin with initialize")
-        return self._sessions.find(id.decode("latin-1").strip(" \t"), http.principal)
+        return self._sessions.find(id, http.principal)
 
     # POST
 
@@ -65,7 +65,8 @@ class Legacy:
         if message.method == "initialize":
             await self._initialize(http, message)
             return
-        session = self._session_of(http)
+        id = http.headers.get(_SESSION)
+        session = self._session_of(http) if id is None else self._sessions.find(id, http.principal)
         if message.method is UNSET:
             session.receive_response(message)
             await reply_empty(http.send, 202, http.extra)
@@ -73,8 +74,18 @@ class Legacy:
             session.receive_notification(message)
             await reply_empty(http.send, 202, http.extra)
         else:
-            call = RepliedCall(self, session, http, meta, call_params)
-            await self._answer(http, session, request_of(message), call)
+            request = request_of(message)
+            call = RepliedCall(
+                session,
+                None,
+                http.takes_stream,
+                meta,
+                call_params,
+                http.address,
+                legacy=self,
+                http=http,
+            )
+            await self._answer(http, session, request, call)
 
     async def _answer(
         self, http: HttpRequest, session: LegacySession, request: Request, call: RepliedCall
@@ -95,9 +106,18 @@ class Legacy:
                 if call.is_cancelled:
                     http.task.uncancel()
                 http.on_late = None
+                if call.silence is not None:
+                    call.silence.cancel()
                 session.finish(request.id, call)
             if answer is not None and call.stream is None:
-                await reply_to_call(http, call, answer)
+                status, headers = 200, http.extra
+                if call.refusal is not None:
+                    status, headers = call.refusal.status, [*call.refusal.headers, *headers]
+                # As `reply`, without one more coroutine for each request.
+                headers = [JSON_TYPE, (b"content-length", b"%d" % len(answer)), *headers]
+                start = {"type": "http.response.start", "status": status, "headers": headers}
+                await http.send(start)
+                await http.send({"type": "http.response.body", "body": answer})
             else:
                 await call.end_stream(request.id, answer)
         except MemoryError as error:
@@ -157,9 +177,7 @@ class Legacy:
         request = request_of(message)
         self._sessions.check_room(http.principal)
         session = LegacySession(self._server, http.principal, self._budget)
-        body = await session.answer(
-            request, LegacyCall(session, session.standalone, can_stream=False)
-        )
+        body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
         if session.session.revision:
             self._sessions.check_room(http.principal)
@@ -205,77 +223,49 @@ class Legacy:
             stream.detach(writer)
 
 
-class RepliedCall(LegacyCall):
-    """A call whose own response is its stream, opened once there is more than the answer."""
+class RepliedCall(LegacyCall, eq=False, kw_only=True):
+    """A call whose own response is its stream, opened once there is more than the answer.
 
-    __slots__ = ("_http", "_legacy", "_sending", "_silence", "is_cancelled")
+    Attributes:
+        legacy: Sends the stream.
+        http: The request.
+        is_cancelled: The client has cancelled it.
+        silence: The timer that opens the stream.
+    """
 
-    def __init__(
-        self,
-        legacy: Legacy,
-        session: LegacySession,
-        http: HttpRequest,
-        meta: JsonObject,
-        params: CallParams | None,
-    ) -> None:
-        client = http.scope.get("client")
-        super().__init__(
-            session,
-            None,
-            can_stream=http.takes_stream,
-            meta=meta,
-            params=params,
-            address=client[0] if client else "",
-        )
-        self.is_cancelled = False
-        self._legacy = legacy
-        self._http = http
-        self._sending: asyncio.Task[None] | None = None
-        self._silence: asyncio.TimerHandle | None = None
+    legacy: Legacy
+    http: HttpRequest
+    is_cancelled: bool = False
+    silence: asyncio.TimerHandle | None = None
+    _sending: asyncio.Task[None] | None = None
 
     def open_stream(self) -> ReplayStream:
         """Return the stream of the call; the reply is a stream from now on."""
         if self.stream is None:
-            self.stream = self._session.new_stream()
-            sending = self._legacy.send(self._http, self.stream, 0)
-            self._sending = self._http.task.get_loop().create_task(sending)
+            self.stream = self.session.new_stream()
+            sending = self.legacy.send(self.http, self.stream, 0)
+            self._sending = self.http.task.get_loop().create_task(sending)
         return self.stream
 
     def linger(self) -> None:
         """Open the stream after a silence, now that the handler is slow."""
-        if self._can_stream:
-            loop = self._http.task.get_loop()
-            self._silence = loop.call_later(self._legacy.json_silence, self.open_stream)
+        if self.can_stream:
+            loop = self.http.task.get_loop()
+            self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
 
     def cancel(self, event: Cancellation | None = None) -> None:
         """Cancel the handler; called only while it runs."""
         self.is_cancelled = True
-        self._http.task.cancel(event)
-
-    def finish(self) -> None:
-        """Stop the timer that would open the stream."""
-        if self._silence is not None:
-            self._silence.cancel()
+        self.http.task.cancel(event)
 
     async def end_stream(self, id: RequestId, answer: bytes | None) -> None:
         """Send the answer, if there is one, as the last event of the stream."""
         stream = self.open_stream()
         if answer is not None:
-            self._session.put_answer(stream, id, answer)
+            self.session.put_answer(stream, id, answer)
         stream.end()
         if self._sending is not None:
             await self._sending
-
-
-async def reply_to_call(http: HttpRequest, call: LegacyCall, answer: bytes) -> None:
-    """Send the answer to a call as JSON; a request that was refused has a status of its own."""
-    status, headers = 200, http.extra
-    if call.refusal is not None:
-        status, headers = call.refusal.status, [*call.refusal.headers, *headers]
-    # As `reply`, without one more coroutine for each request.
-    headers = [JSON_TYPE, (b"content-length", b"%d" % len(answer)), *headers]
-    await http.send({"type": "http.response.start", "status": status, "headers": headers})
-    await http.send({"type": "http.response.body", "body": answer})
 
 
 def request_of(message: Envelope) -> Request:

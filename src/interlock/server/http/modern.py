@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Hashable, Sequence
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from interlock import revisions
 from interlock.context import Context
@@ -69,6 +69,7 @@ class Modern:
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
         self._server = server
+        self._find = server.find
         self._budget = budget
         self.dropped = server.dropped
         self.json_silence = options.json_silence
@@ -105,7 +106,7 @@ class Modern:
                 result = await self._listen(request, context, call)
             else:
                 result = await self._answer(request, context, call)
-            answer = envelope.result(request.id, result)
+            answer = envelope.RESULT % (encode(request.id), result)
         except ClientGone:
             if call.is_revoked and not call.has_stream:
                 text = "the credential is not valid any more"
@@ -140,7 +141,18 @@ class Modern:
         http = call.http
         if stated is None or not stated.revision:
             raise _fault(http, request, params)
-        header_checks.check(http, request.method, params, stated.revision)
+        method, get = request.method, http.headers.get
+        name = getattr(params, "name", UNSET) if method == "tools/call" else None
+        if (  # as `check`, which most requests would pass
+            http.repeated
+            or not isinstance(name, str)
+            or name.startswith("=?")
+            or not name.isascii()
+            or get(b"mcp-name") != name.encode()
+            or get(b"mcp-method") != b"tools/call"
+            or get(b"mcp-protocol-version") != stated.revision.encode()
+        ):
+            header_checks.check(http, method, params, stated.revision)
         if request.method not in revisions.FEATURES[stated.revision].methods:
             request_context.check_method(request.method, stated.revision)
         context = Context(
@@ -154,11 +166,11 @@ class Modern:
             meta=stated.meta,
             progress_token=stated.progress_token,
             log_level=stated.log_level,
-            address=call.address,
+            address=http.address,
             call_params=params if isinstance(params, CallParams) else None,
         )
         if request.method == "tools/call" and isinstance(params.name, str):
-            context.tool = tool = self._server.find("tools", params.name, context)
+            context.tool = tool = self._find("tools", params.name, context)
             known = self._tool_headers.unannotated.get(params.name)
             if tool is not None and tool.definition is not known:
                 self._tool_headers.check(http, params.name, tool.definition, params.arguments)
@@ -221,27 +233,19 @@ class Modern:
             call.end_subscription()
 
 
-class ModernCall:
+class ModernCall(Struct, eq=False):
     """One request and the way back to its client. Also the `BackChannel` of its handler."""
 
-    __slots__ = (
-        "_modern", "_sending", "_silence", "_watch", "_writer", "address", "http", "id", "is_over",
-        "is_revoked", "is_running",
-    )  # fmt: skip
-
-    def __init__(self, modern: Modern, http: HttpRequest, id: RequestId) -> None:
-        self._modern = modern
-        self.http = http
-        client = http.scope.get("client")
-        self.address: str = client[0] if client else ""
-        self.id = id
-        self.is_over = False  # the client has disconnected, or its subscription has ended
-        self.is_running = False
-        self.is_revoked = False
-        self._writer: EventWriter | None = None
-        self._sending: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
-        self._silence: asyncio.TimerHandle | None = None
+    _modern: Modern
+    http: HttpRequest
+    id: RequestId
+    is_over: bool = False  # the client has disconnected, or its subscription has ended
+    is_running: bool = False
+    is_revoked: bool = False
+    _writer: EventWriter | None = None
+    _sending: asyncio.Task[None] | None = None
+    _watch: asyncio.Task[None] | None = None
+    _silence: asyncio.TimerHandle | None = None
 
     # BackChannel
 
@@ -250,7 +254,7 @@ class ModernCall:
         """The principal or the client's address; a request without either stands for itself."""
         if self.http.principal is not None:
             return self.http.principal.owner
-        return self.address or self
+        return self.http.address or self
 
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification; the reply is a stream from now on."""

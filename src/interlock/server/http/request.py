@@ -36,6 +36,7 @@ class HttpRequest:
     """A request, and the way back to its client.
 
     Attributes:
+        address: Where the request came from; "" if that is unknown.
         headers: By lower-case name; the last one of a repeated name.
         repeated: Names of headers that were sent more than once.
         principal: The sender, once authenticated.
@@ -47,7 +48,7 @@ class HttpRequest:
     """
 
     __slots__ = (
-        "_is_read", "_timer", "authenticator", "extra", "headers", "is_late", "on_late",
+        "_is_read", "_timer", "address", "authenticator", "extra", "headers", "is_late", "on_late",
         "principal", "receive", "repeated", "scope", "send", "takes_json", "takes_stream", "task",
     )  # fmt: skip
 
@@ -55,6 +56,8 @@ class HttpRequest:
         self.scope = scope
         self.receive = receive
         self.send = send
+        client = scope.get("client")
+        self.address: str = client[0] if client else ""
         raw: list[Header] = scope["headers"]
         self.headers: dict[bytes, bytes] = dict(raw)
         self.repeated: frozenset[bytes] = frozenset()
@@ -79,12 +82,6 @@ class HttpRequest:
         twice = self.repeated & _SINGLE
         if twice:
             raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
-
-    @property
-    def address(self) -> str:
-        """Where the request came from; "" if that is unknown."""
-        client = self.scope.get("client")
-        return client[0] if client else ""
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value without spaces around it."""
@@ -253,32 +250,35 @@ class RequestsUnderWay:
 
     Args:
         tick: Seconds; a request is late after one to two ticks.
+
+    Attributes:
+        new: The requests of the present tick.
     """
 
     def __init__(self, tick: float = 0.02) -> None:
         self._tick = tick
-        self._new: set[HttpRequest] = set()
+        self.new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
         self._late: set[HttpRequest] = set()
         self._is_ticking = False
 
     def __len__(self) -> int:
-        return len(self._new) + len(self._old) + len(self._late)
+        return len(self.new) + len(self._old) + len(self._late)
 
     def add(self, request: HttpRequest) -> None:
         """Watch a request."""
-        self._new.add(request)
+        self.new.add(request)
         if not self._is_ticking:
             self._is_ticking = True
             asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
         """Stop watching a request."""
-        for each in (self._new, self._old, self._late):
+        for each in (self.new, self._old, self._late):
             each.discard(request)
 
     def _on_tick(self) -> None:
-        late, self._old, self._new = self._old, self._new, set()
+        late, self._old, self.new = self._old, self.new, set()
         self._late |= late
         self._is_ticking = bool(self._old)
         if self._is_ticking:

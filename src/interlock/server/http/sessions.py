@@ -17,7 +17,7 @@ from collections.abc import Collection, Hashable
 from time import monotonic
 
 import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 
 from interlock import revisions
 from interlock.auth.principal import Principal
@@ -129,7 +129,6 @@ class LegacySession:
 
     def finish(self, id: RequestId, call: LegacyCall) -> None:
         """Remove a request that has ended."""
-        call.finish()
         if self._running.get(id) is call:
             del self._running[id]
         if self._is_draining and not self._running:
@@ -144,7 +143,8 @@ class LegacySession:
                 request, meta, call, self.session, self.principal, call.params
             )
             context.address = call.address
-            return envelope.result(request.id, await self._server.answer(request, context))
+            answer = await self._server.answer(request, context)
+            return envelope.RESULT % (encode(request.id), answer)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -165,7 +165,7 @@ class LegacySession:
             HttpRefusal: 400 or 503; one of them cannot run now, so none does.
         """
         stream = self.standalone if self.is_single else self.new_stream()
-        calls = {each.id: LegacyCall(self, stream, can_stream=can_stream) for each in requests}
+        calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
         if len(calls) < len(requests):
             raise HttpRefusal(400, "two requests have the same id")
         begun: list[RequestId] = []
@@ -322,44 +322,32 @@ class LegacySession:
         self._streams.clear()
 
 
-class LegacyCall:
+class LegacyCall(Struct, eq=False):
     """One legacy request and the way back to its client: the `BackChannel` of its handler.
 
     Attributes:
+        session: The session of its client.
         stream: Where messages for the client go; None until it is needed.
-        task: The task that answers the request, if it has its own.
+        can_stream: Whether the client reads more than the answer.
         meta, params: What is decoded already.
-        refusal: Set if the request was refused as a whole.
         address: Where the request came from, if that is known.
+        refusal: Set if the request was refused as a whole.
+        task: The task that answers the request, if it has its own.
     """
 
-    __slots__ = (
-        "_can_stream", "_session", "address", "meta", "params", "refusal", "stream", "task",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        session: LegacySession,
-        stream: ReplayStream | None,
-        *,
-        can_stream: bool,
-        meta: JsonObject | None = None,
-        params: CallParams | None = None,
-        address: str = "",
-    ) -> None:
-        self._session = session
-        self.stream = stream
-        self.task: asyncio.Task[None] | None = None
-        self.meta = meta
-        self.params = params
-        self.refusal: RequestRefusal | None = None
-        self.address = address
-        self._can_stream = can_stream
+    session: LegacySession
+    stream: ReplayStream | None
+    can_stream: bool
+    meta: JsonObject | None = None
+    params: CallParams | None = None
+    address: str = ""
+    refusal: RequestRefusal | None = None
+    task: asyncio.Task[None] | None = None
 
     @property
     def caller(self) -> Hashable:
         """The session."""
-        return self._session
+        return self.session
 
     def open_stream(self) -> ReplayStream:
         """Return the stream of the call."""
@@ -372,23 +360,20 @@ class LegacyCall:
         if self.task is not None:
             self.task.cancel(event)
 
-    def finish(self) -> None:
-        """Do nothing; called when the handler has ended."""
-
     def notify(self, method: str, params: bytes) -> None:
         """Send a notification on the stream of the request."""
-        if self._can_stream:
+        if self.can_stream:
             self.open_stream().put(envelope.notification(method, params))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         """Ask the client on the stream of the request."""
-        if not self._can_stream:
+        if not self.can_stream:
             raise CapabilityError(f"{method}: the client accepts no stream, so it cannot be asked")
-        return await self._session.ask(self, method, params, timeout)
+        return await self.session.ask(self, method, params, timeout)
 
     def close_stream(self, retry_ms: int) -> None:
         """End the response; the client gets the rest when it comes back, if it can."""
-        if self._session.primes:
+        if self.session.primes:
             self.open_stream().dismiss_reader(retry_ms)
 
 
@@ -431,12 +416,21 @@ class Sessions:
             self._owners[session.principal.owner] += 1
         self._arm()
 
-    def find(self, id: str, principal: Principal | None, *, single: bool = False) -> LegacySession:
+    def find(
+        self, id: str | bytes, principal: Principal | None, *, single: bool = False
+    ) -> LegacySession:
         """Return a session, and note that it is used.
+
+        Args:
+            id: Its id, as text or as it stands in a header.
+            principal: The caller.
+            single: It is one of HTTP+SSE.
 
         Raises:
             HttpRefusal: 404; this principal has no session of this id.
         """
+        if isinstance(id, bytes):
+            id = id.decode("latin-1").strip(" \t")
         now = monotonic()
         if self._open and next(iter(self._open.values())).used + self._idle <= now:
             self.expire()
