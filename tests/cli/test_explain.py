@@ -144,7 +144,7 @@ def test_a_credential_that_the_user_lacks_is_named_with_the_way_to_store_it(inte
     stored = interlock("explain", "--user", "anna", "p:say")
 
     assert lacking.out.splitlines()[-1] == "deny: needs_login"
-    assert lacking.err == ("to change that: interlock credentials set p TOKEN --user user:anna\n")
+    assert lacking.err == ("to change that: interlock credentials set p TOKEN --user anna\n")
     assert stored.out.splitlines()[-2:] == ["  ok    credential  TOKEN of the user", "allow"]
     assert "canary" not in stored.out + stored.err
 

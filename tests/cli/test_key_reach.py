@@ -22,7 +22,9 @@ def test_create_says_how_many_tools_the_key_can_call_and_why_not_the_others(inte
         f"the key can call {count} of {2 * count} tools now; {count} are risk write:"
         " add --scope mcp:*, or mark what only reads in tools.risk"
     )
-    assert lines[2].startswith("server gone is failed: ")
+    assert lines[2].startswith("server 'gone' failed: ")
+    reads = interlock("keys", "create", "op", "--scope", "admin:read").err.splitlines()
+    assert reads[1:] == ["the key opens the admin listener, and no tools"]
 
 
 @pytest.mark.slow("starts a program")

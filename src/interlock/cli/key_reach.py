@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from interlock.cli.server_status import is_broken
+from interlock.cli.server_status import is_broken, problem_of
 from interlock.cli.terminal import safe_line, working
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ async def describe_reach(config: Config, key: StoredKey) -> list[str]:
     """
     from interlock.toolbox import Toolbox
 
+    if not any(scope.startswith("mcp:") for scope in key.scopes):
+        return ["the key opens the admin listener, and no tools"]
     if not any(each.enabled for each in config.servers.values()):
         return ["no servers are configured yet; add one with `interlock servers add NAME COMMAND`"]
     toolbox = Toolbox(config.servers)
@@ -81,7 +83,7 @@ def _missing(servers: Iterable[ServerStatus]) -> list[str]:
         if each.state == "starting":
             lines.append(f"server {each.name} did not answer within {IDLE_TIMEOUT:g} s")
         elif is_broken(each):
-            lines.append(f"server {each.name} is {each.state}: {each.reason}")
+            lines.append(problem_of(each))
     return [safe_line(line) for line in lines]
 
 

@@ -14,6 +14,7 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.log import open_log
+from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError
 from interlock.urls import origin
@@ -257,7 +258,7 @@ async def _odd(config: Config) -> list[str]:
     try:
         await toolbox.open(idle_timeout=IDLE_TIMEOUT)
         down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
-        unchecked = [f"{each.name} {each.state}, so its tools are unknown" for each in down]
+        unchecked = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
         return [*find_warnings(config, toolbox.tools), *unchecked]
     finally:
         await toolbox.close()

@@ -427,6 +427,8 @@ def _check_approval(question: Question) -> Check | None:
     approvers = " or ".join(question.decision.approvers)
     if question.approval is None:
         detail = f"none of this call yet; {approvers} must approve"
+        if question.key is None and question.caller.principal is not None:
+            detail += "; approvals are for one key: name it with --key"
         return Check("approval", "ask", detail, "approval_required", f"an approval of {approvers}")
     state, approval = question.approval
     if state == "approved":
@@ -461,7 +463,8 @@ def _way_to_connect(question: Question) -> str:
         user = principal.id if principal is not None else ""
         if "url" in each:
             return f"{user} connects at {each['url']}"
-        return f"interlock credentials set {question.server} {each['name']} --user {user}"
+        named = user.removeprefix("user:")
+        return f"interlock credentials set {question.server} {each['name']} --user {named}"
     return ""
 
 
