@@ -151,12 +151,11 @@ async def test_tools_of_the_program_and_its_subagents_pass_the_layers(
         "run_in_background": False,
     }
     name = "Agent" if claude_program == "2.1.330" else "Task"
-    missing = call(("Read", {"file_path": "/does/not/exist"}))
+    fails = call(("Bash", {"command": "exit 3", "description": "x"}))
     async with claude(permissions=allow_all, around=[layer]) as opened:
-        await opened.ask(script(missing, call((name, agent)), say("ok")))
+        await opened.ask(script(fails, call((name, agent)), say("ok")))
 
-    assert layer.ended == [
-        ("claude-built-in:Read", "failed"),
-        ("claude-built-in:Bash", "ok"),
-        (f"claude-built-in:{name}", "ok"),
-    ]
+    *shell, (subagent, status) = layer.ended
+    assert shell == [("claude-built-in:Bash", "failed"), ("claude-built-in:Bash", "ok")]
+    assert subagent in ("claude-built-in:Agent", "claude-built-in:Task")  # 2.1.176 uses both names
+    assert status == "ok"
