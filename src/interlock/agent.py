@@ -265,8 +265,8 @@ class Agent:
         used = Usage()
         left_out = 0  # as the user was told
         for _ in range(self._max_rounds):
-            reply: Reply | None = None
-            async with aclosing(self._ask(model, messages)) as events:
+            definitions = await self._definitions(messages)
+            async with aclosing(request_answer(model, messages, definitions)) as events:
                 async for event in events:
                     if isinstance(event, Reply):
                         reply = event
@@ -275,13 +275,8 @@ class Agent:
                     elif not left_out:
                         left_out = event.left_out
                         yield event
-            if reply is None:
-                raise ModelInterrupted(f"the answer of {model.name} was cut off")
-            check_size(reply.message, model.name)
             used = used.plus(reply.usage)
             message = reply.message
-            if reply.usage != Usage():
-                message = replace(message, usage=reply.usage)
             if not message.tool_calls:
                 await self._add(messages, [message])
                 yield Done(message, used, reply.stop_reason)
@@ -290,27 +285,6 @@ class Agent:
                 async for act in acts:
                     yield act
         raise StepLimit(self._max_rounds)
-
-    async def _ask(
-        self, model: Model, messages: Sequence[Message]
-    ) -> AsyncGenerator[ModelEvent | Compacted, None]:
-        """Ask the model; if the conversation is too long for it, leave its oldest parts out."""
-        definitions = await self._definitions(messages)
-        while True:
-            request = _contexts.request(model.name, messages)
-            if request.left_out:
-                yield Compacted(request.left_out)
-            size = AnswerSize(model.name)
-            try:
-                async with aclosing(model.stream(request.messages, definitions)) as events:
-                    async for event in events:
-                        if not isinstance(event, Reply):
-                            size.add(event.text)
-                        yield event
-                return
-            except ContextTooLong as error:
-                if not _contexts.learn(model.name, request, error):
-                    raise
 
     # Acting
 
@@ -440,6 +414,49 @@ class Agent:
             return self._toolbox.find(wire_name).address
         except InterlockError:
             return wire_name
+
+
+async def request_answer(
+    model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition] = ()
+) -> AsyncGenerator[ModelEvent | Compacted, None]:
+    """Ask a model; if the conversation is too long for it, leave its oldest parts out.
+
+    Args:
+        model: The model.
+        messages: The conversation.
+        definitions: The tools that it is offered.
+
+    Yields:
+        As `Model.stream`; the message of the `Reply` has its usage.
+
+    Raises:
+        ModelError: The model failed, or its answer is cut off or too large.
+    """
+    while True:
+        request = _contexts.request(model.name, messages)
+        if request.left_out:
+            yield Compacted(request.left_out)
+        size = AnswerSize(model.name)
+        try:
+            async with aclosing(model.stream(request.messages, definitions)) as events:
+                async for event in events:
+                    if isinstance(event, Reply):
+                        yield _checked(event, model.name)
+                        return
+                    size.add(event.text)
+                    yield event
+        except ContextTooLong as error:
+            if not _contexts.learn(model.name, request, error):
+                raise
+        else:
+            raise ModelInterrupted(f"the answer of {model.name} was cut off")
+
+
+def _checked(reply: Reply, name: str) -> Reply:
+    check_size(reply.message, name)
+    if reply.usage == Usage():
+        return reply
+    return replace(reply, message=replace(reply.message, usage=reply.usage))
 
 
 class _Seen(Struct, frozen=True):

@@ -103,13 +103,14 @@ async def sign_in(page: Page, key: str) -> None:
     await page.keyboard.press("Enter")
 
 
-async def test_user_signs_in_with_a_key_and_gets_an_answer(
+async def test_user_signs_in_with_a_key_and_the_graph_engine_answers(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
     watch.expected.append("401")
     call = {"id": "call_1", "name": "desk__find", "input": {"text": "milk"}}
     replies = ({"content": "", "tool_calls": [call]}, {"content": "Three."})
-    async with gateway_with_chat(tmp_path, open_page, *replies) as gateway:
+    chat = {"models": [f"scripted:{tmp_path / 'script.json'}"], "engine": "graph"}
+    async with gateway_with_chat(tmp_path, open_page, *replies, chat=chat) as gateway:
         page = await open_page(gateway.url)
         await sign_in(page, gateway.assembly.key_for_this_run() or "")
         await page.get_by_label("Message", exact=True).fill("Where is the milk?")

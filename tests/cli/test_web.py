@@ -23,7 +23,7 @@ class Served:
 
     @asynccontextmanager
     async def open(
-        self, config: object, models: Sequence[str], port: int, *, opens: OpenModel
+        self, config: object, models: Sequence[str], port: int, *, opens: OpenModel, engine: str
     ) -> AsyncIterator[Served]:
         self.models = [await opens(name) for name in models]
         yield self

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from interlock.auth.principal import Principal
 from interlock.errors import AuthRequired
 from interlock.langgraph import chat_graph
+from interlock.langgraph.agent import GraphAgent, agent_graph
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
 from interlock.store import ConversationStore
@@ -30,7 +32,7 @@ from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb
 
-ENGINES = ["agent", "graph"]
+ENGINES = ["agent", "graph", pytest.param("graph_agent", marks=pytest.mark.product)]
 Event = dict[str, Any]
 
 
@@ -181,6 +183,9 @@ async def served_chat(
         engine: Any
         if kind == "agent":
             engine = AgentEngine(ours, toolbox, store, approve=approve)
+        elif kind == "graph_agent":
+            agent = partial(GraphAgent, graph=agent_graph())
+            engine = AgentEngine(ours, toolbox, store, approve=approve, agent=agent)
         else:
             graph = chat_graph(theirs, toolbox, checkpointer=InMemorySaver(), approve=approve)
             engine = GraphEngine(graph, store)

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
 @config_option.config_option
 @click.option("--port", default=8420, show_default=True, type=click.IntRange(0, 65535))
 @click.option("--no-open", is_flag=True, help="Print the URL as the only line, open no browser.")
+@click.option(
+    "--engine",
+    type=click.Choice(["agent", "graph"]),
+    default="agent",
+    show_default=True,
+    help="What runs the loop of model and tools: interlock, or LangGraph.",
+)
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
 @click.option("--link", is_flag=True, help="Print another one-time URL of a page that is served.")
 def web(
@@ -43,6 +50,7 @@ def web(
     port: int,
     no_open: bool,
     no_tools: bool,
+    engine: str,
     link: bool,
 ) -> None:
     """Open the chat in the browser, for you alone on this machine.
@@ -61,16 +69,18 @@ def web(
         return
     open_log()
     found = None if no_tools else inputs.answered(config_option.load(config))
-    run(_serve(found, model, port, opens=not no_open))
+    run(_serve(found, model, port, opens=not no_open, engine=engine))
 
 
-async def _serve(config: Config | None, models: tuple[str, ...], port: int, *, opens: bool) -> None:
+async def _serve(
+    config: Config | None, models: tuple[str, ...], port: int, *, opens: bool, engine: str
+) -> None:
     from interlock.cli import settings
     from interlock.web.local_site import open_local_site
 
     wishes = settings.wishes()
     names = await _models(models, wishes)
-    async with open_local_site(config, names, port, opens=wishes.open) as site:
+    async with open_local_site(config, names, port, opens=wishes.open, engine=engine) as site:
         url = await site.link()
         emit(url)
         sys.stdout.flush()

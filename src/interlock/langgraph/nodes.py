@@ -87,30 +87,33 @@ class Nodes:
 
     # Nodes
 
-    async def validate(self, state: ChatState) -> dict[str, Any]:
+    async def validate(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
         """Check the user's message, and answer calls that have no answer."""
         messages = state["messages"]
-        last = messages[-1] if messages else None
-        if not isinstance(last, HumanMessage):
-            raise InvalidInput("the last message is not a message of the user")
-        size = len(last.text)
-        if not last.text.strip():
-            raise InvalidInput("the message is empty")
-        if size > self._max_input:
-            raise InvalidInput(
-                f"the message is too long ({size:,} characters, limit {self._max_input:,})"
-            )
+        if runtime.context is None or runtime.context.begins_at is None:
+            self._check_input(messages[-1] if messages else None)
         repaired = closed(messages)
         # `add_messages` only appends, so the whole list is written again.
         if repaired is None:
             return {}
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *repaired]}
 
+    def _check_input(self, message: AnyMessage | None) -> None:
+        if not isinstance(message, HumanMessage):
+            raise InvalidInput("the last message is not a message of the user")
+        size = len(message.text)
+        if not message.text.strip():
+            raise InvalidInput("the message is empty")
+        if size > self._max_input:
+            raise InvalidInput(
+                f"the message is too long ({size:,} characters, limit {self._max_input:,})"
+            )
+
     async def ask_model(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
         """Send the conversation to the model, with the tools there are now."""
         context = runtime.context or ChatContext()
         messages = state["messages"]
-        if _rounds(messages) >= self._max_rounds:
+        if _rounds(messages[context.begins_at or 0 :]) >= self._max_rounds:
             raise StepLimit(self._max_rounds)
         toolbox = self._toolbox_of(context)
         if toolbox is not None:

@@ -29,12 +29,15 @@ class ChatContext:
         user: Who is chatting; "" for the local user.
         caller: On whose behalf tools are called.
         streams: Write a delta for each piece of an answer to the custom stream.
+        begins_at: How many messages precede the answer, if the program has checked the last one:
+            it may be empty, or not the user's. None to let the graph check it.
         data: For your functions of the context.
     """
 
     user: str = ""
     caller: Caller = LANGCHAIN
     streams: bool = False
+    begins_at: int | None = None
     data: Any = field(default=None, repr=False)
 
 

@@ -1,9 +1,10 @@
-"""What answers the messages of a chat: our agent, or a graph of LangGraph."""
+"""What answers the messages of a chat, and where their conversations are kept."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import cast
 
 from interlock.agent import Agent, AgentEvent, ToolFinished
@@ -32,8 +33,24 @@ LONGEST_TITLE = 80  # characters
 Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
 
+def agents_of(engine: str) -> Callable[..., Agent]:
+    """Return what makes the agents of a configured engine.
+
+    Args:
+        engine: "agent", or "graph" for those whose loop is a graph of LangGraph.
+
+    Raises:
+        MissingExtra: LangGraph is not installed.
+    """
+    if engine == "agent":
+        return Agent
+    from interlock.langgraph.agent import GraphAgent, agent_graph
+
+    return partial(GraphAgent, graph=agent_graph())
+
+
 class AgentEngine:
-    """Answers with `Agent`; conversations are kept in a store.
+    """Answers with an agent; conversations are kept in a store.
 
     Args:
         model: The model; a `ModelChoice` if users may choose.
@@ -43,6 +60,7 @@ class AgentEngine:
         may_use: Whether a caller is offered a tool; None: all are.
         system: Instructions for the model at the start of each conversation.
         asks_people: Questions of servers go to the people who see the turn.
+        agent: Makes what answers a message, with the arguments of `Agent`.
     """
 
     def __init__(
@@ -55,6 +73,7 @@ class AgentEngine:
         may_use: MayUse | None = None,
         system: str = "",
         asks_people: bool = False,
+        agent: Callable[..., Agent] = Agent,
     ) -> None:
         self.models = model if isinstance(model, ModelChoice) else ModelChoice.of(model)
         self.toolbox = toolbox
@@ -63,6 +82,7 @@ class AgentEngine:
         self.may_use = may_use
         self._system = system
         self._asks_people = asks_people
+        self._agent = agent
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
         """See `Engine.open`."""
@@ -110,7 +130,7 @@ class AgentEngine:
         tools = self._tools_of(turn, conversation)
         used = tools if self._approve is None else OwnApproval(tools, self._approve)
         toolbox = None if self.toolbox is None else cast("Toolbox", used)
-        agent = Agent(model, toolbox, record=record, caller=turn.caller, progress=True)
+        agent = self._agent(model, toolbox, record=record, caller=turn.caller, progress=True)
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):

@@ -10,7 +10,6 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
-from interlock.errors import ConfigError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Listener
 from interlock.server.http.json_api import Route, check_scope
@@ -24,7 +23,7 @@ from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
 from interlock.web.by_hand import asked_by_hand
 from interlock.web.chat_api import ChatContext
-from interlock.web.engines import AgentEngine
+from interlock.web.engines import AgentEngine, agents_of
 from interlock.web.model_choice import ModelChoice
 from interlock.web.site import Site
 from interlock.web.turn import TurnLimits
@@ -43,15 +42,10 @@ class GatewayChat:
         tables: The JSON routes, for `JsonApi`.
 
     Raises:
-        ConfigError: The configured engine is not served here.
+        MissingExtra: The configured engine needs LangGraph, which is not installed.
     """
 
     def __init__(self, assembly: Assembly, settings: ChatPage, listener: Listener) -> None:
-        if settings.engine != "agent":
-            raise ConfigError(
-                f'gateway.chat.engine is "{settings.engine}", which `interlock serve` does not '
-                'serve; set "agent"'
-            )
         self._models = ModelChoice(settings.models)
         self._listener = listener
         self._users = _Users(listener.authenticator)
@@ -62,6 +56,7 @@ class GatewayChat:
             may_use=lambda caller, entry: _may_use(assembly, caller, entry),
             system=settings.system,
             asks_people=True,
+            agent=agents_of(settings.engine),
         )
         self._chat = ChatApp(
             engine,

@@ -37,7 +37,7 @@ from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
 from interlock.web.by_hand import asked_by_hand
 from interlock.web.chat_api import ChatContext
-from interlock.web.engines import AgentEngine
+from interlock.web.engines import AgentEngine, agents_of
 from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
 from interlock.web.model_choice import ModelChoice, OpenModel
@@ -124,6 +124,7 @@ async def open_local_site(
     port: int,
     *,
     opens: OpenModel | None = None,
+    engine: str = "agent",
 ) -> AsyncIterator[LocalSite]:
     """Start the servers, and serve the chat on loopback.
 
@@ -132,6 +133,7 @@ async def open_local_site(
         models: As for `ModelChoice`.
         opens: As for `ModelChoice`.
         port: 0 takes a free one.
+        engine: As for `agents_of`.
 
     Raises:
         InterlockError: The port, the database or the configuration cannot be used.
@@ -160,12 +162,13 @@ async def open_local_site(
         )
         stack.push_async_callback(toolbox.close)
         await toolbox.open(idle_timeout=IDLE_TIMEOUT)
-        engine = AgentEngine(
+        answering = AgentEngine(
             choice,
             toolbox,
             ConversationStore(database),
             may_use=may_use(policy),
             asks_people=True,
+            agent=agents_of(engine),
         )
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))
@@ -173,7 +176,7 @@ async def open_local_site(
         inspector = _inspector_of(loaded, calls, policy, toolbox)
         stack.push_async_callback(inspector.close)
         site = make_site(
-            engine,
+            answering,
             sessions,
             port,
             built_in=built_in,

@@ -17,7 +17,7 @@ from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER, OWN
 from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
 from interlock.store.approvals import Approval
-from interlock.toolbox import Toolbox
+from interlock.toolbox import ServerStatus, Toolbox
 from interlock.toolbox.own_tools import OwnServer
 from interlock.toolbox.resource_tool import READ_RESOURCE
 from interlock.types import JsonObject
@@ -63,6 +63,25 @@ class TurnToolbox:
     def own(self) -> OwnServer:
         """See `Toolbox.own`."""
         return self._toolbox.own
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """See `Toolbox.loop`."""
+        return self._toolbox.loop
+
+    @property
+    def version(self) -> int:
+        """See `Toolbox.version`."""
+        return self._toolbox.version
+
+    @property
+    def status(self) -> dict[str, ServerStatus]:
+        """See `Toolbox.status`."""
+        return self._toolbox.status
+
+    def may_repeat(self, entry: Entry) -> bool:
+        """See `Toolbox.may_repeat`."""
+        return self._toolbox.may_repeat(entry)
 
     def state_of(self, entry: Entry | Item) -> str:
         """Return "on", "ask", "off", or "" if the conversation says nothing of a tool."""

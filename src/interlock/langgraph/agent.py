@@ -1,0 +1,188 @@
+"""A chat graph as an agent: our messages and models, with LangGraph's loop between them.
+
+The conversation is recorded as an `Agent` records it, so the graph needs no checkpointer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AnyMessage
+
+from interlock.agent import (
+    Agent,
+    AgentEvent,
+    Compacted,
+    Done,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.calls import Call, Outcome
+from interlock.langgraph.chat_model import InterlockChatModel
+from interlock.langgraph.conversion import from_langchain, to_langchain
+from interlock.langgraph.graph import chat_graph
+from interlock.langgraph.nodes import MAX_ROUNDS
+from interlock.langgraph.state import ChatContext
+from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
+from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
+from interlock.toolbox import Toolbox
+
+_SHOWN = (TextDelta, ReasoningDelta, Notice, Compacted, ToolStarted, ToolProgress, ToolFinished)
+
+
+def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
+    """Compile the graph for any number of `GraphAgent` objects."""
+    return chat_graph(
+        lambda context: context.data.model,
+        lambda context: context.data.toolbox,
+        max_rounds=max_rounds,
+        images=True,
+    )
+
+
+class GraphAgent(Agent):
+    """An `Agent` whose answers a chat graph makes.
+
+    Args:
+        model: As for `Agent`.
+        tools: As for `Agent`.
+        graph: Made by `agent_graph`.
+        options: As for `Agent`, without `max_rounds`.
+    """
+
+    def __init__(
+        self, model: Any = None, tools: Toolbox | None = None, *, graph: Any, **options: Any
+    ) -> None:
+        super().__init__(model, tools, **options)
+        self._graph = graph
+
+    async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
+        """See `Agent.stream`."""
+        model = await self._ready()
+        shown = _Shown(self._toolbox) if self._toolbox is not None else None
+        context = ChatContext(
+            caller=self._caller,
+            streams=True,
+            begins_at=len(messages),
+            data=_Run(InterlockChatModel(model), cast("Toolbox | None", shown)),
+        )
+        given = {"messages": [to_langchain(each) for each in messages]}
+        parts = self._graph.astream(given, context=context, stream_mode=["custom", "updates"])
+        turn = _Turn()
+        try:
+            async with aclosing(parts):
+                async for mode, part in parts:
+                    if mode == "custom":
+                        if isinstance(part, ToolFinished):
+                            turn.finish(part)
+                        if self._is_shown(part, turn):
+                            yield part
+                        if shown is not None and isinstance(part, ToolStarted):
+                            shown.deliver(part.call_id)
+                        continue
+                    if new := turn.take(part):
+                        await self._add(messages, new)
+        finally:
+            if left := turn.unanswered():
+                await self._add(messages, left)
+        yield Done(turn.answer, turn.used, turn.stop_reason)
+
+    def _is_shown(self, event: object, turn: _Turn) -> bool:
+        if isinstance(event, Compacted):  # the user is told once
+            turn.is_compacted, was_compacted = True, turn.is_compacted
+            return not was_compacted
+        return isinstance(event, _SHOWN) and (self._progress or not isinstance(event, ToolProgress))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What the functions of `agent_graph` return for one answer."""
+
+    model: BaseChatModel
+    toolbox: Toolbox | None
+
+
+class _Shown:
+    """A toolbox that makes a call only after its `ToolStarted` has been taken in.
+
+    LangGraph starts a call beside the reader of its events. Without this, a question about a call
+    could come before the call.
+    """
+
+    def __init__(self, toolbox: Toolbox) -> None:
+        self._toolbox = toolbox
+        self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._toolbox, name)
+
+    def deliver(self, call_id: str) -> None:
+        """Let a call be made; the id is that of the audit trail."""
+        self._delivered[call_id].set()
+
+    async def handle(self, call: Call) -> Outcome:
+        """See `Toolbox.handle`."""
+        await self._delivered[call.id].wait()
+        del self._delivered[call.id]
+        return await self._toolbox.handle(call)
+
+
+class _Turn:
+    """The messages of one answer, in the order in which a conversation has them."""
+
+    def __init__(self) -> None:
+        self.answer = AssistantMessage()
+        self.used = Usage()
+        self.stop_reason = "end"
+        self.is_compacted = False
+        self._results: dict[str, ToolMessage] = {}
+        self._finished: dict[str, ToolFinished] = {}  # calls whose results may still come
+
+    def finish(self, event: ToolFinished) -> None:
+        """Take in the end of a call, in case that the answer is stopped before its message."""
+        self._finished[event.id] = event
+
+    def take(self, update: dict[str, Any]) -> list[Message]:
+        """Take in what a step of the graph has added; return the messages to record now."""
+        for node in ("model", "tool"):
+            messages: list[AnyMessage] = (update.get(node) or {}).get("messages", [])
+            for each in messages:
+                if new := self._take(each):
+                    return new
+        return []
+
+    def _take(self, message: AnyMessage) -> list[Message]:
+        ours = from_langchain(message)
+        if isinstance(ours, ToolMessage):
+            self._results[ours.tool_call_id] = ours
+            has_all = len(self._results) == len(self.answer.tool_calls)
+            return self.unanswered() if has_all else []
+        if isinstance(ours, AssistantMessage) and isinstance(message, AIMessage):
+            self.answer = ours
+            self.used = self.used.plus(ours.usage or Usage())
+            self.stop_reason = message.response_metadata.get("finish_reason", "end")
+            self._results, self._finished = {}, {}
+            return [ours]
+        return []
+
+    def unanswered(self) -> list[Message]:
+        """Return the results of the last answer's calls, in their order; nothing the next time."""
+        calls, self.answer = self.answer.tool_calls, _without_calls(self.answer)
+        return [self._results.get(each.id) or self._result(each) for each in calls]
+
+    def _result(self, call: ToolCall) -> ToolMessage:
+        event = self._finished.get(call.id)
+        if event is None:
+            return interrupted(call)
+        return ToolMessage(call.id, event.result, call.name, event.is_error)
+
+
+def _without_calls(answer: AssistantMessage) -> AssistantMessage:
+    return AssistantMessage(answer.content) if answer.tool_calls else answer

@@ -1,0 +1,101 @@
+"""One of our models as a chat model of LangChain."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk, BaseMessage
+from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.tools import BaseTool
+from langgraph.config import get_stream_writer
+from pydantic import PrivateAttr
+
+from interlock.agent import Compacted, request_answer
+from interlock.langgraph.conversion import OURS, from_langchain
+from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, ToolDefinition
+from interlock.protocol.envelope import encode
+
+
+class InterlockChatModel(BaseChatModel):
+    """A chat model for a graph of LangGraph that asks one of our models.
+
+    Notices of the model go to the custom stream of the graph.
+    """
+
+    _model: Model = PrivateAttr()
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self._model = model
+
+    @property
+    def _llm_type(self) -> str:
+        return "interlock"
+
+    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
+        """Return the model with these tools; all are `BaseTool` objects."""
+        return self.bind(definitions=[_definition(each) for each in tools])
+
+    def _generate(self, *_: Any, **__: Any) -> ChatResult:
+        raise NotImplementedError("this model only streams; use `astream`")
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: Any = None,  # noqa: ARG002
+        run_manager: Any = None,  # noqa: ARG002
+        *,
+        definitions: Sequence[ToolDefinition] = (),
+        **_: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        request = [from_langchain(each) for each in messages]  # type: ignore[arg-type]
+        has_text = False
+        async with aclosing(request_answer(self._model, request, definitions)) as events:
+            async for event in events:
+                match event:
+                    case TextDelta():
+                        has_text = True
+                        yield _chunk(event.text)
+                    case ReasoningDelta():
+                        yield _chunk(additional_kwargs={"reasoning_content": event.text})
+                    case Notice() | Compacted():
+                        get_stream_writer()(event)
+                    case Reply():
+                        yield _last(event, "" if has_text else event.message.content)
+
+
+def _chunk(content: str = "", **members: Any) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=AIMessageChunk(content=content, **members))
+
+
+def _last(reply: Reply, content: str) -> ChatGenerationChunk:
+    message, usage = reply.message, reply.usage
+    calls = [
+        tool_call_chunk(
+            name=each.name,
+            args=encode(each.input).decode() if each.malformed is None else each.malformed,
+            id=each.id,
+            index=place,
+        )
+        for place, each in enumerate(message.tool_calls)
+    ]
+    total = usage.input_tokens + usage.output_tokens
+    return _chunk(
+        content,
+        tool_call_chunks=calls,
+        additional_kwargs={OURS: message},
+        response_metadata={"finish_reason": reply.stop_reason},
+        usage_metadata={
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "total_tokens": total,
+        },
+    )
+
+
+def _definition(tool: BaseTool) -> ToolDefinition:
+    return ToolDefinition(tool.name, tool.description, encode(tool.args_schema))

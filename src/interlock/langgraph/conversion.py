@@ -1,0 +1,100 @@
+"""Our messages as those of LangChain, and back.
+
+A LangChain message made here keeps ours in memory, so that nothing is lost on the way back: data
+that a provider needs again, attachments, usage. It is not meant for a checkpointer.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
+from langchain_core.messages import SystemMessage as LcSystemMessage
+from langchain_core.messages import ToolMessage as LcToolMessage
+from msgspec.structs import replace
+
+from interlock.langgraph.nodes import about_call
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+
+OURS = "interlock_message"  # key of additional_kwargs
+
+
+def to_langchain(message: Message) -> AnyMessage:
+    """Return a message as LangChain has it."""
+    kept = {OURS: message}
+    match message:
+        case SystemMessage():
+            return LcSystemMessage(message.content)
+        case UserMessage():
+            return HumanMessage(message.content, additional_kwargs=kept)
+        case AssistantMessage():
+            calls = [
+                {"id": each.id, "name": each.name, "args": each.input, "type": "tool_call"}
+                for each in message.tool_calls
+            ]
+            return AIMessage(message.content, tool_calls=calls, additional_kwargs=kept)
+        case ToolMessage():
+            return LcToolMessage(
+                message.content,
+                name=message.name,
+                tool_call_id=message.tool_call_id,
+                status="error" if message.is_error else "success",
+                additional_kwargs=kept,
+            )
+
+
+def from_langchain(message: AnyMessage) -> Message:
+    """Return a message as it is stored and sent to our models."""
+    ours = message.additional_kwargs.get(OURS)
+    if isinstance(message, AIMessage):
+        malformed = about_call(message).get("malformed", {})
+        calls = tuple(
+            ToolCall(str(each["id"]), each["name"], each["args"], malformed.get(each["id"]))
+            for each in message.tool_calls
+        )
+        if isinstance(ours, AssistantMessage):
+            same = [(each.id, each.name) for each in calls]
+            is_same = same == [(each.id, each.name) for each in ours.tool_calls]
+            return ours if is_same else replace(ours, tool_calls=calls)
+        return AssistantMessage(str(message.text), calls)
+    if isinstance(ours, UserMessage | ToolMessage):
+        return ours
+    if isinstance(message, LcToolMessage):
+        return ToolMessage(
+            message.tool_call_id,
+            _text_of(message.content),
+            message.name or "",
+            message.status == "error",
+            _files_of(message.content),
+        )
+    text = str(message.text)
+    return SystemMessage(text) if isinstance(message, LcSystemMessage) else UserMessage(text)
+
+
+def _text_of(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(
+        each if isinstance(each, str) else each.get("text", f"[{each.get('mime_type', 'file')}]")
+        for each in content
+    )
+
+
+def _files_of(content: Any) -> tuple[Attachment, ...]:
+    """Return the images that `interlock.langchain` has put into the result of a tool."""
+    if isinstance(content, str):
+        return ()
+    return tuple(
+        Attachment(each["mime_type"], b64decode(each["base64"]))
+        for each in content
+        if isinstance(each, dict) and each.get("type") == "image"
+    )

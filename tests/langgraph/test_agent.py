@@ -1,0 +1,159 @@
+"""A chat graph as an agent: the same events and messages as those of `Agent`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from interlock.agent import Agent, AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.calls import Call
+from interlock.errors import StepLimit
+from interlock.langgraph.agent import GraphAgent, agent_graph
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    interrupted,
+)
+from interlock.models.scripted import ScriptedModel
+from interlock.toolbox import Toolbox
+from tests.support.scripted_server import Json, text
+from tests.support.toolboxes import box, described, kb
+
+GRAPH = agent_graph(max_rounds=3)
+GET = ToolCall("c1", "kb__get", {"x": 1})
+
+
+def answer(params: Json) -> Json:
+    x = params["arguments"].get("x")
+    return text("it is broken", isError=True) if x == "bad" else text(f"got {x}")
+
+
+@asynccontextmanager
+async def opened(call: Callable[[Json], Any] = answer) -> AsyncIterator[Toolbox]:
+    async with box(kb([described("get")], call)) as toolbox:
+        yield toolbox
+
+
+def graph_agent(model: Any, toolbox: Toolbox | None = None, **options: Any) -> GraphAgent:
+    return GraphAgent(model, toolbox, graph=GRAPH, **options)
+
+
+async def events_of(agent: Agent, messages: list[Message]) -> list[AgentEvent]:
+    return [event async for event in agent.stream(messages)]
+
+
+SCRIPT = [
+    AssistantMessage("Let me see.", (GET, ToolCall("c2", "kb__get", {"x": "bad"}))),
+    [ToolCall("c3", "kb__nothing"), ToolCall("c4", "kb__get", malformed='{"x": ')],
+    "Done.",
+]
+
+
+async def test_events_and_recorded_messages_are_those_of_the_agent():
+    seen = []
+    for make in (Agent, graph_agent):
+        recorded: list[Message] = []
+
+        async def record(new: Sequence[Message], recorded: list[Message] = recorded) -> None:
+            recorded.extend(new)
+
+        messages: list[Message] = [SystemMessage("Be brief."), UserMessage("go")]
+        model = ScriptedModel(SCRIPT)
+        async with opened() as toolbox:
+            events = await events_of(make(model, toolbox, record=record, progress=True), messages)
+        assert messages[2:] == recorded
+        requests = [each.messages for each in model.requests]
+        told = [plain(each) for each in events if not isinstance(each, ToolFinished)]
+        results = {each.id: plain(each) for each in events if isinstance(each, ToolFinished)}
+        seen.append((recorded, requests, told, results))
+
+    assert seen[0] == seen[1]
+
+
+def plain(event: AgentEvent) -> Any:
+    """Return an event without ids and times of its own."""
+    if isinstance(event, ToolStarted | ToolFinished):
+        result = event.result if isinstance(event, ToolFinished) else None
+        return type(event).__name__, event.id, event.address, event.arguments, result
+    return event
+
+
+async def test_image_of_a_tool_reaches_the_model():
+    image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    model = ScriptedModel([[GET], "Nice."])
+    async with opened(lambda _: {"content": [image]}) as toolbox:
+        await events_of(graph_agent(model, toolbox), [UserMessage("go")])
+
+    result = model.requests[1].messages[-1]
+    assert isinstance(result, ToolMessage)
+    assert result.attachments == (Attachment("image/png", b"\0\0\0"),)
+
+
+async def test_stopped_answer_leaves_a_result_for_each_call():
+    waiting = asyncio.Event()
+
+    async def slow(params: Json) -> Json:
+        if params["arguments"].get("x") == 1:
+            return text("got 1")
+        waiting.set()
+        await asyncio.Event().wait()
+        return text("never")
+
+    calls = (GET, ToolCall("c2", "kb__get", {"x": 2}))
+    messages: list[Message] = [UserMessage("go")]
+    async with opened(slow) as toolbox:
+        agent = graph_agent(ScriptedModel([calls]), toolbox)
+        async with aclosing(agent.stream(messages)) as events:
+            async for event in events:
+                if isinstance(event, ToolFinished):
+                    await waiting.wait()
+                    break
+
+    assert isinstance(messages[1], AssistantMessage)
+    assert messages[2].content == "got 1"  # type: ignore[union-attr]
+    assert messages[3] == interrupted(calls[1])
+
+
+async def test_call_is_recorded_and_shown_before_it_is_made():
+    order: list[str] = []
+
+    async def record(new: Sequence[Message]) -> None:
+        order.append(
+            f"recorded {new[0].role}" if hasattr(new[0], "role") else type(new[0]).__name__
+        )
+
+    class Watched(Toolbox):
+        async def handle(self, call: Call) -> Any:  # type: ignore[override]
+            order.append("made")
+            return await super().handle(call)
+
+    async with Watched({"kb": kb([described("get")], answer)}, environ={}) as toolbox:
+        agent = graph_agent(ScriptedModel([[GET], "ok"]), toolbox, record=record)
+        async for event in agent.stream([UserMessage("go")]):
+            if isinstance(event, ToolStarted):
+                await asyncio.sleep(0)  # a reader that is slow
+                order.append("shown")
+
+    assert order[:3] == ["AssistantMessage", "shown", "made"]
+
+
+async def test_limit_of_rounds_starts_over_when_the_model_goes_on():
+    messages: list[Message] = [UserMessage("go")]
+    script = [[ToolCall(f"c{number}", "kb__get", {"x": 1})] for number in range(4)]
+    async with opened() as toolbox:
+        agent = graph_agent(ScriptedModel([*script, "ok"]), toolbox)
+        with pytest.raises(StepLimit):
+            await events_of(agent, messages)
+        *_, done = await events_of(agent, messages)
+
+    assert isinstance(done, Done)
+    assert done.message.content == "ok"
