@@ -113,14 +113,9 @@ def shown_url(text: str) -> str:
 
 
 def test_a_new_user_adds_a_server_logs_in_calls_a_tool_and_logs_out(
-    program: Callable[..., Any], protected: Guarded, browser: None
+    interlock: Callable[..., Any], protected: Guarded, browser: None
 ):
-    def run(*words: str) -> tuple[int, str, str]:
-        started = program(*words)
-        out, err = started.communicate(timeout=60)
-        assert "Traceback" not in err
-        return started.returncode, out, err
-
+    run = interlock
     code, out, err = run("servers", "add", "notes", protected.url)
     assert (code, out) == (0, "")
     assert err.endswith("try it with: interlock servers check notes\n")

@@ -7,14 +7,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
 from interlock.cli.doctor import children
+from tests.cli.conftest import ECHO
 
 pytestmark = pytest.mark.slow("each case starts the program, with servers")
 
 PROMPT = "\x1b[?2004h"  # the line editor enables bracketed paste
+ECHO_SERVER = {"command": sys.executable, "args": ECHO}
 TIME = Path(sys.executable).with_name("mcp-server-time")
 
 
@@ -33,11 +36,11 @@ def wait_until(seconds: float, condition: Callable[[], object]) -> bool:
 
 
 @pytest.fixture
-def start_hanging_chat(program, servers, script) -> Callable[[], subprocess.Popen[str]]:
-    """Start a chat with two servers, one of them real, that runs a call without end."""
-    servers(time={"command": str(TIME)})
+def start_hanging_chat(program, servers, script) -> Callable[..., subprocess.Popen[str]]:
+    """Start a chat with two servers that runs a call without end."""
 
-    def start() -> subprocess.Popen[str]:
+    def start(other: dict[str, Any]) -> subprocess.Popen[str]:
+        servers(other=other)
         chat = program("chat", "x", "--model", script({"wait": {}}))
         assert chat.stderr.readline() == "[TOOL] e:wait()\n"
         assert len(children_of(chat.pid)) == 2
@@ -47,12 +50,17 @@ def start_hanging_chat(program, servers, script) -> Callable[[], subprocess.Pope
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+    ("number", "code", "other"),
+    [
+        (signal.SIGINT, 130, {"command": str(TIME)}),  # a server that other people wrote
+        (signal.SIGTERM, 143, ECHO_SERVER),
+        (signal.SIGHUP, 129, ECHO_SERVER),
+    ],
 )
 def test_a_signal_ends_the_servers_and_stores_an_interrupted_result(
-    start_hanging_chat, interlock, number: int, code: int
+    start_hanging_chat, interlock, number: int, code: int, other: dict[str, Any]
 ):
-    chat = start_hanging_chat()
+    chat = start_hanging_chat(other)
     chat.send_signal(number)
     out, err = chat.communicate(timeout=20)
 
@@ -65,7 +73,7 @@ def test_a_signal_ends_the_servers_and_stores_an_interrupted_result(
 
 
 def test_the_servers_of_a_killed_program_end_soon(start_hanging_chat, interlock, script):
-    chat = start_hanging_chat()
+    chat = start_hanging_chat(ECHO_SERVER)
     chat.kill()
     chat.wait()
 
@@ -90,7 +98,7 @@ def test_a_second_signal_ends_the_program_at_once(program, servers, script, home
 
 
 def test_an_interrupted_call_leaves_no_process(program, servers):
-    servers(time={"command": str(TIME)})
+    servers()
     call = program("call", "e:wait")
     assert wait_until(20, lambda: children_of(call.pid))
     call.send_signal(signal.SIGINT)
