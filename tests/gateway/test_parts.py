@@ -39,10 +39,11 @@ async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
         assert (await gateway.call("crm__x", key)).code == 429
 
 
-def test_configuration_in_the_documentation_is_valid_and_warns_of_nothing():
+def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():
     page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
-    example = re.findall(r"## Policy\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
-    config = loads(example.encode())
+    examples = re.findall(r"```json\n(\{\s*\"mcpServers\".*?)```", page, re.DOTALL)
+    configs = [loads(each.encode()) for each in examples]
 
-    assert config.warnings == ()
-    assert make_parts(config, {}).settings.policy is not None
+    assert [each.warnings for each in configs] == [()] * 4
+    policies = [make_parts(each, {}).settings.policy for each in configs]
+    assert [each is not None for each in policies] == [True, True, False, False]
