@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -185,7 +185,9 @@ async def chat(
     choice = ModelChoice.of(model)
     if models:
         choice.names = ("scripted", *models)
-    async with toolbox:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(database.close)
+        await stack.enter_async_context(toolbox)
         engine = AgentEngine(
             choice, toolbox, ConversationStore(database), may_use=may_use(policy), asks_people=True
         )
@@ -198,7 +200,6 @@ async def chat(
                 await open_page.close()  # a page would go on looking for its server
                 desk.go_on.set()
                 await site.close()
-    await database.close()
 
 
 async def _never(_: object) -> Any:

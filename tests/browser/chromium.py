@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 UNPACKED = ROOT / "build/browser"
 ARGUMENTS = [
     "--no-sandbox",
-    "--no-zygote",
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",

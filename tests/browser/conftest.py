@@ -17,13 +17,22 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 import uvicorn
-from playwright.async_api import Browser, BrowserContext, Page, Request, Response, async_playwright
+from playwright.async_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Request,
+    Response,
+    async_playwright,
+    expect,
+)
 
 from tests.browser import chromium
 
 HERE = Path(__file__).parent
 AXE = chromium.UNPACKED / "node_modules/axe-core/axe.min.js"
-PATIENCE = 10_000  # milliseconds until a step of a flow has failed; none waits so long
+PATIENCE = 20_000  # milliseconds until a step of a flow has failed; none waits so long
+expect.set_options(timeout=PATIENCE)
 # Rules of WCAG 2.2, A and AA.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 

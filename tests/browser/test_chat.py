@@ -77,6 +77,7 @@ async def test_stop_during_a_call_reaches_its_server(open_page: OpenPage, tmp_pa
     async with chat(tmp_path, open_page, calls(call("wait"))) as served:
         page = await served.ask()
         await served.desk.waiting.wait()
+        await expect(card(page, "running")).to_be_visible()
 
         await page.get_by_label("Message", exact=True).press("Escape")
 

@@ -242,12 +242,12 @@ async def test_whole_chat_works_by_keyboard(open_page: OpenPage, tmp_path: Path)
         await keys.type("first")
         await keys.press("Enter")
         await expect(card(page, "asking")).to_be_visible()
-        await page.wait_for_timeout(600)  # keys do not decide at once
         for _ in range(30):
             await keys.press("Shift+Tab")
             if await page.evaluate("document.activeElement.matches('[data-state=asking]')"):
                 break
-        await keys.press("a")
+        while await card(page, "asking").count():  # keys do not decide at once
+            await keys.press("a")
         await expect(page.get_by_text("Done.")).to_be_visible()
 
         await page.get_by_label("Message", exact=True).focus()

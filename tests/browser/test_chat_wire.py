@@ -142,3 +142,24 @@ async def test_decision_that_a_cut_may_have_swallowed_is_made_once(
 
     assert is_cut
     assert served.desk.deleted == ["y"]
+
+
+async def test_decision_made_without_a_connection_is_sent_over_the_next(
+    open_page: OpenPage, watch: Watch, tmp_path: Path
+):
+    watch.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to load"]
+    async with chat(tmp_path, open_page, calls(call("delete", name="y")), "Gone.") as served:
+        page = await served.ask()
+        approve = page.get_by_role("button", name="Approve once")
+        await expect(approve).to_be_visible()
+        await page.context.set_offline(True)
+        for each in [*served.site._chat._sockets._sockets]:
+            each.close(1001, "cut")
+        await expect(page.locator("[data-line=lost]")).to_be_visible()
+        await approve.click()
+        assert served.desk.deleted == []
+
+        await page.context.set_offline(False)
+        await expect(page.get_by_text("Gone.", exact=True)).to_be_visible()
+
+    assert served.desk.deleted == ["y"]

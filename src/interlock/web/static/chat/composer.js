@@ -7,7 +7,7 @@ import { Icon } from "../shared/icons.js";
 import { Address, marked } from "../shared/marks.js";
 import { page } from "../shared/page.js";
 import { go } from "../shared/route.js";
-import { effect, html, signal, useEffect, useId, useRef, useState } from "../shared/view.js";
+import { effect, html, signal, useId, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { short } from "./menu.js";
 import {
   chooseModel, chosenModel, chooseTool, connection, current, download, draft, keepDraft, models, say, stop, tools,
@@ -53,7 +53,8 @@ export function Composer({ conversation }) {
   const ready = files.value.filter((each) => each.id);
   const may = (words.trim() !== "" || ready.length > 0) && !uploading && !isOffline;
 
-  useEffect(() => {
+  // At once: what is typed between two conversations belongs to the new one.
+  useLayoutEffect(() => {
     if (matchMedia("(pointer: fine)").matches) field.current?.focus();
   }, [conversation]);
 

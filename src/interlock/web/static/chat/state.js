@@ -35,10 +35,7 @@ connection.ready = () => {
   }
   // The server runs a message once, whatever it has received of it before.
   for (const frame of sending.values()) connection.send(frame);
-  for (const [id, frame] of unanswered) {
-    connection.send(frame);
-    repeated.add(id);
-  }
+  for (const frame of unanswered.values()) connection.send(frame);
 };
 
 /** @param {import("../shared/socket.js").Frame} frame */
@@ -56,7 +53,7 @@ function receive(frame) {
     return;
   }
   if (frame.type === "snapshot") return; // messages are read over HTTP
-  if (frame.type === "approval_done" || frame.type === "question_done") settle(asked(frame));
+  if (frame.type === "approval_done" || frame.type === "question_done") unanswered.delete(asked(frame));
   const sent = frame.type === "started" ? sending.get(frame.message_id) : undefined;
   if (sent) sending.delete(frame.message_id);
   if (sent && conversation.id.value === null) arrived(conversation, frame.conversation_id);
@@ -75,32 +72,29 @@ const sending = new Map();
 /** @typedef {import("../shared/socket.js").Frame} Frame */
 /** @type {Map<string, Frame>} Decisions and answers that the server has not confirmed, by what was asked. */
 const unanswered = new Map();
-/** @type {Set<string>} Those that were sent over a second connection. */
-const repeated = new Set();
+/** What was decided or answered here. */
+const replied = new Set();
 
 /** @param {Frame} frame */
 const asked = (frame) => frame.approval_id ?? frame.question_id ?? "";
 
 /**
- * Send a decision or an answer; if the connection ends before it arrives, the next one sends it again.
+ * Send a decision or an answer, over the next connection if this one is lost or ends before it arrives.
  * @param {Frame} frame
  */
 export function reply(frame) {
-  if (connection.send(frame)) unanswered.set(asked(frame), frame);
-}
-
-/** @param {string} id */
-function settle(id) {
-  unanswered.delete(id);
-  return repeated.delete(id);
+  unanswered.set(asked(frame), frame);
+  replied.add(asked(frame));
+  connection.send(frame);
 }
 
 /**
- * Return whether an error only says that what was sent again had arrived the first time.
+ * Return whether an error only says that what was sent twice had arrived the first time.
  * @param {Frame} error
  */
 function arrivedBefore(error) {
-  return settle(asked(error)) && error.code === "approval_closed";
+  unanswered.delete(asked(error));
+  return error.code === "approval_closed" && replied.has(asked(error));
 }
 
 /** @param {Conversation} conversation @param {string} id */
