@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from langchain.agents import create_agent
@@ -11,6 +12,7 @@ from langchain_core.messages import AIMessage
 
 from interlock import StdioServer, Toolbox
 from interlock.callables import callables
+from interlock.calls import Call, CallHandler, Outcome
 from interlock.langchain import ToolboxMiddleware, tools
 
 NOTES = StdioServer(command=sys.executable, args=(str(Path(__file__).with_name("demo_server.py")),))
@@ -27,6 +29,29 @@ class Scripted(FakeMessagesListChatModel):
 def model() -> Scripted:
     call = {"name": "notes__search", "args": {"query": "apples"}, "id": "1"}
     return Scripted(responses=[AIMessage("", tool_calls=[call]), AIMessage("You need apples.")])
+
+
+def timed(handle: CallHandler) -> CallHandler:
+    """Return a layer around every call, as an interceptor is."""
+
+    async def measure(call: Call) -> Outcome:
+        started = monotonic()
+        outcome = await handle(call)
+        print(f"{call.entry.address} took less than {monotonic() - started + 1:.0f} s")
+        return outcome
+
+    return measure
+
+
+async def moved() -> None:
+    """Do what a program with langchain-mcp-adapters does."""
+    async with Toolbox({"notes": NOTES}, around=[timed], on_log=print) as toolbox:
+        (search,) = tools(toolbox, "notes:search", reader=False)
+        answer = await search.ainvoke({"query": "apples"})
+        prompt = await toolbox.get_prompt("notes", "review", {"name": "welcome"})
+        resource = await toolbox.read_resource("notes", "notes://all")
+        about = toolbox.status["notes"].server_info
+    print(answer, len(prompt.messages), resource.contents[0].mime_type, about)
 
 
 async def main() -> None:
@@ -46,3 +71,4 @@ async def main() -> None:
 
 
 asyncio.run(main())
+asyncio.run(moved())
