@@ -44,6 +44,16 @@ def test_list_shows_commands_and_hides_values(interlock, servers):
 
 
 @pytest.mark.slow("starts a program")
+def test_python_object_is_a_server_of_every_command(interlock, servers):
+    servers(notes={"type": "python", "object": "tests.toolbox.test_python_object:notes"})
+
+    assert "tests.toolbox.test_python_object:notes" in interlock("servers", "list").out
+    assert "notes:add" in interlock("tools", "notes").out
+    assert interlock("call", "notes:add", "text=x", "--yes").out == "added x\n"
+    refused = interlock("servers", "logout", "notes")
+    assert (refused.code, "only a server with a URL has a login" in refused.err) == (1, True)
+
+
 def test_check_prints_state_revision_time_and_tools(interlock, servers):
     echo = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(old={**echo, "args": [*echo["args"], "revision=2025-03-26"]})
@@ -150,6 +160,15 @@ def test_trust_shows_urls_headers_and_clients(interlock, home):
     assert f"  web: {url} (type sse, auth auto) with X-Key: ${{AWS_SECRET}}\n" in ran.err
     client = "as client me with client secret ${PASSWORD}"
     assert f"  other: http://h.example/mcp (type http, auth oauth) {client}\n" in ran.err
+
+
+def test_trust_shows_objects_of_modules(interlock, home):
+    entry = {"type": "python", "object": "company.notes:server"}
+    (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"notes": entry}}))
+
+    shown = interlock("servers", "trust", "--yes").err
+
+    assert "notes: company.notes:server (an object of a Python module, in this program)" in shown
 
 
 def test_trust_asks_on_a_terminal(interlock, project, monkeypatch):

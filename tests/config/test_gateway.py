@@ -129,7 +129,7 @@ def test_added_server_with_gateway_members_is_read_back_equal(tmp_path: Path):
     assert config.load(path).servers["added"] == added
     config.remove_server(path, "added")
     config.remove_server(path, "notes")
-    assert "notes" not in config.load(path).python
+    assert "notes" not in config.load(path).servers
     assert config.load(path).gateway == config.loads(WHOLE).gateway
 
 

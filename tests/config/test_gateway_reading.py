@@ -122,8 +122,8 @@ def test_gateway_members_of_servers_are_read():
     assert github.tools.override == {"search_code": ToolOverride("Search our code.")}
     assert github.limits == ServerLimits(concurrent=32, queue=128, rate=Rate(50, 1))
     assert (github.max_result_bytes, github.asks, github.required) == (32768, ("sampling",), True)
-    assert list(loaded.servers) == ["time", "crm", "github"]
-    assert loaded.python == {"notes": PythonServer(object="company.notes:server", timeout=20.0)}
+    assert list(loaded.servers) == ["time", "crm", "notes", "github"]
+    assert loaded.servers["notes"] == PythonServer(object="company.notes:server", timeout=20.0)
 
 
 def test_empty_gateway_member_has_the_defaults():

@@ -17,7 +17,7 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.calls.limits import Limiter
-from interlock.config import ToolFilter, loads
+from interlock.config import PythonServer, ToolFilter, loads
 from interlock.config.gateway import KeyLimits, Limits, PolicyRules, Rate, Rule
 from interlock.gateway import Gateway
 from interlock.gateway.explain import Explainer, Explanation
@@ -37,6 +37,9 @@ def crm(**answers: Any) -> ScriptedServer:
     }
     listed = {"tools": [pay, tool("get_a"), {"name": "broken", "inputSchema": {"type": "array"}}]}
     return ScriptedServer(MODERN, {"tools/list": listed, "tools/call": text("done"), **answers})
+
+
+SERVER = crm()
 
 
 def policy_of(**gateway: Any) -> Policy:
@@ -185,8 +188,7 @@ async def test_a_tool_that_cannot_be_called_is_explained_by_its_obstacle(
 async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_with_their_reason():
     policy = policy_of(views={"plain": {"names": "plain"}})
     caller = Caller(Principal("user:anna", ALL, view="plain"))
-    filtered = crm()
-    filtered.tool_filter = ToolFilter(deny=("get_*",))  # type: ignore[attr-defined]
+    filtered = PythonServer(object=f"{__name__}:SERVER", tools=ToolFilter(deny=("get_*",)))
     async with explaining(policy, crm=crm(), git=filtered) as (_, explainer, _):
         found = {address: each.reason for address, each in explainer.all_tools(caller)}
 

@@ -98,7 +98,7 @@ class Limits:
             config: The file.
             results: Its member `gateway.results`, resolved.
         """
-        every = {**config.servers, **config.python}
+        every = config.servers
         servers = {
             each.namespace or name: each.max_result_bytes
             for name, each in every.items()

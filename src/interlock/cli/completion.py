@@ -138,7 +138,7 @@ def _servers(ctx: click.Context) -> list[str]:
 
     with suppress(InterlockError):
         found, _ = config_option.in_force(ctx.params.get("config"))
-        every = {**found.servers, **found.python}
+        every = found.servers
         return [each.namespace or name for name, each in every.items()]
     return []
 

@@ -153,7 +153,7 @@ def _parts(name: str, config: Config) -> tuple[str, str]:
     if parts is None:
         return BUILT_IN, name
     server, tool = parts
-    names = {each.namespace or key for key, each in config.servers.items()} | {*config.python}
+    names = {each.namespace or key for key, each in config.servers.items()}
     inner, separator, rest = tool.partition("__")
     if server not in names and separator and inner in names:
         return inner, rest

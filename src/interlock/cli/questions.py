@@ -57,7 +57,7 @@ class TerminalQuestions:
         model: Callable[[], Model] | None = None,
     ) -> None:
         self._prompt = prompt
-        servers = {**config.servers, **config.python}
+        servers = config.servers
         self._asks = {each.namespace or name: each.asks for name, each in servers.items()}
         self._model = model
         self._samples: dict[str, int] = {}

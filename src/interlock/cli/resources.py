@@ -137,7 +137,7 @@ def chosen(config: Config, server: str | None) -> Mapping[str, ServerConfig]:
 def server_of(config: Config, address: str) -> str | None:
     """Return the key of the server that an address starts with; None if it starts with none."""
     name = address.partition(":")[0]
-    for key, server in {**config.servers, **config.python}.items():
+    for key, server in config.servers.items():
         if name == (server.namespace or key):
             return key
     return None

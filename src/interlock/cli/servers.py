@@ -72,9 +72,7 @@ def list_(config: Path | None, as_json: bool) -> None:
         (
             name,
             "" if server.enabled else "disabled",
-            shown.get("url")
-            or shown.get("document")
-            or " ".join([shown["command"], *shown["args"]]),
+            _place(shown),
             " ".join(f"{each}=…" for each in shown.get("env", shown.get("headers", ()))),
             _login_shown(shown),
         )
@@ -204,7 +202,7 @@ def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
 
 
 def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, Any]:
-    from interlock.config import HttpServer, OpenApiConfig
+    from interlock.config import HttpServer, OpenApiConfig, PythonServer
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
     stored = {"login": login} if login else {}
@@ -226,6 +224,8 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
             "auth": server.auth,
         }
         return shown | stored
+    if isinstance(server, PythonServer):
+        return shown | {"type": "python", "object": server.object}
     return shown | {
         "type": "stdio",
         "command": server.command,
@@ -236,10 +236,10 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
 
 
 def _place(shown: dict[str, Any]) -> str:
-    """Return where a server is: its URL, its document, or its command."""
+    """Return where a server is: its URL, its document, its object, or its command."""
     if "command" in shown:
         return " ".join([shown["command"], *shown["args"]])
-    return str(shown.get("url") or shown["document"])
+    return str(shown.get("url") or shown.get("document") or shown["object"])
 
 
 def _without_password(text: str) -> str:
@@ -248,7 +248,7 @@ def _without_password(text: str) -> str:
 
 def _whole(server: ServerConfig) -> str:
     """Return everything that a server runs and sends, values included, for the user to trust."""
-    from interlock.config import HttpServer, OpenApiConfig
+    from interlock.config import HttpServer, OpenApiConfig, PythonServer
 
     if isinstance(server, OpenApiConfig):
         api = server.openapi
@@ -264,6 +264,8 @@ def _whole(server: ServerConfig) -> str:
         if server.oauth.client_secret:
             sent.append(f"with client secret {server.oauth.client_secret}")
         return " ".join([server.url, f"(type {server.type}, auth {server.auth})", *sent])
+    if isinstance(server, PythonServer):
+        return f"{server.object} (an object of a Python module, in this program)"
     variables = [f"{name}={shlex.quote(value)}" for name, value in server.env.items()]
     folder = f" in {server.cwd}" if server.cwd else ""
     return " ".join([*variables, shlex.join([server.command, *server.args])]) + folder

@@ -13,7 +13,14 @@ from interlock.cli import completion, config_option
 from interlock.cli.server_status import is_broken, status_rows, statuses, warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_table, say, warn, working
-from interlock.config import HttpServer, OpenApiConfig, ServerConfig, StdioServer, resolve
+from interlock.config import (
+    HttpServer,
+    OpenApiConfig,
+    PythonServer,
+    ServerConfig,
+    StdioServer,
+    resolve,
+)
 from interlock.errors import AuthError, ConfigError, StoreError
 
 if TYPE_CHECKING:
@@ -77,6 +84,10 @@ def _with_login(name: str, config: Path | None) -> HttpServer | OpenApiConfig:
     _, server = config_option.find(config_option.load(config), name)
     if isinstance(server, StdioServer):
         raise ConfigError(f"server {name!r} is a program: only a server with a URL has a login")
+    if isinstance(server, PythonServer):
+        raise ConfigError(
+            f"server {name!r} is a Python object: only a server with a URL has a login"
+        )
     return server
 
 

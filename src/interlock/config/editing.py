@@ -28,7 +28,7 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
     """
 
     def change(document: Document, config: Config) -> str:
-        if name in config.servers or name in config.python:
+        if name in config.servers:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
         if key not in document.value:
@@ -51,7 +51,7 @@ def remove_server(path: Path, name: str) -> None:
     """
 
     def change(document: Document, config: Config) -> str:
-        if name not in config.servers and name not in config.python:
+        if name not in config.servers:
             raise ConfigError(f"{path} has no server {name!r}")
         return document.without_member((servers_key(document.value), name))
 

@@ -199,9 +199,8 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         gateway = gateway_reading.read(root.within("gateway"), taken)
     return Config(
         path,
-        {name: each for name, each in every.items() if not isinstance(each, PythonServer)},
+        every,
         tuple(root.warnings),
-        {name: each for name, each in every.items() if isinstance(each, PythonServer)},
         gateway,
         questions,
     )
@@ -216,7 +215,7 @@ class _Unusable(ConfigError):
     """An entry is not a server that interlock can use; other entries can be used."""
 
 
-def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig | PythonServer]:
+def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
     found = {}
     for name in table.members:
         try:
@@ -242,7 +241,7 @@ def _check_kind(entry: Section) -> None:
         raise _Unusable('needs a "command" to run, a "url" to connect to, or an "openapi" document')
 
 
-def _server(table: Section, name: str, path: Path | None) -> ServerConfig | PythonServer:
+def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
     _check_name(table, name, name)
     entry = table.within(name)
     entry.members = other_programs.translate(entry.members)
@@ -533,6 +532,8 @@ def resolve(
         ConfigError: A variable is not set and has no default, or a result is not valid.
     """
 
+    if isinstance(server, PythonServer):
+        return server
     known = variables.with_known(environ, server.known)
 
     def expand(text: str, place: str) -> str:

@@ -200,7 +200,7 @@ class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
 
-class PythonServer(ServerSettings, frozen=True, kw_only=True):
+class PythonServer(ConnectionSettings, frozen=True, kw_only=True):
     """A server that is an object of a Python module, "package.module:name"."""
 
     object: str
@@ -220,8 +220,8 @@ class OpenApiConfig(ConnectionSettings, frozen=True, kw_only=True):
         return f"OpenApiConfig({self.openapi!r}, headers {sorted(self.headers)})"
 
 
-ServerConfig = StdioServer | HttpServer | OpenApiConfig
-CONFIGURED = (StdioServer, HttpServer, OpenApiConfig)  # for `isinstance`
+ServerConfig = StdioServer | HttpServer | OpenApiConfig | PythonServer
+CONFIGURED = (StdioServer, HttpServer, OpenApiConfig, PythonServer)  # for `isinstance`
 
 
 class Config(Struct, frozen=True):
@@ -230,7 +230,6 @@ class Config(Struct, frozen=True):
     path: Path | None = None  # None: no file exists, or it is not used
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # for the operator, one line each
-    python: dict[str, PythonServer] = {}  # servers as well; for `interlock serve`
     gateway: Gateway | None = None  # None: the file has no member `gateway`
     inputs: dict[str, Input] = {}  # questions to the user, by id
     variable: str = ""  # that has the servers instead of a file

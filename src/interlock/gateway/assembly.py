@@ -481,7 +481,7 @@ class Assembly:
         await self.database.write(lambda connection: note_change(connection, "probe", ""))
 
     def _required(self) -> frozenset[str]:
-        every = {**self.parts.config.servers, **self.parts.config.python}
+        every = self.parts.config.servers
         return frozenset(each.namespace or name for name, each in every.items() if each.required)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,14 +14,13 @@ from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.calls.results import Limits
-from interlock.config import Config, PythonServer, ServerConfig, ToolFilter
+from interlock.config import Config, ServerConfig
 from interlock.config import Gateway as Settings
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
-from interlock.errors import ConfigError
 from interlock.gateway.plugins import Plugins, with_plugins
 from interlock.policy import Policy
-from interlock.transports import InProcessServer, Transport
+from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
 _QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
@@ -59,8 +56,7 @@ class Parts(Struct, frozen=True):
 
 def servers_of(config: Config) -> Servers:
     """Return the servers of a configuration, as for `Toolbox`."""
-    python = {name: each for name, each in config.python.items() if each.enabled}
-    return {name: _served(each) for name, each in {**config.servers, **python}.items()}
+    return {name: _served(each) for name, each in config.servers.items()}
 
 
 def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
@@ -78,7 +74,7 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     policy.plugins = plugins
     if settings.public_url:
         check_url(settings.public_url, "gateway.publicUrl")
-    every = {**config.servers, **config.python}
+    every = config.servers
     sizes = [_queue_size(name, each, settings) for name, each in every.items()]
     known = before.queues if before is not None else {}
     return Parts(
@@ -137,50 +133,20 @@ def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limite
 def _rates(config: Config) -> dict[str, Rate]:
     return {
         each.namespace or name: each.limits.rate
-        for name, each in {**config.servers, **config.python}.items()
+        for name, each in config.servers.items()
         if each.limits.rate is not None
     }
 
 
-def _queue_size(name: str, server: ServerConfig | PythonServer, settings: Settings) -> _QueueSize:
+def _queue_size(name: str, server: ServerConfig, settings: Settings) -> _QueueSize:
     limits = server.limits
     size = settings.limits.queue if limits.queue is None else limits.queue
     return server.namespace or name, limits.concurrent or server.concurrency, size
 
 
-def _served(server: ServerConfig | PythonServer) -> ServerConfig | InProcessServer:
+def _served(server: ServerConfig) -> ServerConfig:
     """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
-    if isinstance(server, PythonServer):
-        return PythonObject(server.object, server.tools)
     return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
-
-
-class PythonObject(Struct, frozen=True):
-    """A server that is an object of a module, imported when it is first connected to.
-
-    Attributes:
-        name: "package.module:name".
-        tool_filter: Which of its tools are offered.
-    """
-
-    name: str
-    tool_filter: ToolFilter = ToolFilter()
-
-    def connect(self) -> Transport:
-        """Connect to the object.
-
-        Raises:
-            ConfigError: It cannot be imported, or is not a server.
-        """
-        module, _, attribute = self.name.partition(":")
-        try:
-            found: Any = getattr(importlib.import_module(module), attribute)
-        except Exception as error:  # whatever the module raises
-            raise ConfigError(f"{self.name} cannot be imported: {error}") from error
-        if not callable(getattr(found, "connect", None)):
-            raise ConfigError(f"{self.name} is not a server; it has no method connect()")
-        transport: Transport = found.connect()
-        return transport
 
 
 def _issuers(settings: Settings, before: Parts | None) -> Issuers | None:

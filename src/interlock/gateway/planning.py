@@ -71,7 +71,7 @@ def _tools_that_go(assembly: Assembly, parts: Parts) -> tuple[set[str], set[str]
         if server is None or not getattr(server, "enabled", True):
             gone |= {each.address for each in upstream.entries}
             continue
-        filter = getattr(server, "tools", None) or getattr(server, "tool_filter", None)
+        filter = getattr(server, "tools", None)
         if not isinstance(filter, ToolFilter):
             continue
         gone |= {each.address for each in upstream.entries if not filter.admits(each.tool.name)}

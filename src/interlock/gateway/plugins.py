@@ -196,7 +196,7 @@ def with_plugins(config: Config) -> tuple[Config, Plugins]:
         return config, Plugins()
     key, server = next(
         (key, each)
-        for key, each in {**config.servers, **config.python}.items()
+        for key, each in config.servers.items()
         if (each.namespace or key) == settings.server
     )
     if not isinstance(server, OpenApiConfig):

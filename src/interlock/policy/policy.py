@@ -121,7 +121,7 @@ class Policy:
         """
         if config.gateway is not None:
             return cls.from_config(config)
-        servers = {**config.servers, **config.python}
+        servers = config.servers
         approved = {each.namespace or name: each.tools.approved for name, each in servers.items()}
         risks = {
             name: replace(risk, read=(*risk.read, *map(escape, approved.get(name, ()))))
@@ -263,7 +263,7 @@ class Policy:
 
 
 def _risks(config: Config) -> dict[str, ToolRisk]:
-    servers = {**config.servers, **config.python}
+    servers = config.servers
     risks = {each.namespace or name: each.tools.risk for name, each in servers.items()}
     return {**risks, **BUILT_IN_RISKS}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from interlock.client import ClientOptions
-from interlock.config import HttpServer, OpenApiConfig, ServerConfig, StdioServer
+from interlock.config import HttpServer, OpenApiConfig, PythonServer, ServerConfig, StdioServer
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.launch import launch_of
 from interlock.toolbox.permitted import PermittedQuestions
@@ -95,7 +95,7 @@ class ClientFactory:
             options.pop("on_log", None)  # its messages are for one user only
         if key == SHARED or self._users.is_personal:
             options["on_list_changed"] = on_list_changed
-        server: StdioServer | HttpServer | InProcessServer | OpenApiServer
+        server: StdioServer | HttpServer | PythonServer | InProcessServer | OpenApiServer
         if isinstance(self._server, OpenApiConfig):
             options["timeout"] = self._server.timeout + API_GRACE
             server = self._api_server(self._server)

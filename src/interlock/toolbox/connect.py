@@ -14,10 +14,11 @@ from urllib.parse import parse_qsl, urlsplit
 
 from interlock import config
 from interlock.client import Client, ClientOptions
-from interlock.config import HttpServer, StdioServer
+from interlock.config import HttpServer, PythonServer, StdioServer
 from interlock.config.servers import KeptLogin
 from interlock.errors import AuthError, RemoteError
 from interlock.redaction import Redactor
+from interlock.toolbox import python_object
 from interlock.transports import Authorization, InProcessServer
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _KINDS: dict[str, Literal["auto", "sse"]] = {"http": "auto", "sse": "sse"}
 
 
 def make_client(
-    server: StdioServer | HttpServer | InProcessServer | OpenApiServer,
+    server: StdioServer | HttpServer | PythonServer | InProcessServer | OpenApiServer,
     environ: Mapping[str, str],
     pool: Callable[[], HttpPool],
     options: ClientOptions,
@@ -56,6 +57,10 @@ def make_client(
     Raises:
         ConfigError: A variable is not set, or a URL or header is not usable.
     """
+    if isinstance(server, PythonServer):
+        options = {**options, "timeout": server.timeout}
+        client = Client(partial(python_object.connect, server.object), **options)
+        return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
         # Only an API distinguishes owners: all callers of another server here share a connection.
         connect = partial(server.connect, owner) if owner else server.connect  # type: ignore[call-arg]  # see above

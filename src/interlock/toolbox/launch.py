@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from interlock import config
-from interlock.config import HttpServer, OpenApiConfig, ServerConfig, StdioServer
+from interlock.config import HttpServer, OpenApiConfig, PythonServer, ServerConfig, StdioServer
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
@@ -50,6 +50,8 @@ def launch_of(
             "document": _url(written.document, filled.document, key),
             "baseUrl": _url(written.base_url, filled.base_url, key),
         }
+    if isinstance(server, PythonServer):
+        return {"object": server.object}
     name = getattr(server, "name", None)
     return {"object": name if isinstance(name, str) else type(server).__qualname__}
 

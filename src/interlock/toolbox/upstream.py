@@ -118,8 +118,7 @@ class Upstream:
         self._lists = ServerLists(
             name,
             CheckedLists(name, pins),
-            # A server in this program may have a filter.
-            settings.tools if settings is not None else getattr(server, "tool_filter", None),
+            settings.tools if settings is not None else None,
             access=self._users,
             clients=self._clients,
             pool=self._pool,

@@ -19,7 +19,6 @@ from interlock.config import (
     OpenApiConfig,
     ServerConfig,
     StdioServer,
-    ToolFilter,
 )
 from interlock.errors import AskRefused, InterlockError, RemoteError, ServerUnavailable
 from interlock.openapi.server import OpenApiServer
@@ -86,11 +85,7 @@ class InspectedConnection:
         self.items: dict[str, list[JsonObject]] = {kind: [] for kind in _KINDS}
         self.problems: list[str] = []
         self.redactor = Redactor()
-        admitted: ToolFilter | None
-        if isinstance(server, CONFIGURED):
-            admitted = server.tools
-        else:  # a server in this program may have a filter
-            admitted = getattr(server, "tool_filter", None)
+        admitted = server.tools if isinstance(server, CONFIGURED) else None
         self._accepts_all = CheckedLists(name, None)  # pins are checked before a call
         self.tools = ToolList(name, admitted, self._accepts_all)
         self._environ = environ

@@ -73,7 +73,7 @@ class Operations:
     def hash_of(self, config: Config) -> str:
         """Return a keyed hash of a configuration; comments and whitespace do not matter."""
         key = self.assembly.secret.derive("configuration")
-        said = (config.servers, config.python, config.gateway)
+        said = (config.servers, config.gateway)
         encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
         return hmac.digest(key, encoded, "sha256").hex()[:16]
 
