@@ -121,6 +121,19 @@ def test_init_prints_an_entry_that_the_configuration_accepts(interlock, document
     assert "MY_SHOP_KEY" in listed.err
 
 
+def test_init_leaves_deprecated_operations_out_and_names_the_tags(interlock, document):
+    root = json.loads(json.dumps(DOCUMENT))
+    root["paths"]["/orders/{id}"]["get"]["deprecated"] = True
+    document.write_text(json.dumps(root))
+    ran = interlock("openapi", "init", document)
+    unknown = interlock("openapi", "init", document, "--tag", "order")
+
+    assert ran.json["mcpServers"]["my_shop"]["openapi"]["tools"] == {}
+    assert "left out: GET /orders/{id}: it is deprecated" in ran.err
+    assert unknown.code == 2
+    assert "no operation has the tag 'order'; tags: orders" in unknown.err
+
+
 def test_init_with_write_offers_the_operations_that_change_something(interlock, document):
     entry = interlock("openapi", "init", document, "--write").json["mcpServers"]["my_shop"]
 

@@ -98,6 +98,21 @@ def test_a_proposed_base_url_is_absolute(servers: list[Any], place: str, url: in
 
 
 @pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("My Shop", "my_shop"),
+        ("Swagger Petstore - OpenAPI 3.0", "petstore"),
+        ("The API Reference (v2)", "shop"),
+        ("", "shop"),
+    ],
+)
+def test_proposed_server_has_a_name_that_tells_it_apart(title: str, name: str) -> None:
+    found = read({}, info={"title": title}, servers=[{"url": "https://api.shop.example/v1"}])
+
+    assert review.entry(found, "x.json").server == name
+
+
+@pytest.mark.parametrize(
     ("scheme", "variable"), [("ApiKey", "${T_API_KEY}"), ("OAuth2", "${T_OAUTH_2}")]
 )
 def test_proposed_credential_is_a_variable_named_after_its_scheme(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import resource
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,8 +28,8 @@ TOOLS: dict[str, Any] = {
 
 
 def shop(tools: dict[str, Any] = TOOLS, **options: Any) -> OpenApiServer:
-    options.setdefault("auth", {"ApiKey": KEY})
-    return OpenApiServer(document=app.openapi(), app=app, tools=tools, **options)
+    options = {"auth": {"ApiKey": KEY}, "app": app} | options
+    return OpenApiServer(document=app.openapi(), tools=tools, **options)
 
 
 @pytest.fixture
@@ -105,3 +108,26 @@ async def test_a_key_without_scheme_in_the_document_is_refused_with_the_nearest_
 
     with pytest.raises(ConfigError, match="did you mean 'ApiKey'"):
         await server.load()
+
+
+async def answer_order(scope: Any, receive: Any, send: Any) -> None:
+    await receive()
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b'{"item":"tea","count":2}'})
+
+
+@pytest.mark.product
+@pytest.mark.timeout(600)
+async def test_memory_stays_flat_over_a_hundred_thousand_calls() -> None:
+    api = shop(app=answer_order)
+    resident = Path("/proc/self/statm")
+    used: list[float] = []
+    async with Client.memory(api) as client:
+        for count in range(100_001):
+            await client.call_tool("get_order", {"id": count})
+            if count in (10_000, 100_000):
+                gc.collect()
+                used.append(int(resident.read_text().split()[1]) * resource.getpagesize() / 2**20)
+
+    assert used[1] - used[0] < 1  # MB

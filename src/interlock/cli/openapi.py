@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _ENDINGS = (".json", ".yaml", ".yml")
 MANY_TOOLS = 40  # above it, models choose badly
+MANY_TAGS = 20  # in a message
 
 
 @click.group()
@@ -125,8 +126,8 @@ def _tools(server: OpenApiServer) -> list[dict[str, Any]]:
 def init(document: str, write: bool, tag: str) -> None:
     """Print an entry for the mcpServers file, to edit: the operations that only read, as tools.
 
-    Operations about tokens, users' rights and the like are left out. Remove the tools that models
-    do not need, and check baseUrl before you use it.
+    Operations about tokens, users' rights and the like are left out, and deprecated ones. Remove
+    the tools that models do not need, and check baseUrl before you use it.
 
     \b
     Example:
@@ -136,17 +137,26 @@ def init(document: str, write: bool, tag: str) -> None:
     from interlock.openapi import review
 
     found = run(_read(document))
+    known = review.tags(found)
+    if tag and tag not in known:
+        raise click.BadParameter(_unknown_tag(tag, known), param_hint="--tag")
     proposal = review.entry(found, document, writes=write, tag=tag)
     entry = proposal.entry
     emit_json({"mcpServers": {proposal.server: entry}})
-    for key in proposal.left_out:
-        say(f"left out: {safe_line(key)}, which a model should seldom have")
+    for key, why in proposal.left_out.items():
+        say(f"left out: {safe_line(key)}: {why}")
     tools, auth = entry["openapi"]["tools"], entry["openapi"].get("auth", {})
     say(f"{len(tools)} tools; check baseUrl {safe_line(entry['openapi']['baseUrl'])}")
     if len(tools) > MANY_TOOLS:
         say(f"models choose badly among more than {MANY_TOOLS}: remove what they do not need")
     for line in review.schemes_in_words(found, auth):
         say(f"auth {safe_line(line)}; remove it if you have no such credential")
+
+
+def _unknown_tag(tag: str, known: list[str]) -> str:
+    some = f"tags: {', '.join(known[:MANY_TAGS])}" if known else "no operation has one"
+    more = ", …" if len(known) > MANY_TAGS else ""
+    return safe_line(f"no operation has the tag {tag!r}; {some}{more}")
 
 
 @openapi.command()

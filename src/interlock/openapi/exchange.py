@@ -95,7 +95,7 @@ async def _once(
 async def _read(response: aiohttp.ClientResponse, request: ApiRequest) -> ApiAnswer:
     answer = ApiAnswer(response.status, joined(response.headers.items()), b"", request.url)
     encoding = answer.headers.get("content-encoding", "")
-    inflater = Inflater(encoding, None, display(request.url))
+    inflater = Inflater(encoding, None, display(request.url) if encoding else "the API")
     body = bytearray()
     is_cut = is_unfinished = False
     try:

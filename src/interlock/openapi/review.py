@@ -28,8 +28,15 @@ _DELICATE = re.compile(
     r"billing|payments?|invoices?|permissions?|roles?|impersonate|sudo)(?:$|[/_.:{}\s-])",
     re.IGNORECASE,
 )
+# Words in the title of a document that do not tell APIs apart.
+_GENERIC = {
+    *("", "a", "an", "and", "api", "apis", "doc", "docs", "documentation", "for", "http", "of"),
+    *("open", "public", "reference", "rest", "server", "service", "spec", "specification"),
+    *("swagger", "the", "v", "version", "with"),
+}
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MAX_NAME = 48
+_NO_URL = "https://CHANGE-ME.example"
 
 
 class Finding(Struct, frozen=True):
@@ -280,12 +287,12 @@ class Proposal(Struct, frozen=True):
     Attributes:
         server: A name for the server.
         entry: Its entry of `mcpServers`.
-        left_out: Operations that a model should seldom have, as "METHOD /path".
+        left_out: Why other operations are not proposed, by "METHOD /path".
     """
 
     server: str
     entry: JsonObject
-    left_out: list[str]
+    left_out: dict[str, str]
 
 
 def entry(document: Document, place: str, *, writes: bool = False, tag: str = "") -> Proposal:
@@ -299,7 +306,7 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
     """
     tools: dict[str, str] = {}
     schemes: dict[str, None] = {}
-    delicate_keys: list[str] = []
+    left_out: dict[str, str] = {}
     for key in document.keys:
         try:
             operation = operations.read(document, key)
@@ -307,19 +314,41 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
             continue
         if (tag and tag not in operation.tags) or not (writes or operation.method in READS):
             continue
-        if delicate(operation):
-            delicate_keys.append(key)
+        if delicate(operation) or operation.is_deprecated:
+            left_out[key] = (
+                "a model should seldom have it" if delicate(operation) else "it is deprecated"
+            )
             continue
         name = tool_name(operation, tools)
         is_unique = document.by_id.get(operation.operation_id) == [key]
         tools[name] = operation.operation_id if is_unique else key
         schemes |= dict.fromkeys(scheme for each in operation.security for scheme in each)
-    server = _words(document.title)[:_MAX_NAME].strip("_") or "api"
+    server = _server_name(document, place)
     openapi: JsonObject = {"document": place, "baseUrl": base_url(document, place)}
     if schemes:
         openapi["auth"] = {name: f"${{{_variable(server, name)}}}" for name in schemes}
     openapi["tools"] = tools
-    return Proposal(server, {"openapi": openapi}, delicate_keys)
+    return Proposal(server, {"openapi": openapi}, left_out)
+
+
+def _server_name(document: Document, place: str) -> str:
+    """Return the title of a document without the words that all have, or else its host's name."""
+    words = [each for each in _words(document.title).split("_") if not _is_generic(each)]
+    url = base_url(document, place)
+    if not words and url != _NO_URL:
+        *_, domain, _top = ["", "", *(urlsplit(url).hostname or "").split(".")]
+        words = [each for each in [_words(domain)] if not _is_generic(each)]
+    return "_".join(words)[:_MAX_NAME].strip("_") or "api"
+
+
+def _is_generic(word: str) -> bool:
+    return word in _GENERIC or word.isdigit()
+
+
+def tags(document: Document) -> list[str]:
+    """Return the tags of all operations."""
+    found = (summary(document, key).get("tags", ()) for key in document.keys)
+    return sorted({tag for tags in found for tag in tags})
 
 
 def schemes_in_words(document: Document, names: Iterable[str]) -> list[str]:
@@ -337,7 +366,7 @@ def base_url(document: Document, place: str) -> str:
         parts = urlsplit(place)
         path = next((each for each in document.servers if each.startswith("/")), "")
         return f"{parts.scheme}://{parts.netloc}{path}".rstrip("/")
-    return "https://CHANGE-ME.example"
+    return _NO_URL
 
 
 def tool_name(operation: Operation, taken: Iterable[str]) -> str:

@@ -81,7 +81,8 @@ class Sender:
     ) -> None:
         self.exchange = exchange
         self._base = base_url.rstrip("/")
-        self._origin, self._path = origin(base_url), urlsplit(self._base).path
+        self._parts = urlsplit(self._base)
+        self._origin = origin(base_url)
         self._headers = dict(headers)
         self._timeout = timeout
         self._slots = asyncio.Semaphore(concurrent)
@@ -103,11 +104,13 @@ class Sender:
         """Return whether a URL has the base URL's origin, and its path as a prefix."""
         try:
             parts = urlsplit(url)
-            if origin(url) != self._origin or "@" in parts.netloc:
-                return False
+            is_same = parts[:2] == self._parts[:2] or (
+                origin(url) == self._origin and "@" not in parts.netloc
+            )
         except ValueError:
             return False
-        return parts.path.startswith(f"{self._path}/") and not _has_dot_segment(parts.path)
+        is_below = parts.path.startswith(f"{self._parts.path}/")
+        return is_same and is_below and not _has_dot_segment(parts.path)
 
     def request(
         self, planned: Planned, credentials: Credentials, *, masked: bool = False
