@@ -69,7 +69,7 @@ async def test_tool_is_called_by_its_form_and_the_result_is_checked(
         await page.get_by_label("quantity").fill("3")
         await expect(page.get_by_text("required", exact=True)).to_have_count(0)
 
-        await page.get_by_role("button", name="Call ⌘↵").click()
+        await page.get_by_role("button", name="Call", exact=True).click()
 
         card = page.locator("[data-call]")
         await expect(card).to_have_attribute("data-state", "ran")
@@ -109,16 +109,16 @@ async def test_template_resource_and_prompt_are_read(open_page: OpenPage, tmp_pa
         page = await served.open("/inspect/shop")
         await page.get_by_role("link", name="shop://{day}/hours").click()
         await page.get_by_label("day").fill("a Sunday")
-        await page.get_by_role("button", name="Get ⌘↵").click()
+        await page.get_by_role("button", name="Get", exact=True).click()
         await expect(page.locator("[data-call]")).to_contain_text("closed on a Sunday")
 
         await page.get_by_role("link", name="shop://hours").click()
-        await page.get_by_role("button", name="Get ⌘↵").click()
+        await page.get_by_role("button", name="Get", exact=True).click()
         await expect(page.locator("[data-call]")).to_contain_text("9 to 5")
 
         await page.get_by_role("link", name="reminder").click()
         await page.get_by_label("customer").fill("Ann")
-        await page.get_by_role("button", name="Get ⌘↵").click()
+        await page.get_by_role("button", name="Get", exact=True).click()
         await expect(page.locator("[data-call]")).to_contain_text("Write to Ann")
 
 
@@ -126,7 +126,7 @@ async def test_request_of_the_wire_is_edited_and_sent_again(open_page: OpenPage,
     async with inspecting(tmp_path, open_page, shop=shop()) as served:
         page = await served.open("/inspect/shop/price")
         await page.get_by_label("article").fill("pen")
-        await page.get_by_role("button", name="Call ⌘↵").click()
+        await page.get_by_role("button", name="Call", exact=True).click()
         await page.locator("[data-kind=sent]", has_text="tools/call price").first.click()
         await page.get_by_role("button", name="Edit and send").click()
         dialog = page.get_by_role("dialog", name="Edit and send")

@@ -94,6 +94,24 @@ RULES = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("scopes", "arguments", "uncertain"),
+    [
+        (("mcp:*",), None, True),
+        (("mcp:*",), {"amount": 80}, False),
+        (("mcp:read",), None, False),  # denied, whatever the arguments are
+    ],
+)
+async def test_explanation_says_whether_it_depends_on_arguments_that_are_not_given(
+    scopes: tuple[str, ...], arguments: dict[str, int] | None, uncertain: bool
+):
+    caller = Caller(Principal("user:anna", frozenset(scopes)))
+    async with explaining(policy_of(policy={"rules": RULES})) as (_, explainer, _):
+        explained = explainer.explain(caller, "crm:pay", arguments)
+
+    assert explained.as_json().get("uncertain", False) is uncertain
+
+
 async def test_a_denied_call_shows_every_check_and_what_would_change_the_first_denial():
     reader = Principal("user:anna", frozenset({"mcp:read"}), key_id="k")
     key = StoredKey("k", b"", "anna", scopes=("mcp:read",), expires=4_000_000_000_000_000)

@@ -136,4 +136,4 @@ async def test_the_ai_sdk_sees_an_error(serve_agent: Serve) -> None:
     async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
         seen = await drive("aisdk", chat, "error")
 
-    assert seen["errors"] == ["model_failed: the model failed; try again"]
+    assert seen["errors"] == ["model_failed: its provider gave no usable answer; try again"]

@@ -215,6 +215,8 @@ def _show(address: str, caller: Caller, explained: Explanation, as_json: bool) -
         emit(f"  {verdict:<4}  {each.step:<10}  {safe_line(detail)}")
     rule = f", rule {explained.rule}" if explained.rule else ""
     emit(f"{explained.effect}: {explained.reason}{rule}" if explained.reason else explained.effect)
+    if explained.is_uncertain:
+        say("a rule depends on the arguments; give them as KEY=VALUE")
     if explained.change:
         say(f"to change that: {explained.change}")
     return code

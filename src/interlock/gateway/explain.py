@@ -76,6 +76,7 @@ class Explanation(Struct, frozen=True):
         checks: Every check, in the order of `CHECKS`.
         decisive: The one that denies or asks; None for "allow".
         state: Of the tool, such as "ok" or "server_down".
+        is_uncertain: There were no arguments, and a rule depends on them.
     """
 
     effect: Effect
@@ -84,6 +85,7 @@ class Explanation(Struct, frozen=True):
     checks: tuple[Check, ...]
     decisive: Check | None
     state: str
+    is_uncertain: bool = False
 
     @property
     def change(self) -> str:
@@ -97,7 +99,8 @@ class Explanation(Struct, frozen=True):
             {"step": each.step, "verdict": each.verdict, "detail": each.detail}
             for each in self.checks
         ]
-        object = {name: value for name, value in shown.items() if value} | {"steps": steps}
+        object: dict[str, Any] = {name: value for name, value in shown.items() if value}
+        object |= {"steps": steps} | ({"uncertain": True} if self.is_uncertain else {})
         return object | ({"change": self.change} if self.change else {})
 
 
@@ -241,6 +244,7 @@ class Explainer:
             checks=tuple(_unreached(checks, decisive)),
             decisive=decisive,
             state=_state(question),
+            is_uncertain=_is_uncertain(question, decisive),
         )
 
     def all_tools(
@@ -500,6 +504,12 @@ async def credentials_of(
 
 
 # The policy
+
+
+def _is_uncertain(question: Question, decisive: Check | None) -> bool:
+    is_denied = decisive is not None and decisive.verdict == "deny"
+    decision = question.decision
+    return question.arguments is None and not is_denied and bool(decision and decision.is_uncertain)
 
 
 def _policy_checks(

@@ -34,7 +34,7 @@ def explained(error: Exception) -> tuple[str, str]:
         case StepLimit():
             return "step_limit", str(error)
         case ModelError():
-            return "model_failed", "the model failed; try again"
+            return "model_failed", "its provider gave no usable answer; try again"
         case ConversationBusy():
             return "busy", "a turn of this conversation is under way"
         case UnknownConversation():

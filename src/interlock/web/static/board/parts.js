@@ -136,6 +136,7 @@ export function bucketsOf(series) {
  * @property {string} [rule]
  * @property {Step[]} steps
  * @property {string} [change]
+ * @property {boolean} [uncertain] A rule depends on arguments, and none were given.
  */
 
 /** @type {Record<string, [import("../shared/outcomes.js").Tone, import("../shared/icons.js").IconName]>} */
@@ -151,11 +152,12 @@ const VERDICTS = {
  * @param {{of: Explanation, command?: string}} props
  */
 export function Explained({ of, command }) {
+  const effect = of.uncertain ? "uncertain" : of.effect;
   const first = of.steps.find((each) => each.verdict === "deny") ?? null;
   return html`
-    <div class="note ${of.effect === "allow" ? "tone-ran" : of.effect === "ask" ? "tone-asking" : "tone-failed"}" role="status">
-      <${Icon} name=${of.effect === "allow" ? "check" : of.effect === "ask" ? "pause" : "lock"} />
-      <div class="grow">${t(`explain.${of.effect}`, { reason: words(of.reason ?? "") })}</div>
+    <div class="note ${effect === "allow" ? "tone-ran" : effect === "deny" ? "tone-failed" : "tone-asking"}" role="status">
+      <${Icon} name=${effect === "allow" ? "check" : effect === "deny" ? "lock" : effect === "ask" ? "pause" : "question"} />
+      <div class="grow">${t(`explain.${effect}`, { reason: words(of.reason ?? "") })}</div>
     </div>
     <ol class="steps" aria-label=${t("explain.steps")}>
       ${of.steps.map((each) => {

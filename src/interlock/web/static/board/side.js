@@ -103,7 +103,13 @@ export function Absent() {
     <div class="empty">
       <strong>${t("absent")}</strong>
       <p>${t("absent.why")}</p>
-      <p><a href=${`${page.base}/gateway`}>${t("absent.back")}</a></p>
+      <p>
+        ${may("admin:read")
+          ? html`<a href=${`${page.base}/gateway`}>${t("absent.back")}</a>`
+          : page.chat
+            ? html`<a href=${`${page.base}/`}>${t("absent.chat")}</a>`
+            : html`<button type="button" class="link" onClick=${signOut}>${t("absent.other")}</button>`}
+      </p>
     </div>
   <//>`;
 }

@@ -71,6 +71,7 @@ function Running({ card }) {
 
 /** @param {Card} card */
 export function summaryOf(card) {
+  if (card.state === "failed" && card.result) return card.result.trim().split("\n", 1)[0]?.slice(0, 160) ?? "";
   if (card.state !== "ran" && card.state !== "running") return reasonOf(card.state, card.reason);
   const given = card.arguments;
   if (given === null || typeof given !== "object") return "";

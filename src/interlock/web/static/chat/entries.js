@@ -222,7 +222,7 @@ function Note({ item, isLast }) {
   if (item.note === "error") {
     return html`<div class="note tone-failed" data-error=${item.code}>
       <${Icon} name="warning" />
-      <div class="grow"><strong>${reason(item.code ?? "")}</strong> <${Foreign} text=${item.content ?? ""} /></div>
+      <div class="grow"><strong>${reason(item.code ?? "")}</strong> <span class="sentence"><${Foreign} text=${item.content ?? ""} /></span></div>
       ${isLast && ["model_failed", "timeout", "interrupted", "internal", "step_limit"].includes(item.code ?? "") &&
       html`<button type="button" class="link" onClick=${goOn}>${t("continue")}</button>`}
     </div>`;

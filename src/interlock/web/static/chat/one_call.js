@@ -37,7 +37,7 @@ function Found({ call, path, done }) {
     id: call.id,
     state: call.outcome,
     address: call.tool,
-    summary: reasonOf(call.outcome, call.reason),
+    summary: call.outcome === "failed" ? call.reason.replaceAll("_", " ") : reasonOf(call.outcome, call.reason),
     ms: call.seconds === null ? null : call.seconds * 1000,
   };
   const card = {

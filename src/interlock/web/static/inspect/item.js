@@ -20,6 +20,8 @@ import { t } from "./text.js";
 
 /** @typedef {import("./types.js").Target} Target */
 
+const RETURN = /Mac|iP/.test(navigator.platform) ? "⌘↵" : "Ctrl ↵";
+
 /** The schema of what can be filled in. @param {Target} target */
 function schemaOf({ kind, item }) {
   const { definition } = item;
@@ -146,7 +148,7 @@ export function Item({ target }) {
     <//>
     <div class="row wrap call-row">
       <button type="button" class="button main deciding" disabled=${!isReady || running > 0} onClick=${() => call()}>
-        <${Icon} name="play" />${t(isTool ? "call" : "get")} <kbd>⌘↵</kbd>
+        <${Icon} name="play" />${t(isTool ? "call" : "get")} <kbd aria-hidden="true">${RETURN}</kbd>
       </button>
       ${running > 0 && html`<${Stop} />`}
       ${isTool && html`<${Texts} name=${target.name} value=${value ?? {}} />`}

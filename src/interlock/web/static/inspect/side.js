@@ -83,7 +83,7 @@ function Offer({ now, search }) {
             </a>`;
           })}
           ${found.length > MANY && html`<p class="small muted">${t("search.more", { n: found.length - MANY })}</p>`}
-          ${found.length === 0 && html`<p class="small muted nothing">${now.state === "starting" ? t("state.starting") : search ? t("search.none") : t("tools.none")}</p>`}
+          ${found.length === 0 && html`<p class="small muted nothing">${now.state === "starting" ? t("state.starting") : now.state !== "ok" ? t("tools.unknown") : search ? t("search.none") : t("tools.none")}</p>`}
         </nav>`;
     })}
     ${now.unusable.length > 0 &&

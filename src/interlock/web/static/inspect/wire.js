@@ -171,6 +171,7 @@ function Conformance() {
   const now = inspection.value;
   const [isOpen, setOpen] = useState(false);
   if (!now || now.state === "starting") return null;
+  if (now.state === "failed" && !now.remarks?.length) return null; // nothing was negotiated
   const remarks = now.remarks ?? [];
   const revision = now.revision || now.era;
   if (remarks.length === 0) {

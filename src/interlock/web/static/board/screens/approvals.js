@@ -35,14 +35,14 @@ export default function Approvals() {
       ${decided.length > 0 && html`<section class="box" aria-labelledby="history-title">
         <div class="box-head"><h2 id="history-title">${t("approvals.history")}</h2></div>
         <div class="scroll-x" tabindex="0" role="region" aria-labelledby="history-title"><table>
-          <thead><tr><th>${t("audit.ended")}</th><th>${t("audit.call")}</th><th>${t("approvals.asked")}</th><th>${t("approvals.by")}</th><th>${t("approvals.note")}</th></tr></thead>
+          <thead><tr><th>${t("audit.ended")}</th><th>${t("audit.call")}</th><th>${t("approvals.asked")}</th><th>${t("approvals.by")}</th><th class="wide">${t("approvals.note")}</th></tr></thead>
           <tbody>${decided.map((each) => html`<tr>
             <td class="tight"><${Chip} tone=${each.state === "denied" ? "failed" : each.state === "expired" ? "quiet" : "ran"}
               icon=${each.state === "denied" ? "cross" : each.state === "expired" ? "clock" : "check"}>${t(/** @type {any} */ (`approval.${each.state}`))}<//></td>
             <td><${Address} address=${each.tool} /></td>
             <td class="muted">${t("approvals.asked.by", { user: each.user, time: ago(each.created) })}</td>
             <td>${each.decidedBy ?? "–"}</td>
-            <td class="muted">${each.note && html`<${Foreign} text=${each.note} />`}</td>
+            <td class="muted wide">${each.note && html`<${Foreign} text=${each.note} />`}</td>
           </tr>`)}</tbody>
         </table></div>
       </section>`}

@@ -174,8 +174,9 @@ function merged(found, before) {
 
 /** @param {CallLine} line @param {Map<string, string>} names Of keys, by id. */
 function cellsOf(line, names) {
+  const at = instant(line.at);
   return [
-    html`<span class="mono">${instant(line.at)}</span>`,
+    html`<span class="mono">${at.slice(0, -4)}<span class="fraction">${at.slice(-4)}</span></span>`,
     html`<span class="mono">${names.get(line.key ?? "") || (line.user ?? "").replace(/^user:/, "")}</span>`,
     line.tool ? html`<${Address} address=${line.tool} />` : "–",
     html`<${OutcomeChip} state=${outcomeOf(line.status, line.reason)} />`,

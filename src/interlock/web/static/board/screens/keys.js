@@ -56,13 +56,13 @@ function All() {
           ? html`<p class="empty"><strong>${t("keys.none")}</strong>${all.length ? t("keys.none.search") : t("keys.none.why")}</p>`
           : html`<div class="scroll-x" tabindex="0" role="region" aria-label=${t("nav.keys")}><table>
               <thead><tr><th>${t("key.state")}</th><th>${t("key.user")}</th><th>${t("key.name")}</th><th>${t("key.role")}</th>
-                <th>${t("key.scopes")}</th><th>${t("key.used")}</th><th>${t("key.expires")}</th></tr></thead>
+                <th class="wide">${t("key.scopes")}</th><th>${t("key.used")}</th><th>${t("key.expires")}</th></tr></thead>
               <tbody>${found.map((each) => html`<tr>
                 <td class="tight"><${StateOf} ...${each} /></td>
                 <td><${Link} to=${`/gateway/keys/${each.id}`}>${each.user.replace(/^user:/, "")}<//></td>
                 <td>${each.name ? html`<${Foreign} text=${each.name} />` : html`<span class="mono muted">${each.id}</span>`}</td>
                 <td class="tight">${roleOf(each)}</td>
-                <td class="mono small">${each.scopes.join(" ")}</td>
+                <td class="mono small wide">${each.scopes.join(" ")}</td>
                 <td class="tight muted">${each.lastUsed ? ago(each.lastUsed) : t("key.never")}</td>
                 <td class="tight muted">${each.expires ? ago(each.expires) : t("key.no.end")}</td>
               </tr>`)}</tbody>

@@ -184,11 +184,11 @@ export function Servers({ servers }) {
               <tr>
                 <th>${t("servers.state")}</th>
                 <th>${t("servers.server")}</th>
-                <th>${t("servers.revision")}</th>
-                <th class="number">${t("servers.tools")}</th>
-                <th class="number">${t("servers.running")}</th>
-                <th class="number">${t("servers.queue")}</th>
-                <th class="number">${t("servers.instances")}</th>
+                <th class="wide">${t("servers.revision")}</th>
+                <th class="number wide">${t("servers.tools")}</th>
+                <th class="number wide">${t("servers.running")}</th>
+                <th class="number wide">${t("servers.queue")}</th>
+                <th class="number wide">${t("servers.instances")}</th>
                 <th>${t("servers.why")}</th>
               </tr>
             </thead>
@@ -197,11 +197,11 @@ export function Servers({ servers }) {
                 (each) => html`<tr data-server=${each.name}>
                   <td class="tight"><${StateChip} state=${each.state} /></td>
                   <td class="tight"><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
-                  <td class="tight muted">${each.revision ?? "–"}</td>
-                  <td class="number">${isUp(each.state) || each.tools === 0 ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
-                  <td class="number">${count(each.calls)}</td>
-                  <td class="number">${count(each.queue)}</td>
-                  <td class="number">${count(each.instances)}</td>
+                  <td class="tight muted wide">${each.revision ?? "–"}</td>
+                  <td class="number wide">${isUp(each.state) || each.tools === 0 ? count(each.tools) : t("servers.kept", { n: each.tools })}</td>
+                  <td class="number wide">${count(each.calls)}</td>
+                  <td class="number wide">${count(each.queue)}</td>
+                  <td class="number wide">${count(each.instances)}</td>
                   <td class="muted">${each.reason ? html`<${Foreign} text=${each.reason} />` : t("servers.fine")}</td>
                 </tr>`,
               )}

@@ -48,13 +48,13 @@ export default function Pins() {
       ${rest.length > 0 && html`<section class="box" aria-labelledby="accepted-title">
         <div class="box-head"><h2 id="accepted-title">${t("pins.accepted")}</h2></div>
         <div class="scroll-x" tabindex="0" role="region" aria-labelledby="accepted-title"><table>
-          <thead><tr><th>${t("pins.state")}</th><th>${t("pins.what")}</th><th>${t("pins.since")}</th><th>${t("pins.by")}</th><th>${t("pins.hash")}</th></tr></thead>
+          <thead><tr><th>${t("pins.state")}</th><th>${t("pins.what")}</th><th>${t("pins.since")}</th><th class="wide">${t("pins.by")}</th><th class="wide">${t("pins.hash")}</th></tr></thead>
           <tbody>${rest.map((each) => html`<tr>
             <td class="tight"><${Chip} tone=${each.state === "accepted" ? "ran" : "quiet"} icon=${each.state === "accepted" ? "check" : "minus"}>${t(`pin.${each.state}`)}<//></td>
             <td><${Address} address=${addressOf(each)} />${each.kind !== "tool" && html` <span class="muted small">${each.kind}</span>`}</td>
             <td class="tight muted">${each.since ? day(each.since) : "–"}</td>
-            <td class="muted">${each.decidedBy ?? t("pins.first")}</td>
-            <td class="mono small">${(each.hash ?? "").slice(0, 12)}</td>
+            <td class="muted wide">${each.decidedBy ?? t("pins.first")}</td>
+            <td class="mono small wide">${(each.hash ?? "").slice(0, 12)}</td>
           </tr>`)}</tbody>
         </table></div>
       </section>`}

@@ -72,9 +72,9 @@ function One({ name }) {
           <dt>${t("servers.instances")}</dt><dd>${count(found.instances)}</dd>
           <dt>${t("servers.running")}</dt><dd>${count(found.calls)}</dd>
           <dt>${t("servers.queue")}</dt><dd>${count(found.queue)}</dd>
-          <dt>${t("server.starts")}</dt><dd>${t("server.started", { n: found.starts ?? 0, time: duration((found.startSeconds ?? 0) * 1000) })}</dd>
+          <dt>${t("server.starts")}</dt><dd>${found.startSeconds ? t("server.started", { n: found.starts ?? 0, time: duration(found.startSeconds * 1000) }) : t("server.tried", { n: found.starts ?? 0 })}</dd>
           ${found.retryIn > 0 && html`<dt>${t("server.circuit")}</dt><dd>${t("server.retry", { time: duration(found.retryIn * 1000) })}</dd>`}
-          ${found.serverInfo && html`<dt>${t("server.info")}</dt><dd><${Foreign} text=${[found.serverInfo.name, found.serverInfo.version].filter(Boolean).join(" ")} /></dd>`}
+          ${found.serverInfo?.name && html`<dt>${t("server.info")}</dt><dd><${Foreign} text=${[found.serverInfo.name, found.serverInfo.version].filter(Boolean).join(" ")} /></dd>`}
           ${found.instructions && html`<dt>${t("server.instructions")}</dt><dd><${Foreign} text=${found.instructions} /></dd>`}
         </dl>
       </section>
