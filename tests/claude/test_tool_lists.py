@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
+
+import pytest
 
 from interlock import Server, StdioServer
 from interlock.claude import Allow, ClaudeCode, Request
@@ -105,13 +108,22 @@ async def test_mute_server_delays_no_turn_and_its_reason_is_in_the_status(
 
 
 async def test_direct_server_is_dialed_by_the_program_itself(
-    claude: Make, api: MessagesApi, claude_program: str, tmp_path: Path
+    claude: Make,
+    api: MessagesApi,
+    claude_program: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ):
+    caplog.set_level(logging.DEBUG)
     if claude_program == "2.0.0":
         return  # its servers cannot be set
     path = tmp_path / "notes.py"
     path.write_text(NOTES)
-    notes = StdioServer(command=sys.executable, args=("-m", "interlock", "run", str(path)))
+    notes = StdioServer(
+        command=sys.executable,
+        args=("-m", "interlock", "run", str(path)),
+        env={"NOTES_TOKEN": "s3cr3t"},
+    )
 
     async def allow(_: Request) -> Allow:
         return Allow()
@@ -120,8 +132,10 @@ async def test_direct_server_is_dialed_by_the_program_itself(
     async with claude(servers, direct=["notes", "broken"], permissions=allow) as opened:
         await opened.ask(script(call(("mcp__notes__note", {})), say("ok")))
         status = opened.status
+        arguments = Path(f"/proc/{opened.process_id}/cmdline").read_text()  # noqa: ASYNC240
 
     assert api.result_text() == "noted"
+    assert "s3cr3t" not in f"{arguments} {opened!r} {notes!r} {status} {caplog.text}"
     assert status["notes"].state == "ok"
     assert status["broken"].state == "failed"
     assert status["broken"].reason

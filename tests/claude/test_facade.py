@@ -1,0 +1,120 @@
+"""A server as Claude Code sees it: definitions, lists, and what it is answered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from interlock import Server, Toolbox
+from interlock.calls import Caller
+from interlock.claude.facade import ALWAYS_LOADED, Facade, Host, RpcError
+from interlock.types import JsonObject, ToolAnnotations
+
+
+def server_of(count: int) -> Server:
+    server = Server("math", instructions="Only arithmetic.")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True))
+    def look(x: int) -> dict[str, int]:
+        """Look something up."""
+        return {"x": x}
+
+    for number in range(count - 1):
+
+        async def change(x: int) -> str:
+            return str(x)
+
+        server.tool(name=f"change{number}")(change)
+    return server
+
+
+@asynccontextmanager
+async def facade_of(
+    count: int = 2, *, always_load: bool | None = None, max_result: int = 0
+) -> AsyncIterator[Facade]:
+    async with Toolbox({"math": server_of(count)}, environ={}) as toolbox:
+        made: list[Facade] = []
+        host = Host(
+            max_result,
+            None,
+            lambda *_: lambda _: None,
+            always_load,
+            lambda: sum(len(each.entries) for each in made),
+            10.0,
+            Caller(surface="claude"),
+            lambda _: {},
+        )
+        made.append(Facade("math", toolbox, host))
+        yield made[0]
+
+
+async def listed(facade: Facade) -> dict[str, JsonObject]:
+    tools = msgspec.json.decode(await facade.answer("tools/list", Raw(b"{}")))["tools"]
+    return {each["name"]: each for each in tools}
+
+
+async def test_definitions_have_the_hints_of_the_server_and_no_others():
+    async with facade_of(max_result=48_000) as facade:
+        tools = await listed(facade)
+
+    assert tools["look"]["annotations"] == {"readOnlyHint": True}
+    assert "annotations" not in tools["change0"]
+    assert "outputSchema" not in tools["look"]  # results come without structured content
+    assert tools["look"]["_meta"]["anthropic/maxResultSizeChars"] > 48_000
+
+
+@pytest.mark.parametrize(
+    ("count", "always_load", "is_loaded"),
+    [
+        (ALWAYS_LOADED, None, True),
+        (ALWAYS_LOADED + 1, None, False),
+        (ALWAYS_LOADED + 1, True, True),
+        (1, False, False),
+    ],
+)
+async def test_few_tools_are_in_the_prompt_and_many_are_searched(
+    count: int, always_load: bool | None, is_loaded: bool
+):
+    async with facade_of(count, always_load=always_load) as facade:
+        tools = await listed(facade)
+
+    assert len(tools) == count
+    assert {each["_meta"].get("anthropic/alwaysLoad", False) for each in tools.values()} == {
+        is_loaded
+    }
+
+
+@pytest.mark.parametrize(
+    ("wanted", "agreed"),
+    [("2025-06-18", "2025-06-18"), ("2026-07-28", "2025-11-25"), ("1999", "2025-11-25")],
+)
+async def test_handshake_agrees_on_a_revision_with_a_handshake(wanted: str, agreed: str):
+    params: dict[str, Any] = {"protocolVersion": wanted}
+    async with facade_of() as facade:
+        said = msgspec.json.decode(
+            await facade.answer("initialize", Raw(msgspec.json.encode(params)))
+        )
+
+    assert said["protocolVersion"] == agreed
+    assert said["instructions"] == "Only arithmetic."
+
+
+async def test_call_returns_the_result_and_every_failure_is_one_too():
+    async with facade_of() as facade:
+        for params, is_error, expected in (
+            (b'{"name":"look","arguments":{"x":1}}', False, '{"x":1}'),
+            (b'{"name":"look","arguments":{"x":"no"}}', True, "x"),
+            (b'{"name":"nothing"}', True, "has no tool 'nothing'"),
+        ):
+            result = msgspec.json.decode(await facade.answer("tools/call", Raw(params)))
+            assert result.get("isError", False) == is_error
+            assert expected in result["content"][0]["text"]
+        with pytest.raises(RpcError, match="malformed params"):
+            await facade.answer("tools/call", Raw(b"[]"))
+        with pytest.raises(RpcError, match="unknown method 'tasks/get'"):
+            await facade.answer("tasks/get", Raw(b"{}"))
