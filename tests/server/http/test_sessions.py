@@ -184,7 +184,7 @@ async def test_ten_thousand_idle_sessions_meet_the_limit_and_are_freed(make, mon
     http = make(max_sessions=10_000, session_idle=600.0)
     everyone = http.app.sessions
     for _ in range(10_000):
-        everyone.add(sessions.LegacySession(http.app._server, None, http.app._legacy._budget))
+        everyone.add(everyone.make(None))
     assert (await http.request("POST", body=initialize(http))).code == 503
 
     now += 601.0

@@ -87,13 +87,16 @@ class HttpApp:
         self.authenticator = options.authenticator
         self._max_body_bytes = options.max_body_bytes
         self._requests = RequestsUnderWay()
-        self.sessions = Sessions(options)
         budget = Budget(
-            options.max_streams, server.dropped, max_each=options.max_streams_per_principal
+            options.max_streams,
+            server.dropped,
+            max_each=options.max_streams_per_principal,
+            keep_alive=options.keep_alive,
         )
+        self.sessions = Sessions(server, options, budget)
         self._modern = Modern(server, options, budget)
-        self._legacy = Legacy(server, options, self.sessions, budget)
-        self._sse = EventSource(server, options, self.sessions, budget) if options.sse else None
+        self._legacy = Legacy(self.sessions, options.json_silence)
+        self._sse = EventSource(self.sessions) if options.sse else None
         self._lifespan = AsyncExitStack()
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False

@@ -9,12 +9,10 @@ from msgspec import UNSET, Raw
 from interlock import revisions
 from interlock.protocol import Cancellation, Request, envelope
 from interlock.protocol.envelope import Envelope
-from interlock.server.answering import Answering
-from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import JSON_TYPE, Header, HttpRefusal, reply, reply_empty
 from interlock.server.http.sessions import LegacyCall, LegacySession, Sessions
-from interlock.server.http.streams import Budget, EventWriter, ReplayStream, run_until_gone
+from interlock.server.http.streams import ReplayStream, run_until_gone
 from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import wire_error
 from interlock.types import JsonObject, RequestId
@@ -27,20 +25,14 @@ class Legacy:
     """Answers legacy clients.
 
     Args:
-        server: Answers them.
-        options: Limits of streams.
         sessions: All sessions of the endpoint.
-        budget: Shared by all streams of the endpoint.
+        json_silence: Seconds without a message after which a reply becomes a stream.
     """
 
-    def __init__(
-        self, server: Answering, options: HttpOptions, sessions: Sessions, budget: Budget
-    ) -> None:
-        self._server = server
+    def __init__(self, sessions: Sessions, json_silence: float) -> None:
+        self.json_silence = json_silence
         self._sessions = sessions
-        self._budget = budget
-        self.json_silence = options.json_silence
-        self._keep_alive = options.keep_alive
+        self._budget = sessions.budget
 
     def _session_of(self, http: HttpRequest) -> LegacySession:
         id = http.headers.get(_SESSION)
@@ -175,8 +167,7 @@ class Legacy:
 
     async def _initialize(self, http: HttpRequest, message: Envelope) -> None:
         request = request_of(message)
-        self._sessions.check_room(http.principal)
-        session = LegacySession(self._server, http.principal, self._budget)
+        session = self._sessions.make(http.principal)
         body = await session.answer(request, LegacyCall(session, session.standalone, False))
         extra: list[Header] = list(http.extra)
         if session.session.revision:
@@ -213,9 +204,7 @@ class Legacy:
 
     async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
         """Send a stream from event number `after` on, until it ends or its client has gone."""
-        writer = EventWriter(
-            http.send, http.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
-        )
+        writer = self._budget.writer(http.send, http.extra)
         stream.attach(writer, after)
         try:
             await run_until_gone(writer, http.receive)

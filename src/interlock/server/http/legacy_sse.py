@@ -7,13 +7,11 @@ from urllib.parse import parse_qs
 from msgspec import UNSET
 
 from interlock.protocol import envelope
-from interlock.server.answering import Answering
 from interlock.server.http.legacy import request_of
-from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, reply_empty
-from interlock.server.http.sessions import LegacySession, Sessions
-from interlock.server.http.streams import Budget, EventWriter, run_until_gone
+from interlock.server.http.sessions import Sessions
+from interlock.server.http.streams import run_until_gone
 
 STREAM_PATH = "/sse"
 MESSAGES_PATH = "/message"
@@ -24,19 +22,12 @@ class EventSource:
     """Answers clients of 2024-11-05.
 
     Args:
-        server: Answers them.
-        options: Limits of streams.
         sessions: All sessions of the endpoint.
-        budget: Shared by all streams of the endpoint.
     """
 
-    def __init__(
-        self, server: Answering, options: HttpOptions, sessions: Sessions, budget: Budget
-    ) -> None:
-        self._server = server
+    def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
-        self._budget = budget
-        self._keep_alive = options.keep_alive
+        self._budget = sessions.budget
 
     async def open(self, http: HttpRequest, messages: str) -> None:
         """Begin a session: send where to post, then every message until the stream ends.
@@ -50,14 +41,12 @@ class EventSource:
         """
         if not http.takes_stream:
             raise HttpRefusal(406, "a stream needs Accept: text/event-stream")
-        self._sessions.check_room(http.principal)
+        self._sessions.check_room(http.principal)  # before a stream is counted
         root: str = http.scope.get("root_path", "")
         with self._budget.stream(http.principal):
-            session = LegacySession(self._server, http.principal, self._budget, single=True)
+            session = self._sessions.make(http.principal, single=True)
             self._sessions.add(session)
-            writer = EventWriter(
-                http.send, http.extra, keep_alive=self._keep_alive, dropped=self._budget.dropped
-            )
+            writer = self._budget.writer(http.send, http.extra)
             url = f"{root}{messages}?session_id={session.id}"
             writer.put(f"event: endpoint\ndata: {url}\n\n".encode())
             session.standalone.attach(writer, 0)

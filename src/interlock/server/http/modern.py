@@ -70,10 +70,8 @@ class Modern:
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
         self._server = server
         self._find = server.find
-        self._budget = budget
-        self.dropped = server.dropped
+        self.budget = budget
         self.json_silence = options.json_silence
-        self.keep_alive = options.keep_alive
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
         self._running: set[ModernCall] = set()
@@ -213,7 +211,7 @@ class Modern:
         size = memoryview(request.params).nbytes
         if size > MAX_LISTEN_BYTES:  # kept as long as the stream
             raise HttpRefusal(413, f"params too large ({size} bytes, limit {MAX_LISTEN_BYTES})")
-        with self._budget.stream(call.http.principal):
+        with self.budget.stream(call.http.principal):
             self._listening.add(call)
             try:
                 return await self._answer(request, context, call)
@@ -302,12 +300,7 @@ class ModernCall(Struct, eq=False):
 
     def _stream(self) -> EventWriter | None:
         if self._writer is None and self.http.takes_stream and not self.is_over:
-            self._writer = EventWriter(
-                self.http.send,
-                self.http.extra,
-                keep_alive=self._modern.keep_alive,
-                dropped=self._modern.dropped,
-            )
+            self._writer = self._modern.budget.writer(self.http.send, self.http.extra)
             self._sending = self.http.task.get_loop().create_task(self._writer.run())
             self._sending.add_done_callback(self._sent)
         return self._writer

@@ -381,10 +381,17 @@ class Sessions:
     """All sessions of an endpoint.
 
     Args:
+        server: Answers their clients.
         options: How many there may be, and for how long.
+        budget: Shared by all streams of the endpoint.
+
+    Attributes:
+        budget: As given.
     """
 
-    def __init__(self, options: HttpOptions) -> None:
+    def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
+        self.budget = budget
+        self._server = server
         self._max = options.max_sessions
         self._max_per_principal = options.max_sessions_per_principal
         self._idle = options.session_idle
@@ -408,6 +415,19 @@ class Sessions:
         if principal is not None and self._owners[principal.owner] >= self._max_per_principal:
             text = f"too many sessions of one principal (limit {self._max_per_principal})"
             raise HttpRefusal(503, f"{text}; end some first", INTERNAL_ERROR, headers=LATER)
+
+    def make(self, principal: Principal | None, *, single: bool = False) -> LegacySession:
+        """Make a session, which is not counted before it is added.
+
+        Args:
+            principal: Whose.
+            single: One stream carries all of its messages, as in 2024-11-05.
+
+        Raises:
+            HttpRefusal: 503; there are too many.
+        """
+        self.check_room(principal)
+        return LegacySession(self._server, principal, self.budget, single=single)
 
     def add(self, session: LegacySession) -> None:
         """Add a session."""

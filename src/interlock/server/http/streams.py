@@ -173,6 +173,7 @@ class Budget:
         max_streams: Open streams of subscribers, which no answer ends.
         dropped: Counts what is dropped, by reason.
         max_each: Open streams of one principal.
+        keep_alive: Seconds of silence between two comments in a stream.
         max_bytes: Bytes kept for clients that may come back.
     """
 
@@ -182,14 +183,20 @@ class Budget:
         dropped: Counter[str],
         *,
         max_each: int = MAX_EACH,
+        keep_alive: float = 15.0,
         max_bytes: int = MAX_KEPT,
     ) -> None:
         self.dropped = dropped
+        self.keep_alive = keep_alive
         self.max_bytes = max_bytes
         self.bytes = 0
         self._max_streams = max_streams
         self._max_each = max_each
         self._streams: Counter[str | None] = Counter()
+
+    def writer(self, send: Send, headers: Iterable[Header]) -> EventWriter:
+        """Return the writer of a response that is a stream."""
+        return EventWriter(send, headers, keep_alive=self.keep_alive, dropped=self.dropped)
 
     @contextmanager
     def stream(self, principal: Principal | None) -> Iterator[None]:
