@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from keyring.errors import KeyringLocked
 
 from tests.cli.conftest import ECHO
+from tests.oauth.support import Safe
 
 
 @pytest.fixture
@@ -74,3 +76,79 @@ def test_stored_credentials_of_the_local_user_are_filled_in(interlock, home: Pat
 
     assert interlock("call", "crm:say", "text=x", "--config", path).out == "x\n"
     assert "crm:say" in interlock("tools", "--config", path).out
+
+
+class Typing:
+    """The user at the terminal: answers by the beginning of the question."""
+
+    def __init__(self) -> None:
+        self.answers = {"The key": "canary", "zone": "east", "Keep": "y"}
+        self.asked: list[str] = []
+
+    def line(self, question: str, *, is_secret: bool) -> str:
+        found = next(each for each in self.answers if question.startswith(each))
+        self.asked.append(found)
+        return self.answers[found]
+
+
+@pytest.fixture
+def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
+    made = Typing()
+    monkeypatch.setattr("interlock.cli.inputs._line", made.line)
+    monkeypatch.setattr("interlock.cli.inputs.is_terminal", lambda _: True)
+    return made
+
+
+@pytest.fixture
+def safe(monkeypatch: pytest.MonkeyPatch) -> Safe:
+    keyring = Safe()
+    monkeypatch.setattr("interlock.oauth.keyrings.find", lambda: keyring)
+    return keyring
+
+
+@pytest.mark.slow("starts a program for each command")
+def test_answers_that_the_user_keeps_are_not_asked_for_until_the_entry_changes(
+    interlock, asking: Path, typing: Typing, safe: Safe
+):
+    def call(tool: str) -> tuple[str, list[str]]:
+        typing.asked.clear()
+        ran = interlock("call", f"asks:{tool}", "text=x", "--config", asking)
+        assert "canary" not in ran.err
+        return ran.out, [*typing.asked]
+
+    assert call("in_east") == ("x\n", ["The key", "zone", "Keep"])
+    assert sorted(safe.kept.values()) == ["canary", "east"]
+    assert call("in_east") == ("x\n", [])
+
+    before = asking.read_text()
+    asking.write_text(before.replace('"A":', '"OTHER":'))  # another place for the secret
+    typing.answers["Keep"] = ""
+    assert call("in_east") == ("x\n", ["The key", "zone", "Keep"])
+    assert len(safe.kept) == 2
+
+    asking.write_text(before)
+    forgotten = interlock("servers", "forget", "asks", "--config", asking)
+    assert (forgotten.code, forgotten.err) == (0, "forgot 2 answers\n")
+    assert safe.kept == {}
+    typing.answers["zone"] = "west"
+    assert call("in_west") == ("x\n", ["The key", "zone", "Keep"])
+
+
+@pytest.mark.slow("starts a program")
+def test_a_locked_keyring_is_a_warning_and_a_removed_server_leaves_no_answer(
+    interlock, asking: Path, typing: Typing, safe: Safe
+):
+    def locked() -> None:
+        raise KeyringLocked("the collection is locked")
+
+    call = ("call", "asks:in_east", "text=x", "--config", asking)
+    assert interlock(*call).out == "x\n"
+    safe.broken = locked
+    ran = interlock(*call)
+    assert ran.out == "x\n"
+    assert "warning: the keyring cannot be used: the collection is locked" in ran.err
+    assert typing.asked == ["The key", "zone", "Keep", "The key", "zone"]
+
+    safe.broken = None
+    assert interlock("servers", "remove", "asks", "--config", asking).code == 0
+    assert safe.kept == {}

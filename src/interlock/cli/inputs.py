@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from interlock.cli.terminal import is_terminal, safe_line, say, warn
 from interlock.errors import InterlockError
 
 if TYPE_CHECKING:
+    from interlock.cli.kept_inputs import KeptInputs
     from interlock.config import Config, ServerConfig
     from interlock.config.inputs import Input
     from interlock.config.servers import KeptLogin
@@ -27,10 +28,10 @@ _TERMINAL = Path("/dev/tty")  # also where stdin is a file
 def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
     """Return the configuration with what it leaves to the user at this terminal.
 
-    Each `${input:ID}` is asked for once; without a terminal nothing is asked. `${user:NAME}` is
-    the credential that is stored for `user:local`. A server that lacks one of them does not start,
-    and its reason names what to do. A login that `user:local` has made on the pages of a gateway is
-    used as well.
+    Each `${input:ID}` is asked for once, unless the user has kept the answer in the keyring;
+    without a terminal nothing is asked. `${user:NAME}` is the credential that is stored for
+    `user:local`. A server that lacks one of them does not start, and its reason names what to do.
+    A login that `user:local` has made on the pages of a gateway is used as well.
 
     Args:
         config: The configuration.
@@ -42,7 +43,7 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
         if server.enabled and (keys is None or key in keys)
     }
     texts = {key: msgspec.json.encode(each).decode() for key, each in starting.items()}
-    answers = _answers(config, texts.values())
+    answers = _answers(config, starting)
     credentials = _credentials(config, texts)
     logins = {} if config.gateway is None else _kept_logins(config, starting)
     if not answers and not credentials and not logins:
@@ -50,7 +51,7 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
     servers = {
         key: msgspec.structs.replace(
             server,
-            known={**answers, **credentials.get(key, {})},
+            known={**answers.get(key, {}), **credentials.get(key, {})},
             kept_login=logins.get(key),
         )
         for key, server in config.servers.items()
@@ -70,23 +71,77 @@ def _kept_logins(config: Config, servers: Mapping[str, ServerConfig]) -> dict[st
     }
 
 
-def _answers(config: Config, texts: Iterable[str]) -> dict[str, str]:
-    """Ask for all inputs of these servers, by reference."""
+def _answers(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, dict[str, str]]:
+    """Return the answers for these servers by reference; ask for those that are not kept."""
+    from interlock.cli.kept_inputs import ids_of
     from interlock.config import variables
+
+    wanted = {
+        (key, id)
+        for key, server in servers.items()
+        for id in ids_of(server)
+        if variables.input_variable(id) not in os.environ
+    }
+    if not wanted:
+        return {}
+    kept, keyring = _kept(servers, wanted)
+    given = _asked(config, {id for key, id in wanted - kept.keys()})
+    new = {(key, id): given[id] for key, id in wanted - kept.keys() if id in given}
+    if keyring is not None and new:
+        _offer_to_keep(keyring, servers, new)
+    answers: dict[str, dict[str, str]] = {}
+    for (key, id), answer in {**kept, **new}.items():
+        answers.setdefault(key, {})[variables.INPUT + id] = answer
+    return answers
+
+
+def _kept(
+    servers: Mapping[str, ServerConfig], wanted: Iterable[tuple[str, str]]
+) -> tuple[dict[tuple[str, str], str], KeptInputs | None]:
+    """Return the answers in the keyring by server and id; the keyring if it can be used."""
+    from interlock.cli.kept_inputs import KeptInputs
+
+    keyring = KeptInputs.find()
+    if keyring is None:
+        return {}, None
+    try:
+        found = {(key, id): keyring.load(servers[key], id) for key, id in wanted}
+    except InterlockError as error:
+        warn(str(error))
+        return {}, None
+    return {place: answer for place, answer in found.items() if answer is not None}, keyring
+
+
+def _asked(config: Config, missing: Collection[str]) -> dict[str, str]:
+    """Ask for inputs by their ids, in the order of the file."""
     from interlock.config.inputs import Input
 
-    wanted = dict.fromkeys(id for text in texts for id in variables.input_names(text))
-    missing = [id for id in wanted if variables.input_variable(id) not in os.environ]
-    if not missing or not is_terminal(sys.stderr):
-        return {}
+    answers: dict[str, str] = {}
+    if not is_terminal(sys.stderr):
+        return answers
     described = [id for id in config.inputs if id in missing]
-    answers = {}
-    for id in dict.fromkeys([*described, *missing]):
+    for id in dict.fromkeys([*described, *sorted(missing)]):
         answer = _ask(config.inputs.get(id) or Input(id))
         if answer is None:  # without a terminal, or after Ctrl-D
             break
-        answers[variables.INPUT + id] = answer
+        answers[id] = answer
     return answers
+
+
+def _offer_to_keep(
+    keyring: KeptInputs, servers: Mapping[str, ServerConfig], new: Mapping[tuple[str, str], str]
+) -> None:
+    try:
+        reply = _line("Keep this in your keyring? [y/N] ", is_secret=False)
+    except (EOFError, OSError):
+        return
+    if reply.strip().lower() not in ("y", "yes"):
+        return
+    try:
+        for (key, id), answer in new.items():
+            keyring.save(servers[key], id, answer)
+    except InterlockError as error:
+        warn(str(error))
 
 
 def _credentials(config: Config, texts: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -93,13 +93,16 @@ def remove(name: str, config: Path | None) -> None:
     Example:
       interlock servers remove time
     """
+    from interlock.cli.kept_inputs import forget
     from interlock.config import load, remove_server
 
     path = config_option.own_file(config)
     before = load(path if path.exists() else None).servers
     remove_server(path, name)
     say(f"removed {name!r} from {path}")
-    _forget_login(name, before.pop(name), before.values())
+    gone = before.pop(name)
+    forget([gone])
+    _forget_login(name, gone, before.values())
 
 
 @servers.command()
@@ -132,6 +135,23 @@ def check(name: str | None, config: Path | None, as_json: bool) -> int:
         say_missing(found)
         say_dropped(found)
     return int(any(status.state not in ("ok", "disabled") for status in found))
+
+
+@servers.command("forget")
+@click.argument("name", shell_complete=completion.servers)
+@config_option.config_option
+def forget_(name: str, config: Path | None) -> None:
+    """Delete the answers to a server's ${input:ID} from your keyring; they are asked for again.
+
+    \b
+    Example:
+      interlock servers forget github
+    """
+    from interlock.cli.kept_inputs import forget
+
+    _, server = config_option.find(config_option.load(config), name)
+    count = forget([server])
+    say(f"forgot {count} answers" if count != 1 else "forgot 1 answer")
 
 
 @servers.command()

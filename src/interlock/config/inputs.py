@@ -1,6 +1,7 @@
 """Values that a file asks its user for: `inputs` and `${input:ID}`, as VS Code writes them.
 
-Answers are stored nowhere. The variable `variables.input_variable` answers without a question.
+The command line may keep answers in the user's keyring. The variable `variables.input_variable`
+answers without a question.
 """
 
 from __future__ import annotations

@@ -1,0 +1,97 @@
+"""Answers to `${input:ID}` that the user keeps in the keyring, each for one server.
+
+An answer belongs to the entry of the server as it was when the user gave it. A changed command, URL
+or variable is asked about again, so that no other program gets what the user typed for this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from interlock.config import ServerConfig, variables
+from interlock.oauth import keyrings
+
+if TYPE_CHECKING:
+    from keyring.backend import KeyringBackend
+
+# Members of an entry that decide where an answer goes.
+_PLACES = (
+    "command",
+    "args",
+    "env",
+    "env_file",
+    "cwd",
+    "url",
+    "type",
+    "headers",
+    "oauth",
+    "openapi",
+)
+
+
+class KeptInputs:
+    """The answers in one keyring."""
+
+    def __init__(self, keyring: KeyringBackend) -> None:
+        self._keyring = keyring
+
+    @classmethod
+    def find(cls) -> KeptInputs | None:
+        """Return those in the user's keyring; None without one that encrypts."""
+        keyring = keyrings.find()
+        return None if keyring is None else cls(keyring)
+
+    def load(self, server: ServerConfig, id: str) -> str | None:
+        """Return the answer to an input of a server; None if it is not kept.
+
+        Raises:
+            StoreError: The keyring cannot be read.
+        """
+        try:
+            found = keyrings.read(self._keyring, _key(server, id))
+        except Exception as error:
+            raise keyrings.error(error) from error
+        return None if found is None else found.decode()
+
+    def save(self, server: ServerConfig, id: str, answer: str | None) -> None:
+        """Keep an answer; None deletes it.
+
+        Raises:
+            StoreError: The keyring cannot be written.
+        """
+        try:
+            content = None if answer is None else answer.encode()
+            keyrings.write(self._keyring, _key(server, id), content)
+        except Exception as error:
+            raise keyrings.error(error) from error
+
+
+def forget(servers: Iterable[ServerConfig]) -> int:
+    """Delete all answers that are kept for these servers; return how many there were.
+
+    Raises:
+        StoreError: The keyring cannot be used.
+    """
+    gone = 0
+    wanted = [(server, id) for server in servers for id in ids_of(server)]
+    kept = KeptInputs.find() if wanted else None
+    for server, id in wanted if kept is not None else ():
+        if kept is not None and kept.load(server, id) is not None:
+            kept.save(server, id, None)
+            gone += 1
+    return gone
+
+
+def ids_of(server: ServerConfig) -> list[str]:
+    """Return the ids of the inputs that a server uses, each once."""
+    text = msgspec.json.encode(server).decode()
+    return list(dict.fromkeys(variables.input_names(text)))
+
+
+def _key(server: ServerConfig, id: str) -> str:
+    entry = {name: getattr(server, name) for name in _PLACES if hasattr(server, name)}
+    return f"input {sha256(msgspec.json.encode(entry)).hexdigest()[:32]} {id}"
