@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,9 +21,11 @@ import uvicorn
 from playwright.async_api import (
     Browser,
     BrowserContext,
+    Error,
     Page,
     Request,
     Response,
+    Route,
     async_playwright,
     expect,
 )
@@ -33,6 +36,9 @@ HERE = Path(__file__).parent
 AXE = chromium.UNPACKED / "node_modules/axe-core/axe.min.js"
 PATIENCE = 20_000  # milliseconds until a step of a flow has failed; none waits so long
 expect.set_options(timeout=PATIENCE)
+# Milliseconds that each request of a page may be kept back, to find tests and pages that need a
+# fast machine: `INTERLOCK_LATE=400 pytest tests/browser`.
+LATE = int(os.environ.get("INTERLOCK_LATE", "0"))
 # Rules of WCAG 2.2, A and AA.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
@@ -134,6 +140,8 @@ class OpenPage:
         )
         self._contexts.append(context)
         context.set_default_timeout(PATIENCE)
+        if LATE:
+            await context.route("**", answer_late)
         self._watch.follow(context)
         if cookies:
             await context.add_cookies(list(cookies))  # type: ignore[arg-type]
@@ -149,6 +157,13 @@ class OpenPage:
         """Close all pages; a server is ended after its pages."""
         while self._contexts:
             await self._contexts.pop().close()
+
+
+async def answer_late(route: Route) -> None:
+    """Let a request go on after a while, so that answers come in any order."""
+    await asyncio.sleep(random.uniform(0, LATE) / 1_000)
+    with suppress(Error):  # the page was closed meanwhile
+        await route.continue_()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

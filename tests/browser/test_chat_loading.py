@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from playwright.async_api import expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from interlock.messages import AssistantMessage, UserMessage
 from interlock.web.files import FOLDER, Files
 from interlock.web.site import CHAT
 from tests.browser.chat import Chat, call, calls, chat
-from tests.browser.conftest import OpenPage
+from tests.browser.conftest import PATIENCE, OpenPage
 
 MOST_REQUESTS = 40
 MOST_ELEMENTS = 5_000
@@ -67,6 +68,24 @@ async def test_first_screen_needs_at_most_forty_files_and_does_not_move(
     assert shift <= 0.02
 
 
+async def test_page_is_painted_before_its_modules_have_arrived(open_page: OpenPage, tmp_path: Path):
+    held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def hold(route: Route) -> None:
+        await held
+        await route.continue_()
+
+    async with chat(tmp_path, open_page) as served:
+        page = await served.open("/login")
+        await page.route("**/chat/*.js", hold)
+        opening = asyncio.create_task(page.goto(served.url))
+        await expect(page.get_by_text("interlock", exact=True)).to_be_visible()
+        held.set_result(None)
+        await opening
+        await expect(page.get_by_role("heading", name="What should be done?")).to_be_visible()
+        await expect(page.get_by_text("interlock", exact=True)).to_have_count(1)
+
+
 async def long_conversation(served: Chat, messages: int) -> str:
     """Store a conversation; return its path."""
     made = await served.store.create("A long one", "scripted")
@@ -78,18 +97,24 @@ async def long_conversation(served: Chat, messages: int) -> str:
     return f"/c/{made.id}"
 
 
+async def scroll_up(page: Page, wanted: Locator) -> None:
+    """Scroll to the top again and again, until older messages have arrived with what is wanted."""
+    body = page.get_by_role("region", name="Transcript")
+    async with asyncio.timeout(PATIENCE / 1_000):
+        while not await wanted.count():
+            await body.evaluate("box => box.scrollTo(0, 0)")
+            await page.evaluate("new Promise(requestAnimationFrame)")
+
+
 async def test_long_conversation_is_drawn_in_parts_up_to_its_first_message(
     open_page: OpenPage, tmp_path: Path
 ):
     async with chat(tmp_path, open_page, "The last answer.") as served:
         page = await served.open(await long_conversation(served, LONG))
-        body = page.get_by_role("region", name="Transcript")
         await expect(page.get_by_text(f"Answer {LONG - 1} to it.")).to_be_in_viewport()
         opened = await page.locator(".said, .reply").count()
 
-        for _ in range(40):
-            await body.evaluate("box => box.scrollTo(0, 0)")
-            await page.wait_for_timeout(10)
+        await scroll_up(page, page.get_by_text(f"Question {LONG - 500}.", exact=True))
         scrolled = page.locator(".said, .reply")
         await expect(scrolled).to_have_count(300)
         elements = await page.evaluate("document.querySelectorAll('*').length")
@@ -125,9 +150,8 @@ async def test_earlier_messages_leave_in_place_what_the_reader_sees(
         await expect(page.locator(".said, .reply")).not_to_have_count(count)
 
         assert await body.evaluate(place) == before
-        for _ in range(20):
-            await body.evaluate("box => box.scrollTo(0, 0)")
-            await page.wait_for_timeout(10)
+        await scroll_up(page, page.get_by_text("Question 0.", exact=True))
+        await body.evaluate("box => box.scrollTo(0, 0)")
         await expect(page.get_by_text("Question 0.", exact=True)).to_be_in_viewport()
         await expect(page.get_by_role("button", name="Show earlier messages")).to_have_count(0)
 
@@ -140,9 +164,7 @@ async def test_reply_that_two_pages_share_is_one_reply(open_page: OpenPage, tmp_
 
         await page.reload()
         await expect(page.get_by_text("Found all.")).to_be_visible()
-        for _ in range(10):
-            await page.get_by_role("region", name="Transcript").evaluate("b => b.scrollTo(0, 0)")
-            await page.wait_for_timeout(20)
+        await scroll_up(page, page.locator(".reply [data-call]").nth(69))
 
         await expect(page.locator(".reply")).to_have_count(1)
         await expect(page.locator(".reply [data-call]")).to_have_count(70)

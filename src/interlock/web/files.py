@@ -38,6 +38,11 @@ _VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-con
 _IMPORT = re.compile(
     r"""(?:^|;)(?:import|export)\b[^;'"(]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE
 )
+# What a page shows until its modules have run: an empty frame.
+_FRAME = (
+    '<div class="frame"><div class="side"><span class="brand"><svg class="icon"></svg>interlock'
+    '</span></div><main class="main"></main></div>'
+)
 _FEATURES = (
     "accelerometer", "autoplay", "camera", "clipboard-read", "display-capture", "fullscreen",
     "geolocation", "gyroscope", "hid", "magnetometer", "microphone", "midi", "payment",
@@ -206,8 +211,8 @@ class Files:
         # "<" could end the script element, whatever is around it.
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         preloads = [
-            f'<link rel="modulepreload" href="{static}{each}">'
-            for each in self.modules(shell.entry, *shell.screens)
+            f'<link rel="modulepreload" href="{static}{each}"{_kind_of(each)}>'
+            for each in self._graph(shell.entry, *shell.screens)
         ]
         sheets = [f'<link rel="stylesheet" href="{static}{each}">' for each in shell.styles]
         fonts = [
@@ -233,7 +238,7 @@ class Files:
                 f'<script type="application/json" id="data">{text}</script>',
                 "</head>",
                 "<body>",
-                '<div id="app"><noscript>This page needs JavaScript.</noscript></div>',
+                f'<div id="app"><noscript>This page needs JavaScript.</noscript>{_FRAME}</div>',
                 "</body>",
                 "</html>",
                 "",
@@ -245,16 +250,20 @@ class Files:
         first = self.modules(shell.entry, *shell.screens)
         return [each for each in self.modules(shell.later) if each not in first]
 
-    @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
-    def modules(self, *entries: str) -> tuple[str, ...]:
+    def modules(self, *entries: str) -> list[str]:
         """Return the modules that some modules import, with themselves, in the order of loading."""
+        return [each for each in self._graph(*entries) if each.endswith(".js")]
+
+    @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
+    def _graph(self, *entries: str) -> tuple[str, ...]:
+        """Return the modules, and the JSON files that they import."""
         found: dict[str, None] = {}
         waiting = list(entries)
         while waiting:
             name = waiting.pop(0)
-            if name not in found and name.endswith(".js"):
+            if name not in found:
                 found[name] = None
-                waiting += self._imports(name)
+                waiting += self._imports(name) if name.endswith(".js") else ()
         return tuple(found)
 
     def _imports(self, name: str) -> Iterator[str]:
@@ -281,6 +290,10 @@ def _read(path: Path) -> _File:
 def _accepts_gzip(headers: Mapping[bytes, bytes]) -> bool:
     codings = headers.get(b"accept-encoding", b"").replace(b" ", b"").split(b",")
     return any(each == b"gzip" or each.startswith(b"gzip;q=1") for each in codings)
+
+
+def _kind_of(module: str) -> str:
+    return ' as="json"' if module.endswith(".json") else ""
 
 
 def _normal(path: PurePosixPath) -> str:

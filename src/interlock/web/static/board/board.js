@@ -1,6 +1,6 @@
 // The board: who is signed in, and which screen the address names.
 
-import { html, render, useEffect, useState } from "../shared/view.js";
+import { html, mount, useEffect, useState } from "../shared/view.js";
 import { Guarded } from "../shared/frame.js";
 import { Problem } from "../shared/load.js";
 import { page } from "../shared/page.js";
@@ -60,9 +60,8 @@ function Board() {
   <//>`;
 }
 
-const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 follow((path) => SCREENS.some(([pattern, load]) => match(pattern, path) && (load !== call || !page.chat)));
 begin(ME).then(
-  () => render(html`<${Board} />`, root),
-  (error) => render(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`, root),
+  () => mount(html`<${Board} />`),
+  (error) => mount(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`),
 );

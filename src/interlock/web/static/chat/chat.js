@@ -1,6 +1,6 @@
 // The chat: who is signed in, the frame, and the conversation that the address names.
 
-import { effect, html, render, signal, untracked, useEffect } from "../shared/view.js";
+import { effect, html, mount, signal, untracked, useEffect } from "../shared/view.js";
 import { Dialog } from "../shared/dialog.js";
 import { Frame, Guarded, Head, useMedia } from "../shared/frame.js";
 import { Icon } from "../shared/icons.js";
@@ -151,15 +151,14 @@ function SignedOut() {
   </main>`;
 }
 
-const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 follow(takes);
 begin(ME).then(
   () => {
-    render(html`<${Chat} />`, root);
+    mount(html`<${Chat} />`);
     requestAnimationFrame(() => setTimeout(loadLater));
   },
   (error) => {
     const again = () => location.reload();
-    render(html`<main class="login"><${Problem} error=${error} again=${again} /></main>`, root);
+    mount(html`<main class="login"><${Problem} error=${error} again=${again} /></main>`);
   },
 );

@@ -10,7 +10,7 @@ import { Chip } from "../shared/outcomes.js";
 import { page } from "../shared/page.js";
 import { follow, match, place } from "../shared/route.js";
 import { begin as signIn, Login, may, me } from "../shared/session.js";
-import { html, render, useEffect, useState } from "../shared/view.js";
+import { html, mount, useEffect, useState } from "../shared/view.js";
 import { Asks } from "./asks.js";
 import { Item } from "./item.js";
 import { later } from "./later.js";
@@ -143,9 +143,8 @@ function About({ now, missing }) {
   </div>`;
 }
 
-const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 follow((path) => path === "/inspect" || path.startsWith("/inspect/"));
 signIn(ME).then(
-  () => render(html`<${Inspector} />`, root),
-  (error) => render(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`, root),
+  () => mount(html`<${Inspector} />`),
+  (error) => mount(html`<main class="login"><${Problem} error=${error} again=${() => location.reload()} /></main>`),
 );

@@ -22,3 +22,10 @@ export { batch, computed, effect, signal, untracked, useComputed, useSignal } fr
 
 /** @type {(strings: TemplateStringsArray, ...values: any[]) => Node} */
 export const html = /** @type {any} */ (htm.bind(h));
+
+/** Draw a page in place of the empty frame of its document. @param {Children} content */
+export function mount(content) {
+  const root = /** @type {HTMLElement} */ (document.getElementById("app"));
+  root.replaceChildren();
+  render(content, root);
+}
