@@ -49,6 +49,10 @@ async def test_one_time_code_opens_the_page_once(open_page: OpenPage, watch: Wat
         assert "#" not in first.url
         await expect(second.get_by_role("heading")).to_have_text("Open this page with a link")
         await expect(second.get_by_text("interlock web --link")).to_be_visible()
+        card = await second.locator(".login > .box").bounding_box()
+        assert card is not None
+        assert card["width"] == 400
+        assert card["x"] == (1440 - 400) / 2
 
 
 async def test_page_reloaded_during_an_answer_shows_the_same_text(

@@ -113,6 +113,7 @@ async def test_user_signs_in_with_a_key_and_the_graph_engine_answers(
     async with gateway_with_chat(tmp_path, open_page, *replies, chat=chat) as gateway:
         page = await open_page(gateway.url)
         await sign_in(page, gateway.assembly.key_for_this_run() or "")
+        await expect(page.get_by_text("The policy decides which calls run")).to_be_visible()
         await page.get_by_label("Message", exact=True).fill("Where is the milk?")
         await page.keyboard.press("Enter")
 

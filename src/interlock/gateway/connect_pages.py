@@ -104,16 +104,16 @@ class ConnectPages:
 
     def _form(self, server: str) -> str:
         needs = self._logins.needs(server)
-        after = "Then you are sent to the place where you log in to it. " if needs.login else ""
+        after = " Next you log in at the server's own page." if needs.login else ""
         fields = "".join(
             f'<label>{escape(name)}<input type="password" data-name="{escape(name)}"'
             ' autocomplete="off" required></label>'
             for name in sorted(needs.names)
         )
         return (
-            f"<p>The server <b>{escape(server)}</b> needs an account of yours. {after}"
+            f"<p>The server <b>{escape(server)}</b> needs your account there. "
             "Your key for this gateway shows that you are the user who called it; the server "
-            "never gets it.</p><form><label>Your key, unless you are signed in here"
+            f"never gets it.{after}</p><form><label>Your key, unless you are signed in here"
             f'<input type="password" name="key" autocomplete="off"></label>{fields}'
             "<button>Connect</button></form><output></output>"
         )

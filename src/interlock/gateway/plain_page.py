@@ -12,15 +12,23 @@ from interlock.server.http.responses import Header
 
 HTML = b"text/html; charset=utf-8"
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 32rem; margin: 4rem auto; padding: 0 1rem }
+:root { color-scheme: light dark }
+body { font: 15px/1.6 system-ui, sans-serif; margin: 0; padding: 1rem }
 body { background: #f6f6f3; color: #1a1c1e }
+main { max-width: 26rem; margin: 12vh auto 0; padding: 1.5rem; border-radius: 10px }
+main { background: #fff; border: 1px solid #dfdfd9; overflow-wrap: anywhere }
+h1 { font-size: 1.2rem; line-height: 1.3; margin: 0 0 1rem }
 a { color: #0a5f70 }
 label, output { display: block; margin: 1rem 0 }
-input, button { font: inherit; padding: .4rem .8rem }
-input { width: 100%; box-sizing: border-box }
+input, button { font: inherit; padding: .4rem .8rem; border-radius: 6px }
+input { width: 100%; box-sizing: border-box; border: 1px solid #85897f }
+button { border: 0; background: #0a5f70; color: #fff; font-weight: 500; min-height: 44px }
 @media (prefers-color-scheme: dark) {
   body { background: #121416; color: #e9eaeb }
+  main { background: #191c1f; border-color: #2b2f33 }
   a { color: #63c9da }
+  input { background: #0d0f10; border-color: #71777d }
+  button { background: #63c9da; color: #06252b }
 }
 """
 

@@ -1,6 +1,7 @@
 // Before the first message: what is there, and four things to try with it.
 
 import { Address, Foreign } from "../shared/marks.js";
+import { page } from "../shared/page.js";
 import { html } from "../shared/view.js";
 import { fill } from "./composer.js";
 import { known, servers, tools } from "./state.js";
@@ -30,7 +31,7 @@ export function Empty() {
 /** @param {number} n @param {number} from */
 function sentence(n, from) {
   if (!known.value) return "";
-  if (n > 0) return t("empty.ready", { n, from: t("servers.count", { n: from }) });
+  if (n > 0) return `${t("empty.ready", { n, from: t("servers.count", { n: from }) })} ${t(page.builtIn ? "empty.rules" : "empty.policy")}`;
   const down = servers.value.find((each) => each.state !== "ok");
   return down ? t("empty.down", { name: down.name, reason: down.reason || down.state }) : t("empty.none");
 }
