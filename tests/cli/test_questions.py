@@ -36,6 +36,12 @@ async def book(context: Context) -> str:
 
 
 @server.tool
+async def replace(context: Context) -> str:
+    answer = await context.elicit("Replace it?", {"type": "object", "properties": {}})
+    return f"{answer.action} {answer.content}"
+
+
+@server.tool
 async def visit(context: Context) -> str:
     return (await context.elicit_url("Log in.", "http://127.0.0.1:9/login")).action
 
@@ -90,6 +96,18 @@ def test_form_is_filled_in_field_by_field_with_defaults_and_checks(terminal, des
     call.expect("{'name': 'Ann', 'guests': 5, 'room': 'l', 'lunch': False}")
 
     assert call.leave() == 0
+
+
+@pytest.mark.slow("starts the program on a terminal")
+def test_form_without_fields_is_one_question(terminal, desk):
+    call = terminal("call", "desk:replace")
+    call.expect("server desk asks: Replace it?")
+    call.expect("Do you agree? [y]es, [n]o:")
+    call.type("y\r")
+    call.expect("accept {}")
+
+    assert call.leave() == 0
+    assert "Send this?" not in call.seen
 
 
 @pytest.mark.slow("starts the program on a terminal")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Members of an entry that decide where an answer goes.
 _PLACES = (
+    "object",
     "command",
     "args",
     "env",

@@ -97,11 +97,15 @@ class TerminalQuestions:
         return ElicitResult(action="accept")
 
     async def _fill(self, form: Mapping[str, Any]) -> ElicitResult:
-        if await self._prompt.choice("Answer it? [y]es, [n]o: ", "yes", "no") == "no":
+        fields = form.get("properties", {})
+        first = "Answer it?" if fields else "Do you agree?"
+        if await self._prompt.choice(f"{first} [y]es, [n]o: ", "yes", "no") == "no":
             return ElicitResult(action="decline")
+        if not fields:  # nothing to fill in, so nothing to look at again
+            return ElicitResult(action="accept", content={})
         required = form.get("required", [])
         content: dict[str, Any] = {}
-        for name, field in form.get("properties", {}).items():
+        for name, field in fields.items():
             value = await self._field(name, field, name in required)
             if value is not None:
                 content[name] = value
