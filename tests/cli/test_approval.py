@@ -45,7 +45,8 @@ def test_tool_of_a_gateway_with_policy_is_denied_to_the_chat_as_well(
 @pytest.mark.slow("starts the program on a terminal")
 def test_person_sees_all_arguments_and_decides_about_each_call(terminal, servers, script):
     servers(e=ASKS)
-    calls = [{"say": {"text": "first\x1b[2J"}}, {"say": {"text": "second"}}]
+    both = {"say": {"text": "third"}, "echo": {"text": "fourth"}}
+    calls = [{"say": {"text": "first\x1b[2J"}}, {"say": {"text": "second"}}, both]
     chat = terminal("chat", "go", "--model", script(*calls, "Done."))
     chat.expect("e:say may change something")
     chat.expect("first\\u001b[2J")
@@ -54,9 +55,12 @@ def test_person_sees_all_arguments_and_decides_about_each_call(terminal, servers
     chat.expect(QUESTION)
     chat.type("n\r")
     chat.expect("e:say was not run: the user refused this call")
-    chat.expect("second")
-    chat.expect(QUESTION)
-    chat.type("y\r")
+    # The last two are made at once, and asked about one after the other.
+    for address, text in (("e:say", "second"), ("e:say", "third"), ("e:echo", "fourth")):
+        chat.expect(f"{address} may change something")
+        chat.expect(text)
+        chat.expect(QUESTION)
+        chat.type("y\r")
     chat.expect("Done.")
 
     assert chat.leave() == 0
@@ -82,21 +86,5 @@ def test_always_holds_for_the_tool_until_the_next_conversation(terminal, servers
     chat.expect("stopped")
     chat.expect(PROMPT)
     chat.type(CTRL_D)
-
-    assert chat.leave() == 0
-
-
-@pytest.mark.slow("starts the program on a terminal")
-def test_two_calls_at_once_are_asked_about_one_after_the_other(terminal, servers, script):
-    servers(e=ASKS)
-    both = {"say": {"text": "x"}, "echo": {"text": "y"}}
-    chat = terminal("chat", "go", "--model", script(both, "Done."))
-    chat.expect("e:say may change something")
-    chat.expect(QUESTION)
-    chat.type("y\r")
-    chat.expect("e:echo may change something")
-    chat.expect(QUESTION)
-    chat.type("y\r")
-    chat.expect("Done.")
 
     assert chat.leave() == 0
