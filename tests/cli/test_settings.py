@@ -42,6 +42,18 @@ def served() -> Iterator[WireServer]:
     loop.close()
 
 
+def test_password_in_the_url_of_a_model_is_not_shown(
+    interlock, write: Callable[[Any], Path], monkeypatch: pytest.MonkeyPatch
+):
+    name = "openai:m@http://user:canary-1@127.0.0.1:9/v1?key=canary-2"
+    monkeypatch.setenv("INTERLOCK_MODEL", name)
+    price = {"price": {"input": 1, "output": 2}}
+    write({"model": name, "aliases": {"own": name}, "models": {name: price}})
+    for ran in (interlock("settings"), interlock("settings", "--json")):
+        assert "openai:m@http://127.0.0.1:9/v1" in ran.out
+        assert "canary" not in ran.out + ran.err
+
+
 def test_settings_are_shown_after_they_were_set(interlock, home: Path):
     assert "does not exist yet" in interlock("settings").err
     interlock("settings", "set", "model", "fast")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 
+from interlock.gateway import login_pages
 from tests.gateway.conftest import offering
 from tests.gateway.person import Person, data_of, issuer
 from tests.support.oidc import SECRET, OidcIssuer
@@ -98,6 +100,49 @@ async def test_issuer_that_is_down_is_named(running, issuer: OidcIssuer):
 
     assert page.code == 502
     assert b"answers 503" in page.body
+
+
+async def test_nothing_secret_of_a_login_is_in_a_page_log_record_or_file(
+    running, issuer: OidcIssuer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    issuer.claims["groups"], issuer.user_info = ["ops"], {"sub": "4711"}
+    async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
+        signed_in = Person(gateway, issuer)
+        last = await signed_in.log_in()
+        sessions = {data_of(last)["key"], signed_in.cookies["interlock-8000"]}
+        issuer.repeats = True
+        failed = await Person(gateway, issuer).log_in()
+        issuer.claims["signed"] = "no.token.at-all"
+        forged = await Person(gateway, issuer).log_in()
+        await gateway.settle()
+
+    ours = {SECRET, "access", *sessions}
+    sent = {each for each in issuer.seen if each not in ("authorization_code", last.header("x"))}
+    secrets = {each for each in ours | sent if not each.startswith("http") and each != "access"}
+    assert (last.code, failed.code >= 400, forged.code >= 400) == (200, True, True)
+    for page in (failed, forged):
+        assert not [each for each in secrets if each in page.body.decode()]
+    assert not [each for each in secrets if each in caplog.text]
+    # Of the files, only the configuration holds the client's secret.
+    for file in ("gateway.db", "gateway.db-wal", "gateway.key"):
+        content = (tmp_path / file).read_bytes() if (tmp_path / file).exists() else b""
+        assert not [each for each in secrets if each.encode() in content], file
+
+
+async def test_people_who_never_finish_lock_nobody_out(
+    running, issuer: OidcIssuer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(login_pages, "MAX_USED", 2)
+    issuer.claims["groups"] = ["ops"]
+    async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
+        for _ in range(3):
+            stranger = Person(gateway, issuer)
+            state = issuer.consented(await stranger.begin())["state"]
+            await stranger.get("/login/callback", state=state, code="of nobody")
+        page = await Person(gateway, issuer).log_in()
+
+    assert page.code == 200
 
 
 async def test_login_never_leads_to_another_site(running, issuer: OidcIssuer):

@@ -26,6 +26,8 @@ class OidcIssuer:
         claims: Of the ID tokens that it signs, beside the usual ones; "signed" is a whole token.
         user_info: What its userinfo endpoint answers; None for an issuer without one.
         is_down: It answers with an error.
+        repeats: It refuses each code, and repeats what it was sent in its answer.
+        seen: What its token endpoint was sent: values of forms and headers.
     """
 
     def __init__(self) -> None:
@@ -33,6 +35,8 @@ class OidcIssuer:
         self.claims: dict[str, Any] = {}
         self.user_info: dict[str, Any] | None = None
         self.is_down = False
+        self.repeats = False
+        self.seen: list[str] = []
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._asked: dict[str, dict[str, str]] = {}  # requests by their codes
         self._runner: web.AppRunner | None = None
@@ -95,6 +99,10 @@ class OidcIssuer:
 
     async def _token(self, request: web.Request) -> web.Response:
         form = await request.post()
+        self.seen += [*map(str, form.values()), request.headers.get("Authorization", "")]
+        if self.repeats:
+            said = {"error": self.seen[-1], "error_description": " ".join(self.seen)}
+            return web.json_response(said, status=400)
         asked = self._asked.pop(str(form.get("code")), {})
         digest = hashlib.sha256(str(form.get("code_verifier")).encode()).digest()
         challenge = urlsafe_b64encode(digest).decode().rstrip("=")

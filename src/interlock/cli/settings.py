@@ -37,15 +37,16 @@ def settings(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     from interlock.config.settings import default_path
+    from interlock.models.model_name import public_name
 
-    found = load()
+    found = _public(load())
     if as_json:
         emit_json({**msgspec.structs.asdict(found), "path": str(default_path())})
         return
     emit_table(_rows(found))
     say(f"file: {default_path()}{'' if found.path else ' (does not exist yet)'}")
     if name := os.environ.get("INTERLOCK_MODEL"):
-        say(f"INTERLOCK_MODEL is stronger than the default model here: {name}")
+        say(f"INTERLOCK_MODEL is stronger than the default model here: {public_name(name)}")
 
 
 def _rows(found: Settings) -> list[tuple[str, str]]:
@@ -59,6 +60,18 @@ def _rows(found: Settings) -> list[tuple[str, str]]:
             price = f"{each.price.input:g} in, {each.price.output:g} out{cached}"
             rows.append((f"{model} price", f"{price}, for a million tokens"))
     return rows
+
+
+def _public(found: Settings) -> Settings:
+    """Return settings without passwords in the URLs of models."""
+    from interlock.models.model_name import public_name
+
+    return msgspec.structs.replace(
+        found,
+        model=public_name(found.model),
+        aliases={alias: public_name(name) for alias, name in found.aliases.items()},
+        models={public_name(name): each for name, each in found.models.items()},
+    )
 
 
 @settings.command("set")

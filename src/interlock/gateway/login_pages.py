@@ -5,7 +5,8 @@
 
 1. What the end needs is sealed in a cookie. So a login ends in the browser that began it, in any
    process of the gateway, and nothing is stored before somebody has logged in.
-2. `state` is used once in one process; the issuer accepts its code once.
+2. `state` is used once in one process, among the last `MAX_USED` ones; the issuer accepts its code
+   once.
 3. The page key comes in the body of the last page, never in an address.
 """
 
@@ -201,8 +202,10 @@ class LoginPages:
         now = now_micros()
         while self._used and next(iter(self._used.values())) < now:
             self._used.popitem(last=False)
-        if kept.expires < now or state in self._used or len(self._used) >= MAX_USED:
+        if kept.expires < now or state in self._used:
             raise _unknown()
+        if len(self._used) >= MAX_USED:  # forgotten, as nobody may be locked out by others
+            self._used.popitem(last=False)
         self._used[state] = kept.expires
         return kept
 

@@ -30,6 +30,7 @@ from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
 from interlock.models import Model, claude_code
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.claude_code import ClaudeCodeModel
+from interlock.models.model_name import split_url
 from interlock.models.openai import OpenAIModel, ollama_url
 from interlock.models.scripted import ScriptedModel
 
@@ -193,7 +194,7 @@ def _refuse_options(model: str, options: Mapping[str, Any]) -> None:
 
 async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Model:
     kind, _, rest = name.partition(":")
-    model, url = _split_url(rest)
+    model, url = split_url(rest)
     for provider in PROVIDERS:
         if provider.name == kind:
             if not find_spec(provider.package):
@@ -226,15 +227,6 @@ async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Mod
     if family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
         hint = f"did you mean {family}:{name}?"
     raise ModelUnavailable(f"unknown model provider {kind!r}; {hint}")
-
-
-def _split_url(rest: str) -> tuple[str, str]:
-    # Names of models may hold "@", too, so only "@http" starts a URL.
-    for scheme in ("@http://", "@https://"):
-        model, found, address = rest.partition(scheme)
-        if found:
-            return model, scheme[1:] + address
-    return rest, ""
 
 
 def _is_set_up(provider: _Provider) -> bool:

@@ -1,0 +1,24 @@
+"""Names of models: `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server."""
+
+from __future__ import annotations
+
+from interlock import urls
+
+
+def split_url(name: str) -> tuple[str, str]:
+    """Return a name without its URL, and the URL; "" for none."""
+    # Names of models may hold "@", too, so only "@http" starts a URL.
+    for scheme in ("@http://", "@https://"):
+        model, found, address = name.partition(scheme)
+        if found:
+            return model, scheme[1:] + address
+    return name, ""
+
+
+def public_name(name: str) -> str:
+    """Return a name without user, password and query of its URL."""
+    model, url = split_url(name)
+    return f"{model}@{urls.display(url)}" if url else name
+
+
+__all__ = ["public_name", "split_url"]
