@@ -99,14 +99,14 @@ def list_(
     """
     if status and status not in STATUSES:
         raise click.BadParameter(f"must be one of {', '.join(STATUSES)}", param_hint="--status")
-    if user and ":" not in user and "#" not in user:
-        user = f"user:{user}"
 
     async def work(reader: AuditReader) -> list[JsonObject]:
+        from interlock.auth.principal import principal_id
         from interlock.store.audit_reading import CallFilter
 
+        of = principal_id(user) if user else ""
         wanted = CallFilter(
-            user=user, key=key, tool=tool, status=status, reason=reason, since=since, until=until
+            user=of, key=key, tool=tool, status=status, reason=reason, since=since, until=until
         )
         return await reader.calls(wanted, limit=limit)
 

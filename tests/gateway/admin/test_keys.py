@@ -183,6 +183,7 @@ async def test_keys_are_listed_in_pages(running):
 MALFORMED = [
     "limit=0", "limit=501", "limit=x", "after=absent", "other=1", "limit=1&limit=2", "user=%ff",
     "user=" + "x" * 9_000,
+    "state=ended",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
-from tests.support.scripted_server import Json, ScriptedServer
+from tests.support.scripted_server import Json, ScriptedServer, tool
 
 
 class Broken(ScriptedServer):
@@ -72,9 +72,14 @@ async def test_server_is_shown_tested_and_restarted(running):
         assert [each["address"] for each in shown["toolList"]] == ["crm:x", "crm:y"]
         tested = await operator.change("POST", "/servers/crm/test", {})
         assert (tested["ok"], tested["reason"]) == (True, None)
+        server.answers["tools/list"]["tools"].append(tool("late"))
         restarted = await operator.change("POST", "/servers/crm/restart", {})
         assert (restarted["state"], restarted["tools"]) == ("ok", 2)
-        assert (await operator.get("/servers/crm"))["starts"] == 2
+        shown = await operator.get("/servers/crm")
+        assert shown["starts"] == 2
+        (late,) = shown["unusable"]
+        assert late.pop("detail").startswith("its definition is new")
+        assert late == {"name": "late", "is_hidden": False, "reason": "tool_quarantined"}
         (record,) = await operator.recorded()
         assert (record["action"], record["id"]) == ("server_restarted", "crm")
 

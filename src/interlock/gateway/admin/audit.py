@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from interlock import aio
+from interlock.auth.principal import principal_id
 from interlock.config.section import parse_moment
 from interlock.errors import ConfigError
 from interlock.gateway.admin.operations import BASE, Operations, Page, listed
@@ -65,11 +66,8 @@ class NoMembers(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
     """List calls and refusals, newest first."""
     wanted: CallQuery = request.query
-    user = wanted.user
-    if user and ":" not in user and "#" not in user:
-        user = f"user:{user}"
     filter = CallFilter(
-        user=user,
+        user=principal_id(wanted.user) if wanted.user else "",
         key=wanted.key,
         tool=wanted.tool,
         status=wanted.status,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from interlock.auth.stored_key import READ_ONLY, StoredKey
+from interlock.auth.stored_key import READ_ONLY, KeyState, StoredKey
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
 from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
@@ -31,7 +31,7 @@ class KeyQuery(Page, frozen=True, forbid_unknown_fields=True):
     """Which keys to list."""
 
     user: str = ""
-    state: str = ""
+    state: KeyState | Literal[""] = ""
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):

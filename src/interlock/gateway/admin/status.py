@@ -78,7 +78,10 @@ async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
             {"address": each.address, "name": each.wire_name, "stale": each.stale}
             for each in upstream.entries
         ],
-        "unusable": [asdict(each) for each in upstream.unusable],
+        "unusable": [
+            {name: getattr(each, name) for name in ("name", "detail", "is_hidden", "reason")}
+            for each in upstream.unusable
+        ],
     }
     return server(gate, status) | shown
 
