@@ -48,6 +48,17 @@ def test_links_on_a_page_lead_to_files(page: Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_tests_named_on_a_page_exist() -> None:
+    named = [
+        found
+        for page in PAGES
+        for found in re.findall(r"`(tests/\S+\.py)::(\w+)`", page.read_text())
+    ]
+
+    assert named
+    assert [each for each in named if f"def {each[1]}(" not in (ROOT / each[0]).read_text()] == []
+
+
 @pytest.mark.program("mcp-server-time and the embedded model")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_without_errors(example: Path) -> None:
