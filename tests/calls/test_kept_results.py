@@ -37,13 +37,15 @@ def note_of(result: CallToolResult) -> str:
     return [each.text for each in result.content if isinstance(each, TextContent)][-1]
 
 
-async def read_back(budget: ResultBudget, caller: Caller, id: str, **first: Any) -> list[Any]:
+async def read_back(
+    budget: ResultBudget, caller: Caller, id: str, size: int = 10_000, **first: Any
+) -> list[Any]:
     """Read a result by the tool, following each answer's sentence; return the first blocks."""
     blocks, following = [], {"id": id, **first}
     while True:
-        result = await budget.read(caller, Reading(**following), 10_000)
+        result = await budget.read(caller, Reading(**following), size)
         blocks.append(result.content[0])
-        assert len(msgspec.json.encode(result.content)) < 11_000
+        assert len(msgspec.json.encode(result.content)) < size + 1_000
         if "this is the end" in note_of(result):
             return blocks
         following = msgspec.json.decode(note_of(result).partition("interlock__read_result ")[2])
@@ -186,3 +188,74 @@ async def test_result_in_memory_expires_and_makes_room_for_later_ones():
     assert store.bytes == 0
     with pytest.raises(NotKept):
         await store.keep(owner, "c", bytes(101))
+
+
+# Each kind of result in each size
+
+LIMIT, MIB = 65_536, 1024 * 1024
+ROW = "a row with ä, \u2028 and 😀 "
+
+
+def members_of(kind: str, size: int, fill: str) -> dict[str, Any]:
+    """Return the members of a result of nearly so many bytes, longer by `fill`."""
+    row = len(msgspec.json.encode(ROW)) + 1
+    rows = [*[ROW] * ((size - 200) // row), fill]
+    if kind == "structured":
+        return {"content": [], "structuredContent": {"rows": rows}}
+    if kind == "binary":
+        blob = b64encode(bytes(range(256)) * 99_999)[: (size - 200) // 4 * 4].decode()
+        resource = {"uri": f"file:///{fill}", "mimeType": "x/y", "blob": blob}
+        return {"content": [{"type": "resource", "resource": resource}]}
+    if kind == "array":  # quotes and characters are escaped twice
+        rows = [*rows[: int(len(rows) * row / (row + 3)) - 3], fill]
+        text = msgspec.json.encode(rows).decode()
+    else:
+        text = "\n".join([*rows[: int(len(rows) * row / (row + 1)) - 3], fill])
+    return {"content": [{"type": "text", "text": text}]}
+
+
+def sized(kind: str, size: int) -> dict[str, Any]:
+    """Return the members of a result of exactly so many bytes."""
+    missing = size - len(msgspec.json.encode(members_of(kind, size, "")))
+    return members_of(kind, size, "x" * missing)
+
+
+@pytest.mark.slow("works through much data")
+@pytest.mark.parametrize("kind", ["text", "array", "structured", "binary"])
+@pytest.mark.parametrize(
+    "size",
+    [LIMIT - 1, LIMIT, LIMIT + 1, MIB, pytest.param(15 * MIB, marks=pytest.mark.product)],
+)
+async def test_every_kind_is_read_back_byte_for_byte_by_tool_and_resource(kind: str, size: int):
+    budget, call, members = ResultBudget(), call_of(), sized(kind, size)
+    whole = outcome_of(**members)
+    assert len(whole.raw) == size
+    outcome = await budget.fit(call, whole)
+    if size <= LIMIT:
+        assert outcome is whole
+        return
+    assert len(outcome.raw) <= LIMIT
+    id, pieces = outcome.kept, size // 8 + 10_000
+    (content,) = (await budget.resource(call.caller, URI + id)).contents
+
+    if kind == "binary":
+        blob = members["content"][0]["resource"]["blob"]
+        blocks = await read_back(budget, call.caller, f"{id}/1", pieces)
+        assert b"".join(b64decode(each.resource.blob) for each in blocks) == b64decode(blob)
+        assert content.blob == blob
+    elif kind == "structured":
+        found = members["structuredContent"]
+        blocks = await read_back(budget, call.caller, id, pieces, pointer="/rows")
+        assert [row for each in blocks for row in msgspec.json.decode(each.text)] == found["rows"]
+        assert msgspec.json.decode(content.text or "") == found
+    else:
+        text = members["content"][0]["text"]
+        first = {"pointer": ""} if kind == "array" else {}
+        blocks = await read_back(budget, call.caller, id, pieces, **first)
+        texts = [each.text for each in blocks]
+        if kind == "array":
+            rows = [row for each in texts for row in msgspec.json.decode(each)]
+            assert rows == msgspec.json.decode(text)
+        else:
+            assert "".join(texts) == text
+        assert content.text == text
