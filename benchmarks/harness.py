@@ -177,7 +177,7 @@ class Row:
                 text = f"{'≥' if self.is_rate else '≤'} {_quantity(goal, self.unit)}"
             else:
                 met = median(self.ratios(whose)) >= goal
-                text = f"≥ {goal:g} × {'bare' if whose == BARE else NAMES[whose]}"
+                text = f"≥ {goal:.3g} × {'bare' if whose == BARE else NAMES[whose]}"
             said.append(text if met else f"**missed: {text}**")
         return ", ".join(said)
 
