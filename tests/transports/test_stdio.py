@@ -196,6 +196,23 @@ async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
 
 
 @pytest.mark.slow("starts a program")
+@pytest.mark.parametrize("ignores_term", [False, True])
+async def test_a_server_that_has_to_be_killed_is_a_warning_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ignores_term: bool
+):
+    monkeypatch.setattr(process, "TERM_PATIENCE", 0.01 if ignores_term else 60.0)
+    trap = "trap '' TERM; " if ignores_term else ""
+    transport, ear = shell(f"{trap}echo ready; while :; do sleep 0.01; done"), Ear()
+    monkeypatch.setattr(process, "EOF_PATIENCE", 0.01)
+    await transport.open(ear)
+    await ear.first(1)
+    await transport.close()
+
+    killed = "'sh' had to be killed: it did not exit when asked to"
+    assert [each.message for each in caplog.records] == ([killed] if ignores_term else [])
+
+
+@pytest.mark.slow("starts a program")
 async def test_close_stops_watching_all_pipes():
     transport, ear = shell("echo ready; exec sleep 100"), Ear()
     await transport.open(ear)

@@ -45,6 +45,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.exited = asyncio.Event()
         self.code: int | None = None
+        self.was_killed = False  # by `end`, as it left neither by itself nor on TERM
         self._open = {stdin, stdout, stderr}
         for pipe in self._open:
             os.set_blocking(pipe, False)
@@ -186,6 +187,7 @@ class Process:
             for patience, sign in steps:
                 if await _is_set_within(self.exited, patience):
                     break
+                self.was_killed = sign == signal.SIGKILL
                 self._signal_group(sign)
             await self.exited.wait()
         await _is_set_within(self._gone, REST_PATIENCE)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import shlex
 from collections import deque
@@ -42,6 +43,7 @@ _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
 # Seconds to wait for the exit code after stdout was closed.
 _EXIT_GRACE = 0.075
+_log = logging.getLogger("interlock.client")
 
 
 class StdioTransport:
@@ -258,6 +260,8 @@ class StdioTransport:
         finally:
             self._loop.remove_reader(process.stdout)
             self._loop.remove_reader(process.stderr)
+            if process.was_killed:
+                _log.warning("%r had to be killed: it did not exit when asked to", self._argv[0])
             if self._trace is not None:
                 self._trace.noted("exit", f"exit code {process.code}")
 
