@@ -70,6 +70,15 @@ def test_configured_values_of_a_server_are_redacted(server: StdioServer | HttpSe
     assert secrets.redact("bad key canary/key, said x and h") == "bad key ***, said x and h"
 
 
+def test_password_in_the_url_of_an_argument_is_redacted_alone_and_encoded():
+    args = ("--db=postgresql://crm:pass%2Fword-1@db.example/crm", "https://ghp_canary@x.example")
+    secrets = secrets_of(StdioServer(command="crm", args=args))
+
+    for text in ("pass%2Fword-1", "pass/word-1", "crm:pass%2Fword-1", "ghp_canary"):
+        assert secrets.redact(f"({text})") == "(***)"
+    assert secrets.redact(args[0]) == "--db=postgresql://***@db.example/crm"
+
+
 def test_query_is_redacted_encoded_and_decoded():
     secrets = secrets_of(HttpServer(url="https://h/mcp?k=canary%2Fkey&l=other%2Ekey"))
 

@@ -6,11 +6,12 @@ through `Redactor.redact` first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from interlock import config
 from interlock.client import Client, ClientOptions
@@ -100,7 +101,15 @@ def _of_program(
         **options,
     )
     filled = [arg for arg in resolved.args if arg not in written.args]
-    return client, Redactor([*resolved.env.values(), *filled])
+    passwords = (text for arg in resolved.args for text in _passwords_in(arg))
+    return client, Redactor([*resolved.env.values(), *filled, *passwords])
+
+
+def _passwords_in(arg: str) -> Iterator[str]:
+    """Yield users and passwords of the URLs in an argument, as postgresql://user:password@host."""
+    for user in re.findall(r"//([^/?#\s]*)@", arg):
+        password = user.partition(":")[2]
+        yield from (user, password, unquote(password))
 
 
 def _of_url(
