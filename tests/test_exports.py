@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,26 @@ def test_type_checkers_find_the_same_names():
 
     assert seen == interlock._HOMES
     assert sorted(seen) == interlock.__all__
+
+
+# Words of JSON-RPC and of models that are also words of Claude Code, where docs/claude-code.md
+# names them.
+OF_TWO_VOCABULARIES = {"Answer", "Notice", "Request"}
+
+
+def test_no_two_packages_offer_different_classes_of_one_name():
+    homes: dict[str, set[str]] = {}
+    for name in MODULES:
+        module = import_module(f"interlock.{name}".removesuffix("."))
+        if not hasattr(module, "__path__"):
+            continue
+        for each in getattr(module, "__all__", ()):
+            value = getattr(module, each)
+            if inspect.isclass(value):
+                homes.setdefault(each, set()).add(value.__module__)
+
+    shared = {name for name, places in homes.items() if len(places) > 1}
+    assert shared == OF_TWO_VOCABULARIES
 
 
 def test_an_unknown_name_raises_attribute_error():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock import config
-from interlock.config import Gateway, PythonServer
+from interlock.config import GatewaySettings, PythonServer
 from interlock.config.gateway import (
     Address,
     Approvals,
@@ -35,7 +35,7 @@ from tests.config.support import WHOLE, check_refusal, gateway, issuer, rule
 
 
 def test_every_member_of_gateway_is_read():
-    assert config.loads(WHOLE).gateway == Gateway(
+    assert config.loads(WHOLE).gateway == GatewaySettings(
         listen=Address("127.0.0.1", 8080),
         public_url="https://tools.example.com/mcp",
         hosts=("tools.example.com",),
@@ -129,7 +129,7 @@ def test_gateway_members_of_servers_are_read():
 def test_empty_gateway_member_has_the_defaults():
     defaults = gateway().gateway
 
-    assert defaults == Gateway()
+    assert defaults == GatewaySettings()
     assert defaults.policy is None
     assert (defaults.limits.concurrent, defaults.limits.queue) == (512, 1024)
     assert defaults.limits.per_key == KeyLimits(rate=None, burst=None, concurrent=16, per_day=None)

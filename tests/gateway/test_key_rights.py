@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.auth.stored_key import StoredKey
-from interlock.config.gateway import Gateway
+from interlock.config.gateway import GatewaySettings
 from interlock.errors import InvalidArguments
 from interlock.gateway.key_rights import covers, lifetime_of, narrowed, user_problem
 
@@ -18,7 +18,7 @@ KEY = StoredKey(
 
 
 def change(**members: Any) -> StoredKey:
-    return narrowed(KEY, members, Gateway(), HOUR)
+    return narrowed(KEY, members, GatewaySettings(), HOUR)
 
 
 def test_fewer_rights_are_taken_over_and_the_rest_stays():

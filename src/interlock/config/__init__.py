@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.config.editing import add_server, remove_server
-from interlock.config.gateway import Gateway
+from interlock.config.gateway import GatewaySettings
 from interlock.config.reading import (
     VARIABLE,
     default_path,
@@ -32,7 +32,7 @@ __all__ = [
     "VARIABLE",
     "Auth",
     "Config",
-    "Gateway",
+    "GatewaySettings",
     "HttpServer",
     "OAuthClient",
     "OpenApiConfig",

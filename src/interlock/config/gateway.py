@@ -238,7 +238,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     limits: ChatLimits = ChatLimits()
 
 
-class Gateway(Struct, frozen=True, kw_only=True):
+class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of `interlock serve`, and the policy of every surface.
 
     Attributes:
@@ -276,4 +276,4 @@ class Gateway(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         rules = "no policy" if self.policy is None else f"{len(self.policy.rules)} rules"
-        return f"Gateway({self.listen or ''!s}, views {sorted(self.views)}, {rules})"
+        return f"GatewaySettings({self.listen or ''!s}, views {sorted(self.views)}, {rules})"

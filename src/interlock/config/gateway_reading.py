@@ -20,7 +20,7 @@ from interlock.config.gateway import (
     Audit,
     ChatLimits,
     ChatPage,
-    Gateway,
+    GatewaySettings,
     Issuer,
     Lock,
     Plugins,
@@ -42,7 +42,7 @@ _PATHS = ("sse", "message", "messages")  # at /mcp, so they cannot be names of v
 _SCOPE = re.compile(r"mcp:(?:\*|read|[^:\s]+:\S+)|admin:(?:read|approve|write)")
 
 
-def read(gateway: Section, servers: Collection[str]) -> Gateway:
+def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     """Read the member `gateway`.
 
     Args:
@@ -64,7 +64,7 @@ def read(gateway: Section, servers: Collection[str]) -> Gateway:
         policy = read_policy(gateway.within("policy"), views, servers)
         if not any(issuer.groups for issuer in issuers):
             warn_of_groups(gateway.within("policy"), policy, groups)
-    return Gateway(
+    return GatewaySettings(
         listen=_address(gateway, "listen"),
         public_url=_url(gateway, "publicUrl") if "publicUrl" in gateway.members else "",
         hosts=_hosts(gateway),
@@ -108,7 +108,7 @@ _GATEWAY_KEYS = (
 )
 
 
-def resolve(gateway: Gateway, environ: Mapping[str, str]) -> Gateway:
+def resolve(gateway: GatewaySettings, environ: Mapping[str, str]) -> GatewaySettings:
     """Return the settings with `${VAR}` replaced in the database and in client secrets.
 
     Raises:

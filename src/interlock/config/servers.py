@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from interlock.config.gateway import Gateway, Risk, ServerLimits
+from interlock.config.gateway import GatewaySettings, Risk, ServerLimits
 from interlock.config.inputs import Input
 from interlock.config.openapi import ApiDocument
 
@@ -230,7 +230,7 @@ class Config(Struct, frozen=True):
     path: Path | None = None  # None: no file exists, or it is not used
     servers: dict[str, ServerConfig] = {}
     warnings: tuple[str, ...] = ()  # for the operator, one line each
-    gateway: Gateway | None = None  # None: the file has no member `gateway`
+    gateway: GatewaySettings | None = None  # None: the file has no member `gateway`
     inputs: dict[str, Input] = {}  # questions to the user, by id
     variable: str = ""  # that has the servers instead of a file
 

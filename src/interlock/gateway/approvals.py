@@ -12,7 +12,7 @@ from interlock.calls import Call, Entry, Item
 from interlock.calls.approvals import Approvals, Write
 from interlock.calls.asking import AskCaller
 from interlock.calls.audit import ARGUMENTS_KEY
-from interlock.config import Config, Gateway
+from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Approvals as Settings
 from interlock.context import Context, Question, elicitation, url_elicitation
 from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
@@ -189,7 +189,7 @@ async def approvals_in(
     Raises:
         StoreError: The database cannot be used.
     """
-    settings, policy = config.gateway or Gateway(), Policy.from_config(config)
+    settings, policy = config.gateway or GatewaySettings(), Policy.from_config(config)
     secret = GatewayKey.load(folder_beside(location))
     async with AsyncExitStack() as stack:
         database = await open_database(location)

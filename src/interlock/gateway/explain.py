@@ -20,8 +20,7 @@ from interlock.calls import Call, Caller, Entry, Item
 from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY
 from interlock.calls.limits import Limiter
-from interlock.config import Gateway as Settings
-from interlock.config import ServerConfig
+from interlock.config import GatewaySettings, ServerConfig
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded, StoreError
 from interlock.gateway.approvals import pin_in
@@ -554,7 +553,11 @@ def _wider_scope(entry: Entry | Item, caller: Caller) -> str:
 
 
 def reading_approvals(
-    database: Database, secret: GatewayKey, settings: Settings, policy: Policy, gateway: Gateway
+    database: Database,
+    secret: GatewayKey,
+    settings: GatewaySettings,
+    policy: Policy,
+    gateway: Gateway,
 ) -> Approvals:
     """Return the approvals of a database, only to look at them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from interlock.auth.stored_key import StoredKey
-from interlock.config.gateway import Gateway, KeyLimits
+from interlock.config.gateway import GatewaySettings, KeyLimits
 from interlock.config.gateway_reading import scope_problem
 from interlock.config.limits_reading import key_limits, key_limits_problem
 from interlock.config.section import parse_duration
@@ -74,7 +74,9 @@ def change_of(
     return {"action": action, "id": after.id, **shown}
 
 
-def narrowed(old: StoredKey, change: Mapping[str, Any], settings: Gateway, now: int) -> StoredKey:
+def narrowed(
+    old: StoredKey, change: Mapping[str, Any], settings: GatewaySettings, now: int
+) -> StoredKey:
     """Return a key with fewer rights.
 
     Args:

@@ -14,8 +14,7 @@ from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
 from interlock.calls.results import Limits
-from interlock.config import Config, ServerConfig
-from interlock.config import Gateway as Settings
+from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
 from interlock.gateway.plugins import Plugins, with_plugins
@@ -45,7 +44,7 @@ class Parts(Struct, frozen=True):
 
     written: Config
     config: Config
-    settings: Settings
+    settings: GatewaySettings
     servers: Servers
     policy: Policy
     limiter: Limiter
@@ -65,7 +64,7 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     Raises:
         ConfigError: The configuration cannot be used.
     """
-    settings = resolve(config.gateway or Settings(), environ)
+    settings = resolve(config.gateway or GatewaySettings(), environ)
     written = config
     config, plugins = with_plugins(config)
     if before is not None:
@@ -119,7 +118,7 @@ def limits_of(parts: Parts) -> Limits:
     return Limits.from_config(parts.config, parts.settings.results)
 
 
-def _limiter(config: Config, settings: Settings, before: Parts | None) -> Limiter:
+def _limiter(config: Config, settings: GatewaySettings, before: Parts | None) -> Limiter:
     rates = _rates(config)
     if before is None:
         return Limiter(settings.limits, rates)
@@ -138,7 +137,7 @@ def _rates(config: Config) -> dict[str, Rate]:
     }
 
 
-def _queue_size(name: str, server: ServerConfig, settings: Settings) -> _QueueSize:
+def _queue_size(name: str, server: ServerConfig, settings: GatewaySettings) -> _QueueSize:
     limits = server.limits
     size = settings.limits.queue if limits.queue is None else limits.queue
     return server.namespace or name, limits.concurrent or server.concurrency, size
@@ -149,7 +148,7 @@ def _served(server: ServerConfig) -> ServerConfig:
     return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
 
 
-def _issuers(settings: Settings, before: Parts | None) -> Issuers | None:
+def _issuers(settings: GatewaySettings, before: Parts | None) -> Issuers | None:
     if before is not None and before.settings.issuers == settings.issuers:
         return before.issuers
     if not settings.issuers:

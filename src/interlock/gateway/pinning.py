@@ -15,8 +15,7 @@ from pathlib import Path
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import AuditTrail
-from interlock.config import Config
-from interlock.config import Gateway as Settings
+from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Lock
 from interlock.errors import InterlockError
 from interlock.gateway.lock_file import LockFile
@@ -169,7 +168,7 @@ class Pinning:
 
 def make_pinning(
     config: Config,
-    settings: Settings,
+    settings: GatewaySettings,
     database: Database,
     secret: GatewayKey,
     trail: AuditTrail | None,

@@ -14,10 +14,10 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.redaction import redact_error
-from interlock.toolbox.health import Health, state_of
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pool import ConnectionPool, PooledClient
 from interlock.toolbox.restarts import RestartsByKey
+from interlock.toolbox.server_health import ServerHealth, state_of
 from interlock.transports import InProcessServer
 
 MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
@@ -40,7 +40,7 @@ class Failures:
         server: ServerConfig | InProcessServer,
         pool: ConnectionPool,
         restarts: RestartsByKey,
-        health: Health,
+        health: ServerHealth,
     ) -> None:
         self._name = name
         self._server = server

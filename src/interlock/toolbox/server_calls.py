@@ -16,9 +16,9 @@ from interlock.protocol.envelope import encode
 from interlock.revisions import COMPLETION_CONTEXT, LEGACY, at_least
 from interlock.toolbox.client_factory import ClientFactory
 from interlock.toolbox.failures import Failures
-from interlock.toolbox.health import Health
 from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pool import ConnectionPool, PooledClient
+from interlock.toolbox.server_health import ServerHealth
 from interlock.toolbox.tool_list import ToolList
 from interlock.toolbox.user_access import UserAccess
 from interlock.transports import InProcessServer
@@ -52,7 +52,7 @@ class ServerCalls:
         access: UserAccess,
         clients: ClientFactory,
         pool: ConnectionPool,
-        health: Health,
+        health: ServerHealth,
         failures: Failures,
         permitted: PermittedQuestions | None,
         read_file: Callable[[str, Call], Awaitable[JsonObject]],

@@ -19,10 +19,10 @@ from interlock.revisions import METHOD_NOT_FOUND
 from interlock.store.pin import TOOL_KINDS, Offered
 from interlock.toolbox.client_factory import ClientFactory
 from interlock.toolbox.failures import Failures
-from interlock.toolbox.health import Health
 from interlock.toolbox.item_lists import ItemKind, ItemLists
 from interlock.toolbox.pins import CheckedLists, offered_server, offered_tool
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
+from interlock.toolbox.server_health import ServerHealth
 from interlock.toolbox.tool_list import ToolList
 from interlock.toolbox.user_access import UserAccess
 from interlock.toolbox.user_lists import UserLists
@@ -66,7 +66,7 @@ class ServerLists:
         access: UserAccess,
         clients: ClientFactory,
         pool: ConnectionPool,
-        health: Health,
+        health: ServerHealth,
         failures: Failures,
         ttl: float | None,
         forwards: bool,

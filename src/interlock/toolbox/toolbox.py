@@ -28,7 +28,7 @@ from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
 from interlock.toolbox.server_status import ServerStatus
-from interlock.toolbox.tool_index import ToolIndex, is_read_only
+from interlock.toolbox.tool_directory import ToolDirectory, is_read_only
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer
@@ -123,7 +123,7 @@ class Toolbox:
         self._tasks: set[asyncio.Task[None]] = set()
         self._replacing = asyncio.Lock()
         self._is_open = False
-        self._index = ToolIndex(lambda: self._upstreams, self.own)
+        self._directory = ToolDirectory(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around, outside)
 
@@ -371,7 +371,7 @@ class Toolbox:
     @property
     def tools(self) -> list[Entry]:
         """Every tool that can be called, servers in the order of the configuration."""
-        return list(self._index.tools)
+        return list(self._directory.tools)
 
     @property
     def upstreams(self) -> Mapping[str, Upstream]:
@@ -408,9 +408,9 @@ class Toolbox:
             UnknownTool: There is none; the text suggests a close name, or says why it is missing.
             ServerUnavailable: Its server has not listed its tools.
         """
-        entry = self._index.by_name.get(name) or self._index.find(name)
+        entry = self._directory.by_name.get(name) or self._directory.find(name)
         if entry is None:
-            raise self._index.why_missing(name, caller)
+            raise self._directory.why_missing(name, caller)
         return entry
 
     def upstream(self, server: str) -> Upstream:
@@ -427,11 +427,11 @@ class Toolbox:
 
     def by_wire_name(self, name: str) -> Entry | None:
         """Return the tool with this wire name, or None."""
-        entry = self._index.by_name.get(name) or self._index.find(name)
+        entry = self._directory.by_name.get(name) or self._directory.find(name)
         return entry if entry is not None and entry.wire_name == name else None
 
     def _changed(self) -> None:
-        self._index.forget()
+        self._directory.forget()
         self.version += 1
         if self.on_change is not None:
             self.on_change()

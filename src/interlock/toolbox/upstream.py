@@ -1,7 +1,7 @@
 """One server of a toolbox: started, watched, restarted, and unable to harm the others.
 
 The next call starts a server that is down, and the next `refresh` one that has never listed its
-tools; neither sooner than the back-off allows. `Health` describes the states.
+tools; neither sooner than the back-off allows. `ServerHealth` describes the states.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from interlock.redaction import Redactor, redact_error
 from interlock.revisions import MODERN
 from interlock.toolbox.client_factory import ClientFactory
 from interlock.toolbox.failures import Failures
-from interlock.toolbox.health import Health, state_of
 from interlock.toolbox.item_lists import ItemKind
 from interlock.toolbox.permitted import PermittedQuestions
 from interlock.toolbox.pins import CheckedLists, PinKeeper
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import RestartsByKey
 from interlock.toolbox.server_calls import ServerCalls
+from interlock.toolbox.server_health import ServerHealth, state_of
 from interlock.toolbox.server_lists import ServerLists
 from interlock.toolbox.server_status import ServerStatus
 from interlock.toolbox.standing import StandingRequests
@@ -93,7 +93,7 @@ class Upstream:
         permitted = PermittedQuestions(settings) if forwards else None
         self._users = UserAccess(name, server, environ, credentials)
         self._standing = StandingRequests(name)
-        self._health = Health(name, self._state_changed)
+        self._health = ServerHealth(name, self._state_changed)
         self._restarts = RestartsByKey(name)
         self._pool = ConnectionPool(
             name,
@@ -160,7 +160,7 @@ class Upstream:
 
     @property
     def obstacle(self) -> tuple[str, str]:
-        """Why its tools cannot be called now; see `Health.obstacle`."""
+        """Why its tools cannot be called now; see `ServerHealth.obstacle`."""
         return self._health.obstacle
 
     @property

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import AuthRequired, HttpError, LoginExpired, LoginRequired, ServerUnavailable
-from interlock.toolbox.health import Health, state_of
+from interlock.toolbox.server_health import ServerHealth, state_of
 from interlock.toolbox.server_status import State
 
 
-def health() -> Health:
-    return Health("s", lambda: None)
+def health() -> ServerHealth:
+    return ServerHealth("s", lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_disabled_server_stays_disabled_when_it_is_closed():
 
 def test_only_a_change_is_reported():
     changes: list[str] = []
-    server = Health("s", lambda: changes.append(server.state))
+    server = ServerHealth("s", lambda: changes.append(server.state))
     for state, reason in (("ok", ""), ("ok", ""), ("down", "gone"), ("down", "still gone")):
         server.set(state, reason)  # type: ignore[arg-type]
 

@@ -17,7 +17,7 @@ _FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 _log = logging.getLogger("interlock.toolbox")
 
 
-class ToolIndex:
+class ToolDirectory:
     """Finds tools by address or wire name. It is built when it is first needed after a change.
 
     Args:

@@ -18,7 +18,7 @@ _CODES = {
 _log = logging.getLogger("interlock.toolbox")
 
 
-class Health:
+class ServerHealth:
     """The state of one server.
 
     States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
