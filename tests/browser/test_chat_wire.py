@@ -108,9 +108,10 @@ async def test_turn_cut_at_each_event_is_shown_as_it_is_stored_and_runs_once(
         for at in range(events + 1):
             cuts.at = at
             await run(page, "Delete it")
-            shown = await page.evaluate(SHOWN)
-            if shown != stored or await page.evaluate(REASONING) != ["I should look."] * 2:
-                wrong[at] = shown, await page.evaluate(REASONING)
+            shown, thought = await page.evaluate(SHOWN), await page.evaluate(REASONING)
+            # What a model thought is not stored: after the last event it may be loaded without.
+            if shown != stored or (at < events and thought != ["I should look."] * 2):
+                wrong[at] = shown, thought
             assert cuts.at is None
 
         assert events >= 14
