@@ -48,7 +48,7 @@ class Clocks:
         return self.now
 
     def wall(self) -> int:
-        return NOW + int(self.now * 1_000_000)
+        return NOW * 1_000 + int(self.now * 1_000_000_000)  # nanoseconds
 
 
 def made(user: str = "anna", **fields: object) -> tuple[StoredKey, bytes]:
@@ -145,7 +145,7 @@ def test_known_keys_are_served_for_a_minute_while_the_database_is_away(
     source = Source(stored)
 
     async def use(loop: SteppedLoop) -> None:
-        ring = KeyRing(source, clock=loop.time, wall=lambda: NOW)
+        ring = KeyRing(source, clock=loop.time, wall=lambda: NOW * 1_000)
         async with ring.running():
             source.fails = True
             await asyncio.sleep(SERVED_FOR - 1)
@@ -174,7 +174,7 @@ def test_keys_are_followed_after_an_error_of_the_callback(caplog: pytest.LogCapt
         raise ValueError("a bug")
 
     async def use(loop: SteppedLoop) -> None:
-        ring = KeyRing(source, on_end=fail, clock=loop.time, wall=lambda: NOW)
+        ring = KeyRing(source, on_end=fail, clock=loop.time, wall=lambda: NOW * 1_000)
         async with ring.running():
             for stored in (first, second):
                 source.keys[stored.id] = replace(stored, revoked=NOW - 1)
@@ -192,7 +192,9 @@ def test_last_use_is_written_once_a_minute_and_at_the_end():
     source = Source(stored)
 
     async def use(loop: SteppedLoop) -> None:
-        ring = KeyRing(source, clock=loop.time, wall=lambda: NOW + int(loop.time() * 1_000_000))
+        ring = KeyRing(
+            source, clock=loop.time, wall=lambda: 1_000 * (NOW + int(loop.time() * 1_000_000))
+        )
         async with ring.running():
             for _ in range(180):
                 ring.is_active(ring.find(key))  # type: ignore[arg-type]

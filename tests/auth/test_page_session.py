@@ -72,7 +72,7 @@ class Site:
         self.now = NOW
         self.stored = Stored()
         self.source = Source(*keys)
-        self.ring = KeyRing(self.source, clock=Clocks().clock, wall=lambda: self.now)
+        self.ring = KeyRing(self.source, clock=Clocks().clock, wall=lambda: self.now * 1_000)
         self.sessions = PageSessions(self.stored, self.ring, wall=lambda: self.now)
         self.refused: list[RefusedCredential] = []
         gate = GatewayAuth(self.ring, resource="http://127.0.0.1:8080/mcp")

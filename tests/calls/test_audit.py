@@ -58,7 +58,7 @@ class Audited:
 
     async def rows(self) -> list[Row]:
         """Return all records after what is queued has been written."""
-        await self.writer._group._drain()
+        await self.writer.group._drain()
         return read(self.path)
 
 
@@ -309,7 +309,7 @@ async def test_lenient_mode_goes_on_and_records_what_was_kept(tmp_path: Path):
             disk.arm("full", 1, lasting=True)
             for _ in range(20):
                 await crm.handle(call_of())
-                await crm.writer._group._drain()
+                await crm.writer.group._drain()
             assert crm.upstream.calls == 20
             disk.disarm()
             await crm.handle(call_of())
@@ -325,11 +325,11 @@ async def test_lenient_mode_marks_a_gap(tmp_path: Path, monkeypatch: pytest.Monk
             disk.arm("full", 1, lasting=True)
             for _ in range(20):
                 await crm.handle(call_of())
-                await crm.writer._group._drain()
+                await crm.writer.group._drain()
             disk.disarm()
             for _ in range(3):
                 await crm.handle(call_of())
-                await crm.writer._group._drain()
+                await crm.writer.group._drain()
             rows = await crm.rows()
 
     (gap,) = (row for row in rows if row["kind"] == "gap")

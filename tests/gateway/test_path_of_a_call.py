@@ -16,8 +16,8 @@ from tests.gateway.conftest import bearer, offering
 from tests.server.http.conftest import Reply
 
 OURS = str(Path(interlock.__file__).parent)
-FUNCTIONS = 84
-TURNS = 12
+FUNCTIONS = 70
+TURNS = 9
 EVERYTHING = {
     "policy": {
         "rules": [
@@ -37,12 +37,26 @@ SERVER = {"tools": {"risk": {"read": ["*"]}}, "limits": {"rate": "1000/s", "conc
 
 
 async def passed(
-    call: Callable[[], Awaitable[Reply]], monkeypatch: pytest.MonkeyPatch
+    call: Callable[[], Awaitable[Reply]],
+    settle: Callable[[], Awaitable[None]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> tuple[list[str], int]:
     """Return the functions that a call passes through, and the turns of the loop meanwhile.
 
-    A coroutine that goes on is the same function.
+    A coroutine that goes on is the same function. Of several calls, the one with the fewest
+    counts: on a slow machine, timers that belong to no call run during others.
     """
+    found = []
+    for _ in range(4):
+        assert (await call()).text == "done"
+        await settle()  # until the outcome is recorded
+        found.append(await passed_once(call, monkeypatch))
+    return min(found, key=lambda passed: len(passed[0]))
+
+
+async def passed_once(
+    call: Callable[[], Awaitable[Reply]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[str], int]:
     frames: dict[FrameType, None] = {}
     turns = 0
     run_once = BaseEventLoop._run_once  # type: ignore[attr-defined]
@@ -57,15 +71,14 @@ async def passed(
             frames[frame] = None
 
     for _ in range(3):
-        assert (await call()).text == "done"
-    await asyncio.sleep(0.1)  # until the outcomes are recorded
+        await asyncio.sleep(0)
     monkeypatch.setattr(BaseEventLoop, "_run_once", count_turn)
     sys.setprofile(note_call)
     try:
         reply = await call()
     finally:
         sys.setprofile(None)
-        monkeypatch.undo()
+        monkeypatch.setattr(BaseEventLoop, "_run_once", run_once)
     assert (reply.code, reply.text) == (200, "done")
     return [frame.f_code.co_qualname for frame in frames], turns
 
@@ -83,7 +96,9 @@ async def test_a_call_passes_through_few_functions_and_turns(era: str, running, 
         async def legacy() -> Reply:
             return await session.call("crm__x", {"amount": 1})
 
-        functions, turns = await passed(modern if era == "modern" else legacy, monkeypatch)
+        functions, turns = await passed(
+            modern if era == "modern" else legacy, gateway.settle, monkeypatch
+        )
 
     assert len(functions) <= FUNCTIONS, functions
     assert turns <= TURNS

@@ -15,14 +15,13 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Protocol
 
 from interlock.auth import key_format
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
-from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
 POLL_EVERY = 1.0  # seconds
@@ -76,7 +75,7 @@ class KeyRing:
         source: The keys of a database; None for none.
         on_end: Called with the ids of keys that were revoked, have expired or were deleted.
         clock: The monotonic clock, in seconds.
-        wall: The wall clock, in microseconds since 1970.
+        wall: The wall clock, in nanoseconds since 1970.
 
     Attributes:
         on_end: As given.
@@ -89,7 +88,7 @@ class KeyRing:
         *,
         on_end: Callable[[Collection[str]], None] = lambda _: None,
         clock: Callable[[], float] = monotonic,
-        wall: Callable[[], int] = now_micros,
+        wall: Callable[[], int] = time_ns,
     ) -> None:
         self.on_end = on_end
         self.limits: dict[str, JsonObject] = {}
@@ -150,7 +149,7 @@ class KeyRing:
             self._check_answers()
         if known is None:
             return None
-        now, stored = self._wall(), known.stored
+        now, stored = self._wall() // 1_000, known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
             return None  # unless it was rotated, and the old one still works
         known.used = now
@@ -167,7 +166,7 @@ class KeyRing:
 
     def active(self) -> list[KnownKey]:
         """Return the keys that are valid now."""
-        now = self._wall()
+        now = self._wall() // 1_000
         return [each for each in self._by_id.values() if each.stored.state(now) == "active"]
 
     def _check_answers(self) -> None:
@@ -176,7 +175,7 @@ class KeyRing:
 
     def is_active(self, known: KnownKey) -> bool:
         """Return whether a key is valid now, and remember that it was used."""
-        now = self._wall()
+        now = self._wall() // 1_000
         stored = known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
             return stored.state(now) == "active"
@@ -259,7 +258,7 @@ class KeyRing:
         known = self._by_id.get(stored.id)
         if known is None:
             known = self._by_id[stored.id] = KnownKey(stored)
-            if stored.state(self._wall()) == "active":
+            if stored.state(self._wall() // 1_000) == "active":
                 self._active.add(stored.id)
         elif known.principal != (principal := principal_of(stored)):
             known.principal = principal
@@ -274,7 +273,7 @@ class KeyRing:
 
     def report_ended(self) -> None:
         """Report the keys that have ended since the last call."""
-        now = self._wall()
+        now = self._wall() // 1_000
         ended = {
             id
             for id in self._active

@@ -47,6 +47,7 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
+from interlock.store.audit import Added
 from interlock.store.claims import Claim
 from interlock.types import JsonObject
 
@@ -150,7 +151,8 @@ class AuditTrail:
                 self._mark_gap()
                 self._write_soon(intent)
             else:
-                written = self._writer.queue(intent, None if grant is None else grant.claim)
+                claim = None if grant is None else grant.claim
+                written = self._writer.group.queue(Added((intent,), claim))
             began = self._clock()
             try:
                 if written is not None and not overlaps:
@@ -385,7 +387,7 @@ class AuditTrail:
         body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept, revision))
         record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
         try:
-            self._writer.append_soon(record)
+            self._writer.group.add_soon(Added((record,)))
         except AuditUnavailable as error:
             self._lost(record, error)
 

@@ -299,9 +299,9 @@ class Limiter:
                 raise _exceeded(needed, now)
             self._running[key] = running + 1
             self._total += 1
-            end: Callable[[], None] = partial(self._end, key)
+            end = None
             if call.slots is not None:
-                end = call.slots.hold(end)
+                end = call.slots.hold(partial(self._end, key))
             try:
                 return await handle(call)
             except _NOT_SENT:
@@ -309,7 +309,14 @@ class Limiter:
                     counter.give_back(of)
                 raise
             finally:
-                end()
+                if end is not None:
+                    end()
+                else:  # as `_end`
+                    self._total -= 1
+                    if self._running[key] > 1:
+                        self._running[key] -= 1
+                    else:
+                        del self._running[key]
 
         return call_within_limits
 

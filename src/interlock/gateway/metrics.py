@@ -78,8 +78,8 @@ class Metrics:
         self.gauges: dict[str, tuple[str, Callable[[], Samples]]] = {}
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
-        self._seconds: dict[str, Histogram] = {}
-        self._overhead: dict[str, Histogram] = {}
+        # By server: the seconds of calls, and their part in the gateway.
+        self._seconds: dict[str, tuple[Histogram, Histogram]] = {}
 
     def in_flight(self, server: str) -> int:
         """Return how many calls of a server are under way."""
@@ -91,8 +91,8 @@ class Metrics:
         It is a bound of the histogram, counted since the start; None without a call.
         """
         counts = [0] * (len(OVERHEAD_BOUNDS) + 1)
-        for each in self._overhead.values():
-            each.add_to(counts)
+        for _, overhead in self._seconds.values():
+            overhead.add_to(counts)
         rank = percent / 100 * sum(counts)
         for bound, total in zip(OVERHEAD_BOUNDS, accumulate(counts), strict=False):
             if total and total >= rank:
@@ -120,7 +120,13 @@ class Metrics:
                 self._in_flight[server] -= 1
                 self._calls[server, ended] += 1
                 if timing.at_server is not None:
-                    self._observe(server, monotonic() - began, timing.at_server)
+                    seconds = monotonic() - began
+                    own = seconds - timing.at_server
+                    whole, overhead = self._seconds.get(server) or self._histograms(server)
+                    whole.counts[bisect_left(CALL_BOUNDS, seconds)] += 1
+                    whole.sum += seconds
+                    overhead.counts[bisect_left(OVERHEAD_BOUNDS, own)] += 1
+                    overhead.sum += own
             return outcome
 
         return counted
@@ -134,15 +140,10 @@ class Metrics:
             return "cancelled"
         return "timeout" if isinstance(error, RequestTimeout) else "error"
 
-    def _observe(self, server: str, seconds: float, at_server: float) -> None:
-        if server not in self._seconds:
-            self._seconds[server] = Histogram(CALL_BOUNDS)
-            self._overhead[server] = Histogram(OVERHEAD_BOUNDS)
-        whole, own, own_seconds = self._seconds[server], self._overhead[server], seconds - at_server
-        whole.counts[bisect_left(CALL_BOUNDS, seconds)] += 1
-        whole.sum += seconds
-        own.counts[bisect_left(OVERHEAD_BOUNDS, own_seconds)] += 1
-        own.sum += own_seconds
+    def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
+        """Return new histograms of a server."""
+        made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
+        return made
 
     # The page
 
@@ -156,12 +157,14 @@ class Metrics:
         in_flight: Samples = {
             (("server", server),): float(n) for server, n in self._in_flight.items()
         }
+        seconds = {server: whole for server, (whole, _) in self._seconds.items()}
+        overhead = {server: own for server, (_, own) in self._seconds.items()}
         lines = [
             *_metric("interlock_calls_total", "counter", "Calls that have ended.", calls),
             *_metric("interlock_refusals_total", "counter", "Refused requests.", refusals),
             *_metric("interlock_in_flight", "gauge", "Calls under way.", in_flight),
-            *_histograms("interlock_call_seconds", "Time of a call.", self._seconds),
-            *_histograms("interlock_overhead_seconds", "Its part in the gateway.", self._overhead),
+            *_histograms("interlock_call_seconds", "Time of a call.", seconds),
+            *_histograms("interlock_overhead_seconds", "Its part in the gateway.", overhead),
         ]
         for name, (help, samples) in self.gauges.items():
             kind = "counter" if name.endswith("_total") else "gauge"

@@ -22,7 +22,7 @@ from time import monotonic, time_ns
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditFailed, AuditUnavailable
@@ -62,10 +62,6 @@ _encode = msgspec.json.Encoder().encode
 logger = logging.getLogger(__name__)
 
 
-# When they were added, in nanoseconds since 1970; records of one transaction, and their claim.
-_Item = tuple[int, tuple["AuditRecord", ...], "Claim | None"]
-
-
 class AuditRecord(Struct, frozen=True):
     """One step of a call. Fields that do not apply are empty."""
 
@@ -79,6 +75,20 @@ class AuditRecord(Struct, frozen=True):
     reason: str = ""
     body: bytes = b"{}"  # further members, as a JSON object
     tenant: str = "default"
+
+
+class Added(Struct, frozen=True):
+    """Records of one transaction.
+
+    Attributes:
+        records: In their order.
+        claim: Must succeed in the same transaction; None for none.
+        at: When they were added, in nanoseconds since 1970.
+    """
+
+    records: tuple[AuditRecord, ...]
+    claim: Claim | None = None
+    at: int = field(default_factory=time_ns)
 
 
 class Head(NamedTuple):
@@ -105,6 +115,7 @@ class AuditWriter:
         id: Names the writer and its chain.
         rows: How many records it has written.
         is_failing: The last commit has failed.
+        group: The records that are being added; `queue` and `append_soon` add to it.
     """
 
     def __init__(
@@ -128,7 +139,7 @@ class AuditWriter:
         self._signed_at = monotonic()
         self._open: dict[str, int] = {}  # the numbers of intents without outcome, by call
         self._rollups = RollupWriter(self.id)
-        self._group = GroupCommit(self._commit, name)
+        self.group = GroupCommit(self._commit, name)
 
     @classmethod
     @asynccontextmanager
@@ -182,7 +193,7 @@ class AuditWriter:
 
     async def append_all(self, records: Sequence[AuditRecord], claim: Claim | None = None) -> None:
         """Write records and their claim in one transaction; see `append`."""
-        await self._group.add((time_ns(), tuple(records), claim))
+        await self.group.add(Added(tuple(records), claim))
 
     def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
         """Queue a record; return a future that is done when it is durable, or fails as `append`.
@@ -190,7 +201,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The database does not answer, or the writer has been closed.
         """
-        return self._group.queue((time_ns(), (record,), claim))
+        return self.group.queue(Added((record,), claim))
 
     def append_soon(self, record: AuditRecord) -> None:
         """Queue a record, such as an outcome, without waiting until it is durable.
@@ -200,13 +211,13 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The writer has been closed.
         """
-        self._group.add_soon((time_ns(), (record,), None))
+        self.group.add_soon(Added((record,)))
 
     def sign_soon(self) -> None:
         """Sign the end of the chain, unless that has just been done."""
         if self._key is not None and self._head not in (None, self._signed):
             with suppress(AuditUnavailable):
-                self._group.add_soon(None)
+                self.group.add_soon(None)
 
     @property
     def tables(self) -> AuditTables:
@@ -216,16 +227,16 @@ class AuditWriter:
     @property
     def dropped(self) -> int:
         """How many records of `append_soon` are lost, as too many failed or the disk lost them."""
-        return self._group.dropped
+        return self.group.dropped
 
     @property
     def lag(self) -> float:
         """For how many seconds the oldest queued record has been waiting."""
-        return self._group.lag
+        return self.group.lag
 
     # Committing
 
-    async def _commit(self, items: list[_Item | None]) -> None:
+    async def _commit(self, items: list[Added | None]) -> None:
         head, self._head = self._head, None
         try:
             if head is None:
@@ -243,8 +254,8 @@ class AuditWriter:
             counts = self._rollups.plan(rows)
             statements: list[Statement | Claim] = []
             for item in items:
-                if item is not None and item[2] is not None:
-                    statements.append(item[2])
+                if item is not None and item.claim is not None:
+                    statements.append(item.claim)
             if rows:
                 statements.append((_INSERT, rows))
             if counts:
@@ -268,15 +279,15 @@ class AuditWriter:
         self.rows += len(rows)
         self._committed(rows, counts, signed)
 
-    def _chained(self, head: Head, items: list[_Item | None]) -> list[Row]:
+    def _chained(self, head: Head, items: list[Added | None]) -> list[Row]:
         """Return the rows of records behind the end of the chain."""
         seq, hash = head
         rows = []
         for item in items:
             if item is None:  # of `sign_soon`
                 continue
-            at = item[0] // 1_000
-            for record in item[1]:
+            at = item.at // 1_000
+            for record in item.records:
                 # One long loop: every record passes here, and calls would cost more than the rest.
                 body = record.body.decode(errors="replace")
                 texts = (
@@ -334,7 +345,7 @@ class AuditWriter:
         return Head(*found[0]) if found else START
 
     async def _close(self) -> None:
-        await self._group.close()
+        await self.group.close()
         try:
             if self._head is not None:
                 at = now_micros()
@@ -381,5 +392,5 @@ def chain_hash(previous: bytes, seq: int, columns: tuple[object, ...], body: str
     return sha256(previous + seq.to_bytes(8, "big") + _encode(columns) + body.encode()).digest()
 
 
-def _has_failed(item: _Item | None) -> bool:
-    return item is not None and item[2] is not None and item[2].has_failed
+def _has_failed(item: Added | None) -> bool:
+    return item is not None and item.claim is not None and item.claim.has_failed

@@ -75,7 +75,7 @@ class GroupCommit(Generic[T]):
         self._queue.append((item, waiter, self._loop.time()))
         self._is_awaited = True
         if self._task is None:
-            self._start()
+            self._task = self._loop.create_task(self._run())
         return waiter
 
     def add_soon(self, item: T) -> None:
@@ -113,14 +113,15 @@ class GroupCommit(Generic[T]):
     # Committing
 
     def _start(self) -> asyncio.Task[None]:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._task = self._loop.create_task(self._run())
+        if self._task is None:
+            self._task = self._loop.create_task(self._run())
         return self._task
 
     async def _run(self) -> None:
         """Commit groups for as long as something waits for an item of the next one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         try:
             while True:
                 waiting = [*self._retried, *self._queue]

@@ -17,16 +17,19 @@ class PermittedQuestions:
 
     Args:
         settings: The configuration; None for a server in this program.
+
+    Attributes:
+        last: What `of` was given last, and what it has returned.
     """
 
     def __init__(self, settings: object | None) -> None:
         self._refused = _QUESTIONS - frozenset(getattr(settings, "asks", AUTO))
         self._is_per_call = getattr(settings, "sharing", "") == "per_call"
-        self._last = ClientCapabilities(), ClientCapabilities()  # as given, and as returned
+        self.last = ClientCapabilities(), ClientCapabilities()
 
     def of(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return the part of a client's capabilities that the server may use."""
-        known, permitted = self._last
+        known, permitted = self.last
         if known is can:  # clients repeat theirs
             return permitted
         refused = [each for each in self._refused if getattr(can, each) is not None]
@@ -37,7 +40,7 @@ class PermittedQuestions:
             # The connection that a task belongs to ends with the call.
             others = {k: v for k, v in can.extensions.items() if k != TASKS_EXTENSION}
             permitted = replace(permitted, extensions=others or None)
-        self._last = can, permitted
+        self.last = can, permitted
         return permitted
 
     def without_refused(self, options: ClientOptions) -> ClientOptions:

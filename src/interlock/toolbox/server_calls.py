@@ -134,7 +134,8 @@ class ServerCalls:
                     name = entry.name
                 can = call.capabilities
                 if can is not None and self._permitted is not None:
-                    can = self._permitted.of(can)
+                    known, may = self._permitted.last  # clients repeat what they can
+                    can = may if known is can else self._permitted.of(can)
                 try:
                     raw = await client.forward(
                         "tools/call" if is_tool else call.method,

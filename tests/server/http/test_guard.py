@@ -113,7 +113,7 @@ async def test_allowed_hosts_are_cached_up_to_a_limit(make):
     for number in range(guard._MAX_CACHED + 10):
         await http.request("GET", "/elsewhere", headers={"host": f"host-{number}"})
 
-    assert 0 < len(http.app._guard._allowed) <= guard._MAX_CACHED
+    assert 0 < len(http.app._guard.allowed) <= guard._MAX_CACHED
 
 
 # Pages that may read

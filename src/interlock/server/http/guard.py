@@ -30,6 +30,10 @@ class Guard:
             loopback for connections to loopback, otherwise any.
         origins: Allowed values of `Origin`, such as "https://example.com"; "*" is any.
         cors: Origins whose pages may read the replies; they are allowed as well.
+
+    Attributes:
+        allowed: Checked combinations of Host, Origin and address. A request without repeated
+            headers and without Origin passes if its own one is among them.
     """
 
     def __init__(
@@ -41,7 +45,7 @@ class Guard:
         self._hosts = None if hosts is None else frozenset(each.lower() for each in hosts)
         self._origins = frozenset((*origins, *cors))
         self._cors = frozenset(cors)
-        self._allowed: set[tuple[bytes | None, bytes | None, object]] = set()
+        self.allowed: set[tuple[bytes | None, bytes | None, object]] = set()
 
     def check(self, request: HttpRequest) -> None:
         """Check one request.
@@ -56,14 +60,14 @@ class Guard:
         headers = request.headers
         host, origin = headers.get(b"host"), headers.get(b"origin")
         key = (host, origin, address)
-        if key not in self._allowed:
+        if key not in self.allowed:
             local = is_loopback(str(address))
             self._check_host(host, local)
             self._check_origin(origin, local)
-            if len(self._allowed) >= _MAX_CACHED:
-                self._allowed.clear()
+            if len(self.allowed) >= _MAX_CACHED:
+                self.allowed.clear()
             if len(host or b"") + len(origin or b"") <= _MAX_LENGTH:
-                self._allowed.add(key)
+                self.allowed.add(key)
         if self._cors and origin is not None:
             request.extra += self._cors_headers(origin)
 

@@ -66,7 +66,10 @@ class Legacy:
             session.receive_notification(message)
             await reply_empty(http.send, 202, http.extra)
         else:
-            request = request_of(message)
+            if message.id is None:
+                raise HttpRefusal(400, '"id" is null')
+            params = _EMPTY if message.params is UNSET else message.params
+            request = Request(message.id, message.method, params)
             call = RepliedCall(
                 session,
                 None,
@@ -100,7 +103,8 @@ class Legacy:
                 http.on_late = None
                 if call.silence is not None:
                     call.silence.cancel()
-                session.finish(request.id, call)
+                if session.is_draining:
+                    session.settle()
             if answer is not None and call.stream is None:
                 status, headers = 200, http.extra
                 if call.refusal is not None:

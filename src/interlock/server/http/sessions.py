@@ -85,7 +85,7 @@ class LegacySession:
         self._asked: dict[int, asyncio.Future[Raw]] = {}
         self._subscriber = for_session(self.session, self._notify, principal)
         self.is_closed = False
-        self._is_draining = False
+        self.is_draining = False
 
     @property
     def is_busy(self) -> bool:
@@ -107,7 +107,7 @@ class LegacySession:
 
     def drain(self) -> bool:
         """End the standalone stream once no call needs it. Returns whether a call runs."""
-        self._is_draining = True
+        self.is_draining = True
         if not self.is_single or not self._running:
             self.standalone.end()
         return bool(self._running)
@@ -127,15 +127,13 @@ class LegacySession:
             raise HttpRefusal(503, text, INTERNAL_ERROR)
         self._running[id] = call
 
-    def finish(self, id: RequestId, call: LegacyCall) -> None:
-        """Remove a request that has ended."""
-        if self._running.get(id) is call:
-            del self._running[id]
-        if self._is_draining and not self._running:
+    def settle(self) -> None:
+        """End the standalone stream of a draining session after its last request."""
+        if self.is_draining and not self._running:
             self.standalone.end()
 
     async def answer(self, request: Request, call: LegacyCall) -> bytes:
-        """Answer a request; an error is an answer, too."""
+        """Answer a request, which is not running any more then; an error is an answer, too."""
         context: Context | None = None
         try:
             meta = request_context.meta_of(request) if call.meta is None else call.meta
@@ -153,6 +151,8 @@ class LegacySession:
         finally:
             if context is not None:
                 context.finished = True
+            if self._running.get(request.id) is call:
+                del self._running[request.id]
 
     def start(self, requests: list[Request], *, can_stream: bool) -> ReplayStream:
         """Answer requests in tasks of their own; their stream ends with the last answer.
@@ -195,7 +195,7 @@ class LegacySession:
         try:
             self.put_answer(stream, request.id, await self.answer(request, call))
         finally:
-            self.finish(request.id, call)
+            self.settle()
 
     def put_answer(self, stream: ReplayStream, id: RequestId, answer: bytes) -> None:
         """Add an answer to a stream, or an error if it does not fit into memory."""
