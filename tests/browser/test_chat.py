@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from itertools import product
 from pathlib import Path
 
-import pytest
-from playwright.async_api import expect
+from playwright.async_api import Page, expect
 
-from tests.browser.chat import call, calls, chat
+from interlock import Server
+from interlock.errors import ToolError
+from tests.browser.chat import READ, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations
+from tests.browser.hostile_texts import ELEMENTS, HIDDEN, MARKDOWN, MARKUP
 
 LONG = "# Heading\n\nSome **bold** text and `code`.\n\n1. one\n2. two\n\n```py\nprint(1)\n```\n"
+
+# Links of the transcript that hide where they lead, or give something away.
+LINKS = """() => [...document.querySelectorAll(".transcript a[href]:not([href*='/calls/'])")]
+  .filter((each) => !["http:", "https:", "mailto:"].includes(each.protocol)
+    || each.rel !== "noopener noreferrer" || each.ping
+    || !each.parentElement.textContent.includes(each.host))
+  .map((each) => each.outerHTML)"""
 
 
 def card(page, state: str):
@@ -379,37 +389,75 @@ async def test_tool_that_is_off_is_not_offered_and_one_on_ask_is_asked_about(
         assert "desk__find" in offered
 
 
-async def test_text_that_is_markup_never_becomes_elements(open_page: OpenPage, tmp_path: Path):
-    evil = (
-        "<img src=x onerror=alert(1)><script>alert(2)</script>\n\n"
-        "[click](javascript:alert(3)) ![pic](http://127.0.0.1:9/steal?x=1) "
-        "<a href='//evil.example'>x</a> [a](data:text/html,<script>)"
-    )
-    script = (calls(call("find", text=evil), text=evil), evil)
-    async with chat(tmp_path, open_page, *script) as served:
-        page = await served.ask(evil)
-        await expect(page.locator(".reply .markdown")).to_have_count(2)
-
-        transcript = page.locator(".transcript")
-        assert await transcript.locator("img, script, iframe, object").count() == 0
-        links = await transcript.locator("a:not([href*='/calls/'])").count()
-        assert links == 0
-        await expect(transcript.locator(".reply").first).to_contain_text("<img src=x")
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [360, 768, 1440])
-async def test_chat_has_no_barrier_that_axe_finds(
-    open_page: OpenPage, tmp_path: Path, theme: str, width: int
+async def test_hostile_texts_run_nothing_reach_nobody_and_become_no_elements(
+    open_page: OpenPage, tmp_path: Path
 ):
+    markup, text = "\n\n".join(MARKUP), "\n\n".join([*MARKDOWN, *MARKUP])
+
+    def extend(server: Server) -> None:
+        @server.tool(annotations=READ, title=MARKUP[2], description=markup)
+        def fail(text: str) -> str:
+            raise ToolError(text)
+
+    made = (call("find", "c1", text=text), call("fail", "c2", **{"text": text, MARKUP[0]: 1}))
+    async with chat(tmp_path, open_page, calls(*made, text=text), text, extend=extend) as served:
+        page = await served.ask(markup)
+        await expect(page.locator(".reply[aria-busy=false]")).to_be_visible()
+        for address in (page.url, page.url):  # as it arrives, and as it is stored
+            for state in ("ran", "failed"):
+                head = card(page, state).get_by_role("button").first
+                if await head.get_attribute("aria-expanded") == "false":
+                    await head.click()
+                await card(page, state).get_by_role("tab", name="Arguments").click()
+            await expect(page.locator(".reply .markdown").last).to_contain_text("ontoggle")
+
+            assert (
+                await page.locator("main")
+                .locator(ELEMENTS)
+                .and_(page.locator(":not(form.composer)"))
+                .evaluate_all("found => found.map((each) => each.outerHTML)")
+                == []
+            )
+            assert await page.locator("main a[href*='evil.example']").count() >= 5  # as links
+            assert await page.evaluate(LINKS) == []
+            assert await page.evaluate("window.ran ?? null") is None
+            await page.goto(address)
+
+
+async def test_hidden_characters_of_an_approval_are_marks_and_are_approved_as_they_are(
+    open_page: OpenPage, tmp_path: Path
+):
+    name = "".join(f"{each}x" for each in HIDDEN)
+    async with chat(tmp_path, open_page, calls(call("delete", name=name)), "Done.") as served:
+        page = await served.ask()
+        for mark in HIDDEN.values():
+            await expect(card(page, "asking").get_by_text(mark, exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Approve once").click()
+        await expect(page.get_by_text("Done.")).to_be_visible()
+
+    assert served.desk.deleted == [name]
+
+
+async def test_chat_has_no_barrier_that_axe_finds(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("people", "c1"), call("broken", "c2"), text=LONG), LONG,
               calls(call("delete", name="x")))  # fmt: skip
     async with chat(tmp_path, open_page, *script) as served:
-        page = await served.ask(width=width, theme=theme)
-        assert await violations(page) == []
-        await expect(card(page, "failed")).to_be_visible()
-        await page.get_by_label("Message", exact=True).fill("more")
-        await page.keyboard.press("Enter")
-        await expect(card(page, "asking")).to_be_visible()
+        page = await served.open()
+        await expect(page.get_by_role("heading", name="What should be done?")).to_be_visible()
+        await check_barriers(page)
+        for text, state in (("go", "failed"), ("more", "asking")):
+            await page.get_by_label("Message", exact=True).fill(text)
+            await page.keyboard.press("Enter")
+            await expect(card(page, state)).to_be_visible()
+            await expect(page.locator(".reply[aria-busy=true]")).to_have_count(
+                int(state == "asking")
+            )
+            await check_barriers(page)
 
-        assert await violations(page) == []
+
+async def check_barriers(page: Page) -> None:
+    """Look for barriers in each theme and width."""
+    for theme, width in product(("light", "dark"), (360, 768, 1440)):
+        await page.emulate_media(color_scheme=theme)
+        await page.set_viewport_size({"width": width, "height": 900})
+        assert await violations(page) == [], (theme, width)

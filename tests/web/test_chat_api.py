@@ -87,17 +87,44 @@ async def test_every_route_needs_both_halves_of_the_session(place: Path, half: s
         assert upload.status_code == 401
 
 
-async def test_every_route_refuses_pages_of_other_origins(place: Path):
+OTHER_SITES = (
+    {"origin": "https://evil.example"},
+    {"origin": "http://127.0.0.1:9999"},
+    {"origin": "null"},
+    {"host": "evil.example", "origin": "http://evil.example"},
+    {"host": "127.0.0.1.nip.io", "origin": "http://127.0.0.1.nip.io"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+)
+
+
+async def test_no_route_is_open_to_another_site_even_with_both_halves_of_the_session(place: Path):
+    own = {"origin": "http://127.0.0.1", "content-type": "application/json"}
+    addresses = [(each.method, each.path) for each in chat_api.LOCAL_ROUTES]
+    addresses += [("POST", "/api/login"), ("POST", "/api/logout"), ("GET", "/me")]
+    addresses += [("POST", "/api/files?name=a"), ("POST", "/api/csp"), ("POST", "/ag-ui")]
+    addresses += [("POST", "/api/chat"), ("GET", "/"), ("GET", "/c/abc")]
     async with pages(place) as served:
-        for route in chat_api.ROUTES:
-            path = route.path.format(id="c_1", address="kb:get")
-            headers = {"origin": "http://evil.example", "content-type": "application/json"}
-            answer = await served.client.request(route.method, path, headers=headers, content=b"{}")
-            assert answer.status_code == 403, (route.method, route.path)
-        upload = await served.client.post(
-            "/api/files?name=a", content=b"x", headers={"origin": "http://evil.example"}
-        )
-        assert upload.status_code == 403
+        made = await served.store.create("Mine")
+        for method, path in addresses:
+            path = path.format(id=made.id, address="kb:get")
+            for change in OTHER_SITES:
+                answer = await served.client.request(
+                    method, path, headers=own | change, content=b"{}"
+                )
+                assert answer.status_code == 403, (method, path, change)
+                assert "access-control-allow-origin" not in answer.headers
+        for route in chat_api.LOCAL_ROUTES:  # what a form of another site may send
+            if route.method in ("GET", "DELETE"):  # no form sends DELETE
+                continue
+            path = route.path.format(id=made.id, address="kb:get")
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+                answer = await served.client.request(
+                    route.method, path, headers=own | {"content-type": kind}, content=b"{}"
+                )
+                assert answer.status_code == 415, (path, kind)
+        kept = await served.get("/api/conversations")
+        assert [each["id"] for each in kept["items"]] == [made.id]
 
 
 async def test_conversation_of_another_owner_is_absent_on_every_route(place: Path):

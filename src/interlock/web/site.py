@@ -9,6 +9,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from interlock.auth import Authenticator, Principal
+from interlock.auth.page_session import PAGE_KEY
 from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.server.http.options import AsgiApp
@@ -95,6 +96,8 @@ class Site:
             if path in _OTHER_CLIENTS:
                 if self._is_closing:
                     raise HttpRefusal(503, "the server is shutting down; try again later")
+                if PAGE_KEY in request.headers:  # a session is used by our pages only
+                    self._guard.check(request)
                 await self._chat(scope, receive, send)
                 return
             answer = await self._answer(path, request)
