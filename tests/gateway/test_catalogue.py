@@ -131,6 +131,20 @@ async def test_plain_view_has_the_names_that_the_servers_use():
     assert [each["name"] for each in two.sent("tools/call")] == ["get z"]
 
 
+async def test_every_broken_tool_is_missing_also_where_another_one_has_its_name():
+    broken = {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
+    one, two = upstream("get_x", "get_y"), upstream("get_x", "get_y")
+    two.answers["tools/list"] = {"tools": [tool(name) | broken for name in ("get_x", "get_y")]}
+    plain = policy(team=View(servers=("one", "two"), names="plain"))
+    gateway = Gateway({"one": one, "two": two}, plain, environ={})
+    async with Client.memory(as_principal(gateway, TEAM)) as client:
+        names, meta = await listed(client)
+
+    assert names == ["get_x", "get_y", *OWN_TOOLS]
+    missing = [(each["address"], each["reason"]) for each in meta["interlock/missing"]]
+    assert missing == [("two:get_x", "tool_invalid"), ("two:get_y", "tool_invalid")]
+
+
 async def test_encoded_list_is_kept_until_something_changes():
     s = upstream("get_x")
     gateway = Gateway({"s": s}, policy(), environ={})

@@ -49,7 +49,7 @@ class Offers:
     Attributes:
         tools: Those that can be called, if their servers are up.
         unusable: Those that cannot.
-        clashes: Those whose plain names other tools have; each of them is unusable.
+        clashes: Those whose names other tools have; each of them is unusable.
         down: The servers that have never listed their tools, with a word and a line on why.
     """
 
@@ -120,7 +120,10 @@ class Offers:
                 if not self._plain.admits("tools", server, name):
                     continue
             tool = UnusableTool(name, item, each.reason, each.detail)
-            self.unusable.setdefault(name if name not in self.tools else "", tool)
+            if name in self.tools or name in self.unusable:
+                self.clashes.append(tool)
+            else:
+                self.unusable[name] = tool
 
     def _add_resources(self, server: str, upstream: Upstream, uris: Uris) -> None:
         for definition in upstream.items["resources"].definitions:
