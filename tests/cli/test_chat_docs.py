@@ -18,9 +18,11 @@ PAGE = (ROOT / "docs" / "chat.md").read_text()
 SHOWN = dict(re.findall(r"<!-- session: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
 TALKS = dict(re.findall(r"<!-- conversation: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
 SEARCH = {"tool_calls": [{"id": "1", "name": "notes__search", "input": {"query": "short"}}]}
-WRITE = {
-    "tool_calls": [{"id": "1", "name": "notes__write", "input": {"name": "list", "text": "milk"}}]
-}
+WRITE, SHORTEN = (
+    {"tool_calls": [{"id": "1", "name": "notes__write", "input": {"name": name, "text": text}}]}
+    for name, text in (("list", "milk"), ("welcome", "Notes are short."))
+)
+QUESTIONS = (QUESTION.strip(), "Do you agree?")
 REFUSED = "I cannot write notes here. Run the command on a terminal, or with --yes."
 # What the model answers in the commands of a session; each command starts with the first one.
 ANSWERS: dict[str, list[list[Any]]] = {
@@ -31,7 +33,7 @@ ANSWERS: dict[str, list[list[Any]]] = {
     "settings": [[]] * 4,
 }
 TALK: dict[str, list[Any]] = {
-    "talk": [WRITE, "Noted.", "It is short. It is a note."],
+    "talk": [WRITE, "Noted.", SHORTEN, "It is shorter now.", "It is short. It is a note."],
     "embedded": [],  # the model is a real one
 }
 
@@ -108,9 +110,10 @@ def test_a_conversation_of_the_page_happens_as_shown(
         if line.startswith("> "):
             chat.expect("\x1b[?2004h")  # the line editor is ready
             chat.type(line.removeprefix("> ") + "\r")
-        elif line.startswith(QUESTION.strip()):
-            chat.expect(QUESTION.strip())
-            chat.type(line.rpartition(" ")[2] + "\r")
+        elif line.startswith(QUESTIONS):
+            question, _, answer = line.rpartition(" ")
+            chat.expect(question)
+            chat.type(f"{answer}\r")
         else:
             chat.expect(line)
 
