@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from interlock.cli.questions import TerminalQuestions
+from interlock.cli.terminal_prompt import TerminalPrompt
+from interlock.config import Config, StdioServer
+from interlock.errors import RemoteError
+from interlock.models.scripted import ScriptedModel
+from interlock.types import CreateMessageParams, SamplingMessage, TextContent
 
 QUESTION = "Answer it?"
 CTRL_D = "\x04"
@@ -153,3 +161,30 @@ def test_model_answers_a_server_only_after_a_yes(
     chat.expect("Four." if answer == "y" else "the user refused")
 
     assert chat.leave() == 0
+
+
+class Agreeing(TerminalPrompt):
+    """A person who says yes to everything, after a moment."""
+
+    is_available = True
+
+    async def line(self, question: str) -> str:
+        await asyncio.sleep(0)
+        return "y"
+
+
+async def test_model_answers_a_server_ten_times_even_if_it_asks_at_once(tmp_path: Path):
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([{"content": "Four."}] * 12))
+    model = ScriptedModel.from_file(str(script))
+    servers = Config(servers={"desk": StdioServer(command="x", asks=("sampling",))})
+    sample = TerminalQuestions(Agreeing(), servers, lambda: model).handlers("desk")["sampling"]
+    asked = CreateMessageParams(
+        messages=[SamplingMessage(role="user", content=TextContent("2 + 2?"))], max_tokens=5
+    )
+
+    answers = await asyncio.gather(*(sample(asked) for _ in range(12)), return_exceptions=True)
+
+    refused = [each for each in answers if isinstance(each, RemoteError)]
+    assert len(refused) == 2
+    assert refused[0].message == "the model answered this server 10 times (limit 10)"

@@ -139,22 +139,22 @@ class TerminalQuestions:
     async def _sample(
         self, server: str, model: Callable[[], Model], request: CreateMessageParams
     ) -> CreateMessageResult:
-        used = self._samples.get(server, 0)
-        if used >= MAX_SAMPLES:
-            raise RemoteError(
-                REFUSED, f"the model answered this server {used} times (limit {MAX_SAMPLES})"
-            )
         messages = _messages(request)
         async with self._prompt.turn():
+            used = self._samples.get(server, 0)
+            if used >= MAX_SAMPLES:
+                raise RemoteError(
+                    REFUSED, f"the model answered this server {used} times (limit {MAX_SAMPLES})"
+                )
             say(f"server {safe_line(server)} wants {model().name} to answer:")
             say(safe("\n".join(each.content for each in messages)))
             try:
                 answer = await self._prompt.choice("Ask the model? [y]es, [n]o: ", "yes", "no")
             except NoAnswer:
                 answer = "no"
-        if answer == "no":
-            raise RemoteError(REFUSED, "the user refused")
-        self._samples[server] = used + 1
+            if answer == "no":
+                raise RemoteError(REFUSED, "the user refused")
+            self._samples[server] = used + 1
         reply = await complete(model(), messages)
         return CreateMessageResult(
             role="assistant",
