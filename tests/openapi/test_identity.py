@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -168,7 +169,10 @@ def test_credentials_without_tls_are_refused_for_another_machine() -> None:
     OpenApiServer(**options, allow_http=True)
 
 
-async def test_a_secret_appears_in_no_result_error_preview_or_repr(api: ScriptedApi) -> None:
+async def test_a_secret_appears_in_no_result_error_preview_log_or_repr(
+    api: ScriptedApi, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     served = server(
         api,
         "query",
@@ -190,7 +194,7 @@ async def test_a_secret_appears_in_no_result_error_preview_or_repr(api: Scripted
             shown.append(str(await client.call_tool("list")))
             shown.append(str(await client.list_tools()))
     shown.append(str(await served.tools.by_name["list"].preview({})))
-    text = " ".join(shown)
+    text = " ".join([*shown, caplog.text])
 
     assert "***" in text
     for secret in (CANARY, "canary%2Fof%20the%2Bkey", b64encode(f"u:{CANARY}".encode()).decode()):

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from interlock import Client
@@ -105,11 +106,16 @@ async def test_a_byte_order_mark_before_json_is_ignored(api: ScriptedApi) -> Non
 async def test_an_answer_that_breaks_its_schema_is_a_success_with_the_parts_that_fit(
     api: ScriptedApi, body: str, structured: Any
 ) -> None:
-    result = await get(api, http(200, body.encode(), Content_Type="application/json"))
+    api.answers = [http(200, body.encode(), Content_Type="application/json")]
+    async with Client.memory(server(api)) as client:
+        tools = {tool.name: tool for tool in await client.list_tools()}
+        result = await client.call_tool("get")
 
     assert not result.is_error
     assert result.text == body
     assert result.structured == structured
+    # A strict client refuses a result that does not fit.
+    assert jsonschema_rs.is_valid(tools["get"].output_schema, result.structured)
 
 
 async def test_what_does_not_fit_is_counted_without_its_value(api: ScriptedApi) -> None:
