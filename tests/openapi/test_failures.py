@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -156,3 +157,22 @@ async def test_a_secret_that_the_api_repeats_is_masked(api: ScriptedApi) -> None
 
     assert "canary" not in str(result)
     assert "token *** is old" in result.text
+
+
+@pytest.mark.parametrize(
+    "page", ["<h1>" * 200_000, "<title>" + "<" * 50_000 + "</title>", "<h1>a</title><h1"]
+)
+async def test_a_hostile_web_page_costs_no_time(api: ScriptedApi, page: str) -> None:
+    start = time.process_time()
+    result = await put(api, 500, page.encode(), Content_Type="text/html")
+
+    assert result.text.startswith("500 Internal Server Error")
+    assert time.process_time() - start < 1  # it would take minutes
+
+
+async def test_a_secret_at_the_cut_is_masked_as_a_whole(api: ScriptedApi) -> None:
+    for length in range(1_990, 2_020, 6):
+        body = b"x" * length + b"canary-token"
+        result = await put(api, 400, body, Content_Type="text/plain")
+
+        assert "canary" not in result.text

@@ -206,6 +206,26 @@ def test_short_values_are_not_masked() -> None:
     assert mask("a longer-1 text", ["longer-1"]) == "a *** text"
 
 
+@pytest.mark.parametrize(
+    ("secret", "sent"),
+    [
+        ('pass"word/1', '{"a":"pass\\"word/1"}'),
+        ("base64+/key==", '{"a":"base64+\\/key=="}'),
+        ("passwört-1", '{"a":"passw\\u00f6rt-1"}'),
+    ],
+)
+def test_a_secret_is_masked_however_json_writes_it(secret: str, sent: str) -> None:
+    assert mask(sent, [secret]) == '{"a":"***"}'
+
+
+async def test_an_answer_with_a_number_that_is_the_secret_is_a_result(api: ScriptedApi) -> None:
+    api.answers = [http(200, b'{"id":12345678}', Content_Type="application/json")]
+    async with Client.memory(server(api, "header", auth={"header": "12345678"})) as client:
+        result = await client.call_tool("list")
+
+    assert (result.text, result.is_error) == ('{"id":***}', False)
+
+
 # Tokens
 
 

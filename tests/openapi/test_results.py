@@ -274,3 +274,40 @@ async def test_a_next_page_on_another_path_is_not_proposed(api: ScriptedApi) -> 
     answer = http(200, b"x", Content_Type="text/plain", Link='</other?page=2>; rel="next"')
 
     assert (await get(api, answer)).text == "x"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Link": "<http://[>; rel=next"},
+        {"Link": "<a" * 2_000},
+        {"Content_Type": "text/plain; charset=punycode"},
+        {"Content_Type": "text/plain; charset=undefined"},
+        {"Content_Type": "text/plain; charset=idna"},
+    ],
+    ids=["no URL", "no link", "punycode", "undefined", "idna"],
+)
+async def test_a_header_that_cannot_be_read_fails_no_call(
+    api: ScriptedApi, headers: dict[str, str]
+) -> None:
+    body = b"a-" + b"zz9" * 100_000  # its punycode would take minutes
+    result = await get(api, http(200, body, **{"Content_Type": "text/plain"} | headers))
+
+    assert not result.is_error
+    assert result.text == body.decode()
+
+
+async def test_a_location_that_is_no_url_is_shown_as_it_is(api: ScriptedApi) -> None:
+    result = await get(api, http(201, b"{}", Content_Type="application/json", Location="http://["))
+
+    assert result.text == "{}\nCreated: http://["
+
+
+@pytest.mark.parametrize("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
+async def test_a_redirect_to_no_http_url_is_an_error_without_a_link(
+    api: ScriptedApi, location: str
+) -> None:
+    result = await get(api, http(302, Location=location))
+
+    assert result.is_error
+    assert result.text == "302 Found: GET /things is redirected, but to no http URL"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -162,3 +164,25 @@ def test_empty_path_value_is_refused_as_it_would_reach_another_route():
 def test_dots_from_two_variables_of_one_segment_are_refused():
     with pytest.raises(InvalidArguments, match="another folder"):
         Template("/a/{x}{y}").fill({"x": ".", "y": "."})
+
+
+@given(st.text("-.aB", max_size=12), st.sampled_from(["{x}-{y}", "a{x}", "{x}.{y}-{z}b", "{x}{y}"]))
+def test_another_operation_is_recognised_as_by_a_regular_expression(value: str, other: str):
+    expression = "[^/]+".join(map(re.escape, re.split(r"\{.\}", other)))
+    template = Template("/v/{id}", [f"/v/{other}"])
+    if not value or value in (".", ".."):
+        return
+    try:
+        template.fill({"id": value})
+    except InvalidArguments:
+        assert re.fullmatch(expression, value, re.IGNORECASE)
+    else:
+        assert not re.fullmatch(expression, value, re.IGNORECASE)
+
+
+def test_path_of_many_variables_in_a_document_costs_no_time():
+    other = "/x/" + "-".join(f"{{{name}}}" for name in "abcdefghijklmnop") + "!"
+    start = time.process_time()
+
+    assert Template("/x/{id}", [other]).fill({"id": "-" * 200}) == "/x/" + "-" * 200
+    assert time.process_time() - start < 1  # a regular expression would not come to an end

@@ -18,8 +18,8 @@ from interlock.types import CallToolResult, TextContent
 
 MAX_TEXT = 2_048  # bytes
 _MAX_PROBLEMS = 20
-_TITLE = re.compile(r"<(title|h1)[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
+_MAX_PAGE = 64 * 1024  # characters in which the title of a page is looked for
+_TAG = re.compile(r"<[^<>]+>")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "cf-ray")
 # Members that carry the reason, the most detailed one first.
 _REASONS = ("detail", "error_description", "message", "reason", "title", "error", "description")
@@ -60,9 +60,9 @@ def failure(answer: ApiAnswer, shape: Shape, secrets: Iterable[str], help: Help)
         if name in answer.headers:
             lines.append(f"request id: {answer.headers[name][:100]}")
             break
-    text = mask(_cut("\n".join(_readable(line) for line in lines)), secrets)
+    text = "\n".join(_readable(mask(line, secrets)[:MAX_TEXT]) for line in lines)
     return CallToolResult(
-        content=[TextContent(text=text)],
+        content=[TextContent(text=_cut(text))],
         is_error=True,
         meta={META_KEY: meta_of(answer, secrets)},
     )
@@ -114,10 +114,20 @@ def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
         known = _unfolded(value, shape.arguments)
         return known or [msgspec.json.encode(value).decode()]
     if "html" in answer.media_type or text.lstrip()[:1] == "<":
-        match = _TITLE.search(text)
-        title = " ".join(_TAG.sub(" ", match[2]).split()) if match else ""
+        title = _title(text[:_MAX_PAGE])
         return [title] if title and title.lower() != answer.phrase.lower() else []
     return [text.strip()]
+
+
+def _title(page: str) -> str:
+    """Return the title or first heading of a web page, in time that grows with its length only."""
+    lower = page.lower()
+    for tag in ("title", "h1"):
+        begin = lower.find(">", lower.find(f"<{tag}") + 1) + 1
+        end = lower.find(f"</{tag}>", begin)
+        if f"<{tag}" in lower and 0 < begin <= end:
+            return " ".join(_TAG.sub(" ", page[begin:end]).split())
+    return ""
 
 
 def _unfolded(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]:

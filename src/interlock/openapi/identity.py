@@ -10,6 +10,8 @@ Rules:
 
 from __future__ import annotations
 
+import json
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -35,6 +37,7 @@ from interlock.types import JsonObject
 
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable
 MASK = "***"
+_ESCAPED = re.compile(r'["\\/]|[^\x20-\x7e]')  # what JSON writes in another way, or may
 # Headers that decide where a request goes and how long it is.
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
@@ -425,11 +428,19 @@ def secrets_of(credential: ApiCredential) -> list[str]:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text with each secret of `MIN_SECRET` characters or more masked, also where it is
-    percent-encoded."""
+    percent-encoded, or escaped as JSON."""
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= MIN_SECRET:
             text = text.replace(secret, MASK).replace(quote(secret, safe=""), MASK)
+            if _ESCAPED.search(secret):
+                for form in _json_forms(secret):
+                    text = text.replace(form, MASK)
     return text
+
+
+def _json_forms(secret: str) -> list[str]:
+    forms = [json.dumps(secret, ensure_ascii=ascii)[1:-1] for ascii in (True, False)]
+    return [*forms, *(form.replace("/", "\\/") for form in forms)]
 
 
 def check_plain_http(

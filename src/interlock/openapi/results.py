@@ -16,7 +16,7 @@ from interlock.openapi.answers import EVENTS, ApiAnswer
 from interlock.openapi.drift import fitting
 from interlock.openapi.identity import mask
 from interlock.openapi.operations import Operation, is_json
-from interlock.openapi.sending import redirect_target
+from interlock.openapi.sending import REDIRECTS, redirect_target
 from interlock.protocol.envelope import encode_lossy
 from interlock.transports.http_errors import retry_after
 from interlock.types import (
@@ -55,6 +55,13 @@ _TEXT_TYPES = re.compile(
 _LINK = re.compile(r'<([^>]*)>((?:\s*;\s*[\w*-]+\s*=\s*(?:"[^"]*"|[^",;]*))*)')
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _FILE_NAME = re.compile(r'filename\*?\s*=\s*(?:UTF-8\'\')?"?([^";]+)"?', re.IGNORECASE)
+
+
+# Python decodes them in a time that grows with the square of the length. No API uses them.
+_SLOW_CHARSETS = frozenset({"punycode", "idna"})
+
+
+_MAX_LINK = 4_096  # characters
 
 
 class Shape:
@@ -99,9 +106,8 @@ def success(
         secrets: What no result may contain.
         drifts: Gets a line for each way in which the answer differs from the document.
     """
-    target = redirect_target(answer)
-    if target:
-        return _elsewhere(answer, target, shape, secrets)
+    if answer.status in REDIRECTS:
+        return _elsewhere(answer, redirect_target(answer), shape, secrets)
     drifts += declared(answer, shape.operation)
     meta = {META_KEY: meta_of(answer, secrets)}
     if not answer.body:
@@ -178,9 +184,12 @@ def _json(
         return [_media(answer)], shape.empty
     # Indentation would cost the model more than it helps.
     is_indented = b"\n" in body[:200]
-    text = mask((encode_lossy(value) if is_indented else body).decode("utf-8", "replace"), secrets)
+    whole = (encode_lossy(value) if is_indented else body).decode("utf-8", "replace")
+    text = mask(whole, secrets)
     if not shape.is_structured:
         return [TextContent(text=text)], UNSET
+    if text != whole and not _is_valid(text):  # a number was masked
+        return [TextContent(text=text)], shape.empty
     if shape.output_schema is None:
         return [TextContent(text=text)], Raw(text.encode())
     fitted, places = fitting(value, shape.output_schema, shape.empty)
@@ -190,16 +199,26 @@ def _json(
     return [TextContent(text=text)], Raw(mask(encode_lossy(fitted).decode(), secrets).encode())
 
 
+def _is_valid(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def text_of(answer: ApiAnswer) -> str:
     """Decode a text by its charset, else as UTF-8, else as Latin-1."""
     body = answer.body
     for charset in filter(None, (answer.charset, "utf-8-sig")):
+        if charset.lower() in _SLOW_CHARSETS:
+            continue
         try:
             return body.decode(charset)
         except UnicodeDecodeError as error:
             if answer.is_cut and error.start >= len(body) - 4:  # cut inside of a character
                 return body[: error.start].decode(charset)
-        except LookupError:
+        except (LookupError, UnicodeError):
             continue
     return body.decode("latin-1")
 
@@ -258,7 +277,10 @@ def _notes(answer: ApiAnswer, shape: Shape, secrets: Iterable[str]) -> list[str]
 
 
 def _path(location: str) -> str:
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        return location
     return f"{parts.path}?{parts.query}" if parts.query else parts.path or location
 
 
@@ -268,10 +290,13 @@ def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> di
         value = answer.headers.get(header, "").strip()
         if value and ("query", name) in arguments:
             return {arguments["query", name]: value}
-    for target, parameters in _LINK.findall(answer.headers.get("link", "")):
+    for target, parameters in _LINK.findall(answer.headers.get("link", "")[:_MAX_LINK]):
         if not re.search(r'rel\s*=\s*"?[^"]*\bnext\b', parameters):
             continue
-        following = urlsplit(urljoin(answer.url, target))
+        try:
+            following = urlsplit(urljoin(answer.url, target))
+        except ValueError:
+            return {}
         current = urlsplit(answer.url)
         if following.path != current.path:
             return {}
@@ -300,10 +325,20 @@ def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
 def _elsewhere(
     answer: ApiAnswer, target: str, shape: Shape, secrets: Iterable[str]
 ) -> CallToolResult:
-    """Return a redirect that was not followed: a link for GET, an error for all else."""
+    """Return a redirect that was not followed: a link for GET, an error for all else.
+
+    Args:
+        answer: The answer.
+        target: Where it leads; "" if that is not a URL.
+        shape: Of the tool's results.
+        secrets: What no result may contain.
+    """
     where = mask(target, secrets)
     meta = {META_KEY: {"status": answer.status, "headers": {}}}
     method = shape.operation.method
+    if not target:
+        text = f"{answer.phrase}: {method} {shape.operation.path} is redirected, but to no http URL"
+        return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)
     if method in ("GET", "HEAD"):
         name = unquote(urlsplit(target).path.rpartition("/")[2]) or "answer"
         return CallToolResult(

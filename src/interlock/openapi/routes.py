@@ -51,8 +51,9 @@ class Template:
         if any(segment in (".", "..") for segment in decoded.split("/")):
             raise InvalidArguments("a path argument leads to another folder; send a plain name")
         if len(self._parts) > 1:
+            segments = decoded.casefold().split("/")  # many servers do not care about case
             for rival, template in self._rivals:
-                if rival.fullmatch(decoded):
+                if len(rival) == len(segments) and all(map(_matches, segments, rival)):
                     raise InvalidArguments(
                         f"the path arguments lead to another operation ({template}); "
                         "send other values"
@@ -60,11 +61,11 @@ class Template:
         return path
 
     @cached_property
-    def _rivals(self) -> list[tuple[re.Pattern[str], str]]:
-        """The other paths that a filled path may match as well, as servers compare them."""
+    def _rivals(self) -> list[tuple[list[list[str]], str]]:
+        """The other paths that a filled path may match as well: their literals by segment."""
         own = _shape(self._path)
         return [
-            (re.compile(_expression(other), re.IGNORECASE), other)
+            (_literals(other), other)
             for other in dict.fromkeys(self._others)
             if _shape(other) != own and self._may_match(other)
         ]
@@ -118,6 +119,27 @@ def _shape(path: str) -> str:
     return _VARIABLE.sub("{}", path)
 
 
-def _expression(path: str) -> str:
-    parts = _VARIABLE.split(path)
-    return "".join("[^/]+" if index % 2 else re.escape(part) for index, part in enumerate(parts))
+def _literals(path: str) -> list[list[str]]:
+    """Return what stands around the variables of each segment, without case."""
+    segments = _VARIABLE.sub("\0", path).casefold().split("/")
+    return [segment.split("\0") for segment in segments]
+
+
+def _matches(segment: str, literals: list[str]) -> bool:
+    """Whether a segment has these literals in order, with a character or more between two.
+
+    A regular expression would take a time that grows with a power of the number of variables.
+    """
+    if len(literals) == 1:
+        return segment == literals[0]
+    first, *inner, last = literals
+    end = len(segment) - len(last)
+    if not (segment.startswith(first) and segment.endswith(last)):
+        return False
+    position = len(first)
+    for literal in inner:
+        found = segment.find(literal, position + 1, end)
+        if found < 0:
+            return False
+        position = found + len(literal)
+    return position < end

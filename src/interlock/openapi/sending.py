@@ -29,10 +29,10 @@ from interlock.transports.http_errors import retry_after
 from interlock.urls import origin
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
-MAX_REDIRECTS = 3
+MAXREDIRECTS = 3
 MAX_WAIT = 5.0  # seconds that a Retry-After is waited for
 REPEAT_PAUSE = 0.2  # seconds before a lost request is repeated
-_REDIRECTS = (301, 302, 303, 307, 308)
+REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_DECODES = 3
 
 
@@ -179,7 +179,7 @@ class Sender:
             elif _may_repeat(answer, planned, _left(request)):
                 await asyncio.sleep(_pause(answer))
                 answer = await self._fetch(request, planned)
-        for _ in range(MAX_REDIRECTS):
+        for _ in range(MAXREDIRECTS):
             target = self._redirect(answer, request)
             if target is None:
                 break
@@ -222,14 +222,15 @@ class Sender:
 def redirect_target(answer: ApiAnswer) -> str:
     """Return the URL that a redirect names; "" if the answer is none."""
     location = answer.headers.get("location", "")
-    if answer.status not in _REDIRECTS or not location:
+    if answer.status not in REDIRECTS or not location:
         return ""
     try:
         target = urljoin(answer.url, location)
-        urlsplit(target).port  # noqa: B018 - raises for an invalid one
+        parts = urlsplit(target)
+        parts.port  # noqa: B018 - raises for an invalid one
     except ValueError:
         return ""
-    return target
+    return target if parts.scheme in ("http", "https") else ""
 
 
 def _authorized(request: ApiRequest, credentials: Credentials) -> ApiRequest:
