@@ -285,7 +285,7 @@ async def test_a_next_page_on_another_path_is_not_proposed(api: ScriptedApi) -> 
         {"Content_Type": "text/plain; charset=undefined"},
         {"Content_Type": "text/plain; charset=idna"},
     ],
-    ids=["no URL", "no link", "punycode", "undefined", "idna"],
+    ids=["invalid URL", "half a link", "punycode", "undefined", "idna"],
 )
 async def test_a_header_that_cannot_be_read_fails_no_call(
     api: ScriptedApi, headers: dict[str, str]
@@ -297,7 +297,7 @@ async def test_a_header_that_cannot_be_read_fails_no_call(
     assert result.text == body.decode()
 
 
-async def test_a_location_that_is_no_url_is_shown_as_it_is(api: ScriptedApi) -> None:
+async def test_an_invalid_location_is_shown_as_it_is(api: ScriptedApi) -> None:
     result = await get(api, http(201, b"{}", Content_Type="application/json", Location="http://["))
 
     assert result.text == "{}\nCreated: http://["
