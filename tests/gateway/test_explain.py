@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,81 +15,24 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.calls.limits import Limiter
-from interlock.config import PythonServer, ToolFilter, loads
-from interlock.config.gateway import KeyLimits, Limits, PolicyRules, Rate, Rule
+from interlock.config import PythonServer, ToolFilter
+from interlock.config.gateway import Limits, PolicyRules, Rule
 from interlock.gateway import Gateway
-from interlock.gateway.explain import Explainer, Explanation
+from interlock.gateway.explain import Explainer
 from interlock.policy import Policy
 from interlock.schema import condition
 from tests.gateway.conftest import offering
-from tests.gateway.test_golden_table import answer, context_of
-from tests.support.scripted_server import MODERN, Json, ScriptedServer, text, tool
-
-ALL = frozenset({"mcp:*"})
-ANNA = Principal("user:anna", ALL)
-
-
-def crm(**answers: Any) -> ScriptedServer:
-    pay = tool("pay") | {
-        "inputSchema": {"type": "object", "properties": {"amount": {"type": "number"}}}
-    }
-    listed = {"tools": [pay, tool("get_a"), {"name": "broken", "inputSchema": {"type": "array"}}]}
-    return ScriptedServer(MODERN, {"tools/list": listed, "tools/call": text("done"), **answers})
-
-
-SERVER = crm()
-
-
-def policy_of(**gateway: Any) -> Policy:
-    file = {
-        "mcpServers": {"crm": {"command": "x", "tools": {"risk": {"read": ["get_*"]}}}},
-        "gateway": gateway,
-    }
-    return Policy.from_config(loads(msgspec.json.encode(file)))
-
-
-@asynccontextmanager
-async def explaining(
-    policy: Policy, limits: Limits | None = None, **servers: Any
-) -> AsyncIterator[tuple[Gateway, Explainer, Limiter]]:
-    limiter = Limiter(limits or Limits())
-    gateway = Gateway(
-        servers or {"crm": crm()},
-        policy,
-        environ={},
-        around=[limiter.around],
-        admit=limiter.admit,
-    )
-    async with gateway.running():
-        yield gateway, Explainer(gateway, policy, limiter), limiter
-
-
-def verdicts(explained: Explanation) -> dict[str, str]:
-    return {each.step: each.verdict for each in explained.checks}
-
-
-def facts(explained: Explanation) -> dict[str, str]:
-    return {each.step: each.detail for each in explained.checks}
-
-
-RULES = [
-    {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
-    {
-        "id": "small",
-        "effect": "allow",
-        "who": ["user:anna"],
-        "tools": ["crm:pay"],
-        "arguments": {"amount": {"maximum": 50}},
-    },
-    {
-        "id": "large",
-        "effect": "ask",
-        "who": ["user:anna"],
-        "tools": ["crm:pay"],
-        "arguments": {"amount": {"exclusiveMinimum": 50}},
-        "approvers": ["group:leads"],
-    },
-]
+from tests.gateway.explained import (
+    ALL,
+    ANNA,
+    RULES,
+    crm,
+    explaining,
+    facts,
+    policy_of,
+    verdicts,
+)
+from tests.support.scripted_server import Json
 
 
 @pytest.mark.parametrize(
@@ -145,68 +86,12 @@ async def test_a_denied_call_shows_every_check_and_what_would_change_the_first_d
     }
 
 
-@pytest.mark.parametrize(
-    ("key", "reason"),
-    [
-        ({"revoked": 1}, "key_revoked"),
-        ({"expires": 1}, "key_expired"),
-        ({"expires": 1, "replaced_by": "k2"}, "key_expired"),
-        ({"scopes": ("admin:read",)}, "insufficient_scope"),
-    ],
-)
-async def test_a_key_that_opens_nothing_ends_the_explanation(key: dict[str, Any], reason: str):
-    stored = StoredKey("k", b"", "anna", **{"scopes": ("mcp:*",), **key})
-    async with explaining(policy_of()) as (_, explainer, _):
-        explained = explainer.explain(Caller(ANNA), "crm:pay", {}, key=stored)
-
-    first, *others = verdicts(explained).values()
-    assert (explained.effect, explained.reason, first) == ("deny", reason, "deny")
-    assert {*others} == {"not_reached"}
-
-
-async def test_a_key_bound_to_another_view_is_denied_in_this_view():
-    policy = policy_of(views={"a": {}, "b": {}})
-    key = StoredKey("k", b"", "anna", scopes=("mcp:*",), view="b")
-    caller = Caller(Principal("user:anna", ALL, view="a"))
-    async with explaining(policy) as (_, explainer, _):
-        explained = explainer.explain(caller, "crm:pay", key=key)
-
-    assert explained.reason == "not_in_view"
-    assert facts(explained)["view"] == "the key is bound to view b"
-
-
-@pytest.mark.parametrize(
-    ("address", "arguments", "reason", "fact"),
-    [
-        ("crm:pya", {}, "unknown_tool", "the server lists no tool 'pya'"),
-        ("cmr:pay", {}, "unknown_tool", "no server 'cmr' in the configuration"),
-        ("crm:broken", {}, "tool_invalid", "schema must say"),
-        ("crm:pay", {"amount": "secret"}, "arguments_invalid", "amount"),
-        ("git:x", {}, "server_down", "git: failed"),
-        ("off:x", {}, "server_disabled", "off: disabled"),
-    ],
-)
-async def test_a_tool_that_cannot_be_called_is_explained_by_its_obstacle(
-    address: str, arguments: Json, reason: str, fact: str
-):
-    config = loads(
-        b'{"mcpServers": {"git": {"command": "no-such-program-7d2f"},'
-        b' "off": {"command": "x", "enabled": false}}}'
-    )
-    servers = {"crm": crm(), **config.servers}
-    async with explaining(policy_of(), **servers) as (_, explainer, _):
-        explained = explainer.explain(Caller(ANNA), address, arguments)
-
-    assert (explained.effect, explained.reason) == ("deny", reason)
-    assert explained.decisive is not None
-    assert fact in explained.decisive.detail
-    assert "secret" not in str(explained)
-
-
 async def test_tools_that_the_operator_left_out_or_that_clash_are_in_the_list_with_their_reason():
     policy = policy_of(views={"plain": {"names": "plain"}})
     caller = Caller(Principal("user:anna", ALL, view="plain"))
-    filtered = PythonServer(object=f"{__name__}:SERVER", tools=ToolFilter(deny=("get_*",)))
+    filtered = PythonServer(
+        object="tests.gateway.explained:SERVER", tools=ToolFilter(deny=("get_*",))
+    )
     async with explaining(policy, crm=crm(), git=filtered) as (_, explainer, _):
         found = {address: each.reason for address, each in explainer.all_tools(caller)}
 
@@ -228,21 +113,6 @@ async def test_the_tool_that_reads_kept_results_is_explained_as_one_of_the_gatew
     assert (explained.effect, explained.state) == ("allow", "ok")
     assert facts(explained)["server"] == "interlock: a tool of the gateway itself"
     assert missing.reason == "unknown_tool"
-
-
-async def test_limits_are_explained_without_being_spent():
-    limits = Limits(
-        per_key=KeyLimits(rate=Rate(100, 1), per_day=50), tools={"crm:*": Rate(1, 3_600)}
-    )
-    async with explaining(policy_of(), limits) as (gateway, explainer, _):
-        before = [explainer.explain(Caller(ANNA), "crm:pay", {}) for _ in range(3)]
-        await answer(gateway, context_of(ANNA, MODERN), "tools/call", name="crm__pay")
-        after = explainer.explain(Caller(ANNA), "crm:pay", {})
-
-    assert {each.effect for each in before} == {"allow"}
-    assert facts(before[0])["limits"] == "100/s with this key; 50 calls a day; 1/h of crm:*"
-    assert (after.effect, after.reason) == ("deny", "tool_rate_limited")
-    assert after.change.startswith("wait ")
 
 
 @pytest.mark.slow("fills a database")

@@ -23,7 +23,8 @@ from interlock.context import Context
 from interlock.errors import InterlockError
 from interlock.gateway import Gateway
 from interlock.gateway.catalogue import ToolboxCatalogue
-from interlock.gateway.explain import Explainer, Explanation
+from interlock.gateway.explain import Explainer
+from interlock.gateway.explanation import Explanation
 from interlock.gateway.forwarding import Forwarder
 from interlock.gateway.refusals import REASON_KEY
 from interlock.gateway.task_ids import TaskIds

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.calls import Caller
     from interlock.config import Config
-    from interlock.gateway.explain import Explainer, Explanation
+    from interlock.gateway.explain import Explainer
+    from interlock.gateway.explanation import Explanation
     from interlock.gateway.parts import Parts, Servers
     from interlock.store.database import Database
     from interlock.toolbox import Toolbox

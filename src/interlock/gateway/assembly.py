@@ -27,7 +27,8 @@ from interlock.config.gateway import Audit, Issuer
 from interlock.errors import CallRefused
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
-from interlock.gateway.explain import UNKNOWN, Explainer, credentials_of
+from interlock.gateway.explain import Explainer, credentials_of
+from interlock.gateway.explanation import UNKNOWN
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
