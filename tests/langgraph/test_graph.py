@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +310,29 @@ async def test_old_names_are_fitted_for_the_request_and_stay_in_the_state() -> N
         ("kb__gone", "2"),
     ]
     assert [call["name"] for call in stored[1].tool_calls] == ["kb:get", "kb:gone"]
+
+
+async def test_checkpoint_of_langgraph_1_0_is_continued_and_its_open_call_closed(
+    tmp_path: Path,
+) -> None:
+    """A graph over `MessagesState` wrote it, and was stopped before its tools."""
+    place = tmp_path / "old.db"
+    with closing(sqlite3.connect(place)) as database:
+        database.executescript((Path(__file__).parent / "written_by_1_0.sql").read_text())
+    model = ScriptedChatModel("done")
+    server = kb([described("search")])
+    async with box(server) as toolbox, AsyncSqliteSaver.from_conn_string(str(place)) as saver:
+        graph = chat_graph(model, toolbox, checkpointer=saver)
+        await events_of(graph, "and?", thread="old")
+        stored = await state_of(graph, "old")
+
+    request = model.requests[0]
+    assert [(each.type, each.content) for each in request] == [
+        *(("human", "Search."), ("ai", ""), ("tool", "got 1"), ("ai", "Found it.")),
+        *(("human", "Again."), ("ai", ""), ("tool", INTERRUPTED), ("human", "and?")),
+    ]
+    assert {each.name for each in request if isinstance(each, ToolMessage)} == {"kb__search"}
+    assert stored[1].tool_calls[0]["name"] == "kb:search"  # what was stored stays as it was
 
 
 # A graph as part of another
