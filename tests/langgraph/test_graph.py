@@ -238,6 +238,27 @@ async def test_a_call_that_was_not_allowed_is_answered_and_the_others_run(
     assert why in refused.result
 
 
+@pytest.mark.parametrize(("decision", "sent"), [("allow", ["all", 1]), ("deny", [1])])
+async def test_an_approval_outlives_the_process_that_asked(
+    tmp_path: Path, decision: str, sent: list[Any]
+) -> None:
+    place = str(tmp_path / "chat.db")
+    made = calls(("kb__get", {"x": "all"}), ("kb__get", {"x": 1}))
+    server = kb([described("get")])
+    async with box(server) as toolbox, AsyncSqliteSaver.from_conn_string(place) as saver:
+        model = ScriptedChatModel(made)
+        approval = await asked(chat_graph(model, toolbox, checkpointer=saver, approve=risky))
+    assert server.sent("tools/call") == []
+
+    server = kb([described("get")])
+    async with box(server) as toolbox, AsyncSqliteSaver.from_conn_string(place) as saver:
+        graph = chat_graph(ScriptedChatModel("done"), toolbox, checkpointer=saver, approve=risky)
+        events = await events_of(graph, Command(resume={approval.id: decision}))
+
+    assert [each["arguments"]["x"] for each in server.sent("tools/call")] == sent
+    assert isinstance(events[-1], Done)
+
+
 async def test_an_approval_is_bound_to_the_arguments(asking: Any) -> None:
     graph, server, _ = asking
     approval = await asked(graph)
