@@ -13,6 +13,7 @@ from playwright.async_api import expect
 
 from interlock.config import StdioServer
 from interlock.messages import AssistantMessage, ToolCall
+from interlock.web.app_origin import AppsOrigin
 from tests.browser.apps import RPC, app, box, offering
 from tests.browser.chat import call, calls, chat
 from tests.browser.chromium import ROOT
@@ -181,6 +182,29 @@ async def test_seventh_app_closes_the_one_opened_first(open_page: OpenPage, tmp_
         await expect(page.get_by_text("Here it is.")).to_be_visible()
         await expect(page.get_by_role("button", name="Open the app")).to_have_count(1)
         await expect(page.locator("iframe")).to_have_count(6)
+
+
+STORES = """(async () => {
+  await begin();
+  const may = (does) => { try { return String(does()); } catch { return "no"; } };
+  say([location.host, may(() => { localStorage.kept = "1"; return localStorage.kept; }),
+       may(() => document.cookie), may(() => parent.document.title)].join(" | "));
+})();"""
+
+
+async def test_app_with_a_domain_has_an_origin_of_its_own_and_no_other_page(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected += [".localhost", "localStorage", "postMessage"]
+    ask = calls(call("orders", year=2025))
+    extend = app(STORES, domain="desk.example")
+    async with chat(tmp_path, open_page, ask, DONE, extend=extend) as site:
+        pattern = site.url.replace("127.0.0.1", "*.localhost")
+        site.site.apps.origin = origin = AppsOrigin.of(pattern, site.url)
+        page = await site.ask()
+
+        host = origin.of_server("desk").removeprefix("http://")
+        await expect(box(page).locator("#said")).to_have_text(f"{host} | 1 |  | no")
 
 
 # An app that its server's authors wrote

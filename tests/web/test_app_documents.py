@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from interlock.web.app_documents import app_policy
+from interlock.types import ReadResourceResult, ResourceContents
+from interlock.web.app_documents import MIME, AppDocument, app_policy
 
 
 def rules(declared: Any) -> dict[str, str]:
@@ -64,3 +65,17 @@ def test_declared_public_hosts_are_allowed_for_what_they_are_declared():
 def test_host_that_is_not_public_or_would_change_the_policy_is_left_out(host: Any):
     declared = {"connectDomains": [host], "resourceDomains": [host], "frameDomains": [host]}
     assert app_policy(declared) == app_policy(None)
+
+
+def document(uri: str, meta: Any, listed: Any) -> AppDocument:
+    content = ResourceContents(uri, mime_type=MIME, text="<p>app", meta=meta)
+    result = ReadResourceResult(contents=[content])
+    return AppDocument.of(result, uri, [{"uri": uri, "_meta": listed}, {"uri": "ui://other"}])
+
+
+def test_document_says_more_of_its_app_than_the_list_of_resources():
+    bare = {"ui": {"prefersBorder": False}}
+
+    assert document("ui://a", None, bare).has_border is False
+    assert document("ui://a", {"ui": {}}, bare).has_border is True
+    assert document("ui://a", None, {"ui": "no object"}).has_border is True

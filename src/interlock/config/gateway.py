@@ -235,6 +235,7 @@ class ChatPage(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     engine: Literal["agent", "graph"] = "agent"
     system: str = ""
+    apps_origin: str = ""
     limits: ChatLimits = ChatLimits()
 
 

@@ -303,7 +303,7 @@ def _chat(gateway: Section) -> ChatPage | None:
     if "chat" not in gateway.members:
         return None
     section = gateway.within("chat")
-    section.warn_unknown(("models", "engine", "system", "limits"))
+    section.warn_unknown(("models", "engine", "system", "appsOrigin", "limits"))
     section.need("models")
     models = section.texts("models")
     if not models or not all(model.strip() for model in models):
@@ -314,6 +314,7 @@ def _chat(gateway: Section) -> ChatPage | None:
         models=models,
         engine=section.choice("engine", ("agent", "graph")),
         system=section.optional("system"),
+        apps_origin=section.optional("appsOrigin"),
         limits=ChatLimits(
             turns=limits.count("turns", default.turns, MAX_CALLS),
             messages=read_rate(limits, "messages") or default.messages,

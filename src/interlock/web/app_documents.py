@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -29,15 +30,26 @@ class AppDocument(Struct, frozen=True):
         body: HTML.
         policy: The Content-Security-Policy that it is served with.
         has_border: The page draws a border around it.
+        has_domain: It declares a domain, so it needs an origin of its own.
     """
 
     body: bytes
     policy: bytes
     has_border: bool
+    has_domain: bool = False
 
     @staticmethod
-    def of(result: ReadResourceResult, uri: str) -> AppDocument:
+    def of(
+        result: ReadResourceResult, uri: str, listed: Iterable[JsonObject], page: str = ""
+    ) -> AppDocument:
         """Return the document in the result of reading a resource.
+
+        Args:
+            result: As its server returned it.
+            uri: Of the resource.
+            listed: The server's list of resources. What it says of an app holds unless the
+                result says something.
+            page: The origin of the page that shows it, if apps with a domain have real origins.
 
         Raises:
             Problem: It has none.
@@ -45,10 +57,13 @@ class AppDocument(Struct, frozen=True):
         found = next((each for each in result.contents if each.uri == uri), None)
         if found is None or (found.mime_type or "").replace(" ", "") != MIME:
             raise unavailable(f"the app is not a document of type {MIME}")
-        told = (found.meta or {}).get("ui")
-        about: JsonObject = told if isinstance(told, dict) else {}
+        metas = [found.meta, *(each.get("_meta") for each in listed if each.get("uri") == uri)]
+        told = (each["ui"] for each in metas if isinstance(each, dict) and "ui" in each)
+        about: JsonObject = next((each for each in told if isinstance(each, dict)), {})
         has_border = about.get("prefersBorder") is not False
-        return AppDocument(_body_of(found), app_policy(about.get("csp")), has_border)
+        has_domain = bool(page) and isinstance(about.get("domain"), str)
+        policy = app_policy(about.get("csp"), page if has_domain else "")
+        return AppDocument(_body_of(found), policy, has_border, has_domain)
 
 
 def unavailable(why: str | InterlockError) -> Problem:
@@ -93,20 +108,23 @@ def app_of(entry: Entry) -> AppTool:
     return AppTool(uri if is_ours else "", tuple(str(each) for each in given))
 
 
-def app_policy(declared: Any) -> bytes:
+def app_policy(declared: Any, page: str = "") -> bytes:
     """Return the policy of a document.
 
     Args:
         declared: Member `csp` of the resource's `_meta.ui`: hosts by what they are for. What is
             not a public host over https is left out.
+        page: The origin of the page around it, for a document with an origin of its own; "" for
+            a document of our origin, which gets an opaque one.
     """
+    sandbox = "sandbox allow-scripts allow-forms"
     told = declared if isinstance(declared, dict) else {}
     loads = _hosts(told.get("resourceDomains"), "https")
     connects = _hosts(told.get("connectDomains"), "https", "wss")
     frames = _hosts(told.get("frameDomains"), "https")
     bases = _hosts(told.get("baseUriDomains"), "https")
     rules = (
-        "sandbox allow-scripts allow-forms",
+        f"{sandbox} allow-same-origin" if page else sandbox,
         "default-src 'none'",
         " ".join(["script-src 'unsafe-inline'", *loads]),
         " ".join(["style-src 'unsafe-inline'", *loads]),
@@ -117,7 +135,7 @@ def app_policy(declared: Any) -> bytes:
         " ".join(["frame-src", *(frames or ["'none'"])]),
         " ".join(["base-uri", *(bases or ["'none'"])]),
         "form-action 'none'",
-        "frame-ancestors 'self'",
+        " ".join(["frame-ancestors", page or "'self'"]),
     )
     return "; ".join(rules).encode()
 

@@ -25,6 +25,7 @@ from interlock.store.chat_apps import ChatAppStore
 from interlock.types import JsonObject
 from interlock.web.app_calls import AppCall, AppCalls
 from interlock.web.app_documents import AppDocument, app_of, unavailable
+from interlock.web.app_origin import AppsOrigin
 from interlock.web.app_tickets import Tickets
 from interlock.web.chat_api import ChatContext
 
@@ -46,6 +47,9 @@ class Apps:
         pins: Which documents users have accepted.
         tickets: Where documents wait to be fetched.
         built_in: The built-in rules hold, which the settings of a conversation may replace.
+
+    Attributes:
+        origin: Where apps with a domain are served; None for nowhere.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class Apps:
         self.pins = pins
         self.tickets = tickets or Tickets()
         self.built_in = built_in
+        self.origin: AppsOrigin | None = None
         self.calls = AppCalls()
         self._open: OrderedDict[str, _App] = OrderedDict()
 
@@ -109,7 +114,8 @@ async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
     uri = app_of(entry).uri if entry is not None else ""
     if entry is None or not uri:
         raise not_found("this call has no app")
-    found = await _read(context, _as_app(caller), entry, uri)
+    page = apps.origin.page if apps.origin is not None else ""
+    found = await _read(context, _as_app(caller), entry, uri, page)
     hash = sha256(found.body).hexdigest()
     pins, owner = apps.pins, caller.owner
     accepted = await pins.accepted(owner, entry.server, uri)
@@ -117,7 +123,11 @@ async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
         await pins.accept(owner, entry.server, uri, hash)
     elif accepted != hash:
         raise Problem(409, "app_changed", f"this app has changed since you accepted it ({hash})")
+    origin = ""
+    if apps.origin is not None and found.has_domain:
+        origin = apps.origin.of_server(entry.server)
     return {
+        "origin": origin,
         "id": apps.opened(owner, entry.server, call.conversation_id),
         "path": apps.tickets.path_of(found.body, found.policy),
         "hasBorder": found.has_border,
@@ -126,7 +136,9 @@ async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
     }
 
 
-async def _read(context: ChatContext, caller: Caller, entry: Entry, uri: str) -> AppDocument:
+async def _read(
+    context: ChatContext, caller: Caller, entry: Entry, uri: str, page: str
+) -> AppDocument:
     toolbox = context.engine.toolbox
     if toolbox is None:
         raise not_found("this call has no app")
@@ -134,7 +146,8 @@ async def _read(context: ChatContext, caller: Caller, entry: Entry, uri: str) ->
         result = await toolbox.read_resource(entry.server, uri, caller=caller)
     except InterlockError as error:
         raise unavailable(error) from None
-    return AppDocument.of(result, uri)
+    listed = toolbox.upstreams[entry.server].items["resources"].definitions
+    return AppDocument.of(result, uri, listed, page)
 
 
 class NewCall(Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from interlock.store.chat_apps import ChatAppStore
 from interlock.urls import origin
 from interlock.web import chat_api
 from interlock.web.app import ChatApp
+from interlock.web.app_origin import AppsOrigin
 from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
 from interlock.web.by_hand import asked_by_hand
@@ -67,6 +68,9 @@ class GatewayChat:
         )
         self._context = ChatContext(engine, self._chat.turns, results=assembly.results)
         self._apps = Apps(self._context, ChatAppStore(assembly.database))
+        if settings.apps_origin:
+            page = origin(listener.public_url) if listener.public_url else ""
+            self._apps.origin = AppsOrigin.of(settings.apps_origin, page)
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._context, chat_api.ROUTES),
             (self._apps, APP_ROUTES),

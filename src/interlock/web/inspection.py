@@ -314,7 +314,7 @@ class Inspection:
             result = decode(ReadResourceResult, outcome.raw, "resources/read result")
         except InterlockError as error:
             raise unavailable(error) from None
-        found = AppDocument.of(result, uri)
+        found = AppDocument.of(result, uri, self.connection.items["resources"])
         return {
             "document": found,
             "hasBorder": found.has_border,

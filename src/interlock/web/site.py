@@ -53,6 +53,9 @@ class Site:
         base: The path that everything is served under; "" for the root.
         features: What the page finds in its data beside the version.
         apps: The apps of servers; None without them.
+
+    Attributes:
+        apps: As given.
     """
 
     def __init__(
@@ -67,7 +70,7 @@ class Site:
         features: Mapping[str, bool] | None = None,
         apps: Apps | None = None,
     ) -> None:
-        self._apps = apps
+        self.apps = apps
         self._chat = chat
         self._context = context
         self._api = api
@@ -81,8 +84,8 @@ class Site:
     async def close(self) -> None:
         """End all turns and sockets; pages come back and resume."""
         self._is_closing = True
-        if self._apps is not None:
-            await self._apps.close()
+        if self.apps is not None:
+            await self.apps.close()
         await self._chat.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,7 +127,7 @@ class Site:
         """Return the answer to a request for a page or a file; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
-            if self._apps is not None and (document := self._apps.tickets.document(path)):
+            if self.apps is not None and (document := self.apps.tickets.document(path)):
                 return document
             if path.startswith("/static/"):
                 return self._files.answer(path.removeprefix("/static/"), request.headers)
@@ -133,12 +136,19 @@ class Site:
                 shell = shell or inspect_pages.shell_at(path)
             if shell is not None:
                 self._guard.check_origin(request)
-                return self._files.page(shell, self._data, request.headers, base=self._base)
+                return self._files.page(
+                    shell, self._data, request.headers, base=self._base, frames=self._frames()
+                )
         elif method == "POST" and path == "/api/csp":
             return await self._report(request)
         elif method == "POST" and path == "/api/files":
             return await self._upload(request)
         return None
+
+    def _frames(self) -> list[str]:
+        """Return the origins of apps."""
+        origin = self.apps.origin if self.apps is not None else None
+        return [origin.pattern] if origin is not None else []
 
     async def _report(self, request: HttpRequest) -> Answer:
         """Log what a browser refused to load or run."""

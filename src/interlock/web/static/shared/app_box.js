@@ -29,6 +29,7 @@ const STYLES = {
 /**
  * @typedef {object} AppOf An app, and what it may ask its page for.
  * @property {string} path Of its document, which is served once.
+ * @property {string} [origin] Its own; "" for an opaque one.
  * @property {string} server
  * @property {boolean} hasBorder
  * @property {any} tool Its definition.
@@ -60,10 +61,10 @@ export function Box({ app, close, children }) {
   return html`<div class=${`app ${app.hasBorder ? "bordered" : ""}`} data-app=${app.server}>
     <iframe
       ref=${frame}
-      sandbox="allow-scripts allow-forms"
+      sandbox=${`allow-scripts allow-forms${app.origin ? " allow-same-origin" : ""}`}
       referrerpolicy="no-referrer"
       title=${t("app.title", { tool: app.address })}
-      src=${page.base + app.path}
+      src=${(app.origin ?? "") + page.base + app.path}
     ></iframe>
     <p class="small muted row">
       <span class="grow">${t("app.from", { server: app.server })}</span>
@@ -262,8 +263,8 @@ class Host {
 
   /** @param {Record<string, unknown>} message */
   #send(message) {
-    // The box has an opaque origin, so no narrower target can be named.
-    this.frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, "*");
+    // An opaque origin cannot be named as the target.
+    this.frame.current?.contentWindow?.postMessage({ jsonrpc: "2.0", ...message }, this.app.origin || "*");
   }
 }
 

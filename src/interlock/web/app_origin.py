@@ -1,0 +1,59 @@
+"""Origins of apps that declare a `domain`: each server's apps have one of their own.
+
+An app without a declared domain has an opaque origin. One with a domain needs a real origin, for a
+service that knows it by its origin, or to store something in the browser. The operator points a
+wildcard name such as `*.apps.example.org` at this program.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+from msgspec import Struct
+
+from interlock.errors import ConfigError
+
+_ORIGIN = re.compile(
+    r"(https://\*\.(?:[a-z0-9-]+\.)+[a-z0-9-]+|http://\*\.localhost)(:[0-9]{1,5})?"
+)
+
+
+class AppsOrigin(Struct, frozen=True):
+    """Where apps with a domain are served.
+
+    Attributes:
+        pattern: An origin whose first label is "*", such as "https://*.apps.example.org".
+        page: The origin of the pages that show apps.
+    """
+
+    pattern: str
+    page: str
+
+    @staticmethod
+    def of(pattern: str, page: str) -> AppsOrigin:
+        """Return the origins.
+
+        Raises:
+            ConfigError: The pattern is not valid, or the pages have no public origin.
+        """
+        if _ORIGIN.fullmatch(pattern) is None:
+            raise ConfigError(
+                f"gateway.chat.appsOrigin is not valid ({pattern!r}); "
+                'set an origin with a wildcard, such as "https://*.apps.example.org"'
+            )
+        if not page:
+            raise ConfigError("gateway.chat.appsOrigin needs gateway.publicUrl; set it")
+        if page.partition("://")[2].endswith(pattern.partition("*")[2]):
+            raise ConfigError(
+                f"gateway.chat.appsOrigin ({pattern}) includes the pages at {page}; "
+                "set another domain for apps"
+            )
+        return AppsOrigin(pattern, page)
+
+    def of_server(self, server: str) -> str:
+        """Return the origin of the apps of a server."""
+        return self.pattern.replace("*", sha256(server.encode()).hexdigest()[:20], 1)
+
+
+__all__ = ["AppsOrigin"]
