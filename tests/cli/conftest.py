@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import logging
@@ -15,6 +16,7 @@ import termios
 from collections.abc import Callable, Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Any, BinaryIO, NamedTuple
 
@@ -23,6 +25,8 @@ import pytest
 from interlock import cli
 from interlock.models.choose import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
+from tests.models import wire_openai
+from tests.models.wire_http import WireServer
 from tests.support.forked import start_in_terminal
 
 ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
@@ -248,3 +252,17 @@ def library(tmp_path: Path, servers) -> None:
     script = tmp_path / "library.py"
     script.write_text(BOOK_SERVER)
     servers(library={"command": sys.executable, "args": [str(script)]})
+
+
+@pytest.fixture
+def served() -> Iterator[WireServer]:
+    """Serve chat completions beside the command."""
+    server, loop = wire_openai.server(), asyncio.new_event_loop()
+    loop.run_until_complete(server.start())
+    thread = Thread(target=loop.run_forever)
+    thread.start()
+    yield server
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.run_until_complete(server.stop())
+    loop.close()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -26,20 +24,6 @@ def write(home: Path) -> Callable[[Any], Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def served() -> Iterator[WireServer]:
-    """Serve chat completions beside the command."""
-    server, loop = wire.server(), asyncio.new_event_loop()
-    loop.run_until_complete(server.start())
-    thread = Thread(target=loop.run_forever)
-    thread.start()
-    yield server
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.run_until_complete(server.stop())
-    loop.close()
 
 
 def test_password_in_the_url_of_a_model_is_not_shown(

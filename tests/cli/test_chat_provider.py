@@ -1,0 +1,75 @@
+"""`interlock chat` with a provider: what reaches the model, and what its refusals change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.conftest import Ran
+from tests.models import wire_openai as wire
+from tests.models.wire_http import WireServer, page
+
+PICTURE = wire.chunks(
+    wire.chunk(role="assistant"),
+    wire.chunk(tool_calls=[]),
+    wire.fragment(0, "{}", id="c1", name="e__picture"),
+    wire.chunk("tool_calls"),
+)
+
+
+@pytest.fixture
+def ask(interlock: Callable[..., Ran], served: WireServer) -> Callable[..., Ran]:
+    def ask(*words: str) -> Ran:
+        return interlock("chat", *words, "--model", f"openai:m@{served.root}/v1")
+
+    return ask
+
+
+@pytest.mark.slow("starts a program")
+def test_image_in_a_result_of_a_tool_reaches_the_model(ask, servers, served: WireServer):
+    servers()
+    served.script = [PICTURE, wire.says("A cat.")]
+
+    assert ask("Draw!").out == "A cat.\n"
+
+    parts = [
+        part
+        for message in served.asked[1].body["messages"]
+        if isinstance(message["content"], list)
+        for part in message["content"]
+    ]
+    assert "data:image/png;base64,AAAA" in str(parts)
+
+
+@pytest.mark.slow("starts a program")
+def test_model_without_tools_answers_without_them_and_says_so(ask, servers, served: WireServer):
+    servers()
+    served.script = [wire.error(400, "m does not support tools"), wire.says("Hello.")]
+    ran = ask("Hi")
+
+    assert ran.out == "Hello.\n"
+    assert "cannot use tools; it answers without them" in ran.err
+    assert ["tools" in asked.body for asked in served.asked] == [True, False]
+
+
+def test_conversation_that_is_too_long_is_shortened_visibly(ask, served: WireServer):
+    refusal = wire.error(400, "the request exceeds the available context size")
+    served.script = [wire.says("Yes. " * 400), refusal, wire.says("Noon.")]
+    assert ask("What is the time? " * 200, "--no-tools").code == 0
+    ran = ask("-c", "And now?", "--no-tools")
+
+    assert ran.out == "Noon.\n"
+    assert "too long for the model:" in ran.err
+    sizes = [len(str(asked.body["messages"])) for asked in served.asked]
+    assert sizes[2] < sizes[1]
+    assert "And now?" in str(served.asked[2].body["messages"])
+
+
+def test_web_page_in_place_of_an_answer_is_an_error_with_the_address(ask, served: WireServer):
+    served.script = [page(200)]
+    ran = ask("Hi", "--no-tools")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert served.root.removeprefix("http://") in ran.err
+    assert "web page" in ran.err
