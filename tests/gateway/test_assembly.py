@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from interlock.auth import key_ring
+from interlock.calls import approvals
 from interlock.errors import ConfigError
-from interlock.store import AuditReader
+from interlock.gateway import pinning, plugins, vault
+from interlock.store import AuditReader, KeyStore
+from interlock.store.approvals import ApprovalStore
 from interlock.store.audit_reading import CallFilter
+from interlock.store.credentials import CredentialStore
+from interlock.store.pins import PinStore
+from interlock.store.plugins import PluginStore
 from tests.gateway.conftest import bearer, offering
 from tests.support.scripted_server import Json, text
 
+API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}}
 READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
 
 
@@ -156,3 +166,38 @@ async def test_plain_names_that_clash_are_refused_on_reload_and_the_old_ones_are
         assert await gateway.names(key, "/mcp/all") == ["x"]
         await gateway.reload(denied, crm=crm, time=time)
         assert await gateway.names(key, "/mcp/all") == ["x", "now"]
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize(
+    ("module", "store"),
+    [
+        (key_ring, KeyStore),
+        (vault, CredentialStore),
+        (approvals, ApprovalStore),
+        (pinning, PinStore),
+        (plugins, PluginStore),
+    ],
+    ids=lambda each: each.__name__.rpartition(".")[2],
+)
+async def test_unexpected_error_does_not_end_the_watch_for_changes(
+    running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any, store: Any
+):
+    monkeypatch.setattr(module, "POLL_EVERY", 0.01)
+    (tmp_path / "crm.json").write_text(json.dumps(API))
+    api = {"openapi": {"document": "crm.json", "baseUrl": "http://127.0.0.1:9", "tools": {}}}
+    looks = 0
+    looked_again = asyncio.Event()
+
+    async def fail(_: Any) -> None:
+        nonlocal looks
+        looks += 1
+        if looks > 1:
+            looked_again.set()
+        raise RuntimeError("unexpected")
+
+    async with running({"plugins": {"folder": "plugins", "server": "api"}}, api=api):
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "changed", fail)
+            async with asyncio.timeout(5):
+                await looked_again.wait()

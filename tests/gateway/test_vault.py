@@ -7,13 +7,14 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from interlock.auth import Principal
+from interlock.auth.gateway_key import GatewayKey
 from interlock.config import loads
-from interlock.gateway.vault import owner_of, user_of
+from interlock.gateway.vault import Vault, owner_of, user_of
 from interlock.store import AuditReader
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.pins import PinStore
@@ -248,6 +249,17 @@ async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     assert (missing["state"], missing["kind"]) == ("needs_login", "value")
     assert "/connect/" in missing["url"]
     assert (present["state"], present.keys() & {"url", "value", "sealed"}) == ("ok", set())
+
+
+async def test_calls_that_stopped_waiting_for_a_login_leave_nothing_behind():
+    store = cast("Any", None)
+    vault = Vault(store, GatewayKey.random())
+    waiting = vault.next_change("/user:anna", "crm")
+    for number in range(1_000):
+        vault.next_change(f"/user:{number}", "crm")
+
+    assert vault.next_change("/user:anna", "crm") is waiting
+    assert len(vault._waiting) == 1
 
 
 def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_says():

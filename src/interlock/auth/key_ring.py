@@ -249,6 +249,9 @@ class KeyRing:
                 if was_answering:
                     _log.warning("API keys cannot be read, known keys are served: %s", error)
                 was_answering = False
+            except Exception:  # the next revocation must still be noticed
+                _log.exception("changes of API keys could not be used")
+                was_answering = False
             try:
                 self.report_ended()
             except Exception:  # the next keys must still be followed

@@ -283,3 +283,6 @@ async def _follow(
             if was_answering:
                 _log.warning("plugins cannot be read: %s", error)
             was_answering = False
+        except Exception:  # the next change must still be noticed
+            _log.exception("changes of plugins could not be used")
+            was_answering = False
