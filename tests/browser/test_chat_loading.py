@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Locator, Page, Route, expect
 
 from interlock.messages import AssistantMessage, UserMessage
-from interlock.web.files import FOLDER, Files
+from interlock.web.files import FOLDER, files_of_package
 from interlock.web.site import CHAT
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import PATIENCE, OpenPage
@@ -25,7 +25,7 @@ def compressed(*names: str) -> int:
 
 
 async def test_compressed_files_of_the_chat_are_within_their_budget():
-    files = Files()
+    files = files_of_package()
     modules = [*files.modules(CHAT.entry, *CHAT.screens), *files.later(CHAT)]
 
     assert compressed(*modules) <= 90 * 1024
@@ -53,7 +53,7 @@ async def test_first_screen_needs_at_most_forty_files_and_does_not_move(
             })"""
         )
 
-    files = Files()
+    files = files_of_package()
     later = {*files.later(CHAT)}
     first, rest = [], []
     for url, start, end in loaded:

@@ -13,7 +13,7 @@ from playwright.async_api import expect
 
 from interlock import Context, Server
 from interlock.types import ToolAnnotations
-from interlock.web.files import FOLDER, Files
+from interlock.web.files import FOLDER, files_of_package
 from interlock.web.inspect_pages import INSPECTOR
 from tests.browser.apps import app, box
 from tests.browser.board import board
@@ -179,7 +179,7 @@ async def test_page_without_a_session_shows_no_server(
 
 
 async def test_compressed_modules_of_the_inspector_are_within_their_budget():
-    files = Files()
+    files = files_of_package()
     own = [each for each in files.modules(INSPECTOR.entry) if each.startswith("inspect/")]
     size = sum(len(gzip.compress((FOLDER / name).read_bytes(), 9)) for name in own)
 

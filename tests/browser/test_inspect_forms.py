@@ -10,7 +10,7 @@ import pytest
 
 from interlock import schema
 from interlock.errors import SchemaError
-from interlock.web.files import Files
+from interlock.web.files import files_of_package
 from tests.browser.conftest import OpenPage
 from tests.browser.inspect import inspecting
 
@@ -80,7 +80,7 @@ async def test_every_schema_of_the_zoo_has_a_form_that_sends_valid_arguments(
     assert len(ZOO) >= 200
     async with inspecting(tmp_path, open_page) as served:
         page = await served.open("/inspect")
-        folder = f"{served.url}/static/{Files().version}/"
+        folder = f"{served.url}/static/{files_of_package().version}/"
         found: dict[str, Json] = json.loads(await page.evaluate(RENDER, [folder, json.dumps(ZOO)]))
 
     invalid = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interlock.web.files import Files
+from interlock.web.files import files_of_package
 from tests.browser.chat import chat
 from tests.browser.conftest import OpenPage
 
@@ -69,7 +69,7 @@ async def test_texts_cut_anywhere_become_the_nodes_of_the_whole_texts(
 ):
     async with chat(tmp_path, open_page) as served:
         page = await served.open()
-        module = f"{served.url}/static/{Files().version}/shared/markdown.js"
+        module = f"{served.url}/static/{files_of_package().version}/shared/markdown.js"
 
         wrong = await page.evaluate(COMPARE, [module, BLOCKS, TEXTS, 7])
 

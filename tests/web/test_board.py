@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.web.board import SCREENS, screen_at
-from interlock.web.files import Files
+from interlock.web.files import files_of_package
 
 BEYOND_THE_SHELL = 35 * 1024  # bytes, compressed
 
@@ -32,7 +32,7 @@ def test_another_address_has_none(path: str) -> None:
 
 @pytest.mark.parametrize("screen", sorted({*SCREENS.values(), "call"}))
 def test_screen_loads_no_more_than_its_budget_beyond_the_shell(screen: str):
-    files = Files()
+    files = files_of_package()
     of_board = files.modules("board/board.js")
     shell = {each for each in of_board if each.startswith(("shared/", "vendor/"))}
     loaded = {*files.modules("board/board.js", f"board/screens/{screen}.js")} - shell

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.web.files import FOLDER, Files, Shell, policy
+from interlock.web.files import FOLDER, Files, Shell, files_of_package, policy
 from tests.browser.vendor import LOCK, integrity
 
 VENDOR = FOLDER / "vendor"
@@ -22,7 +22,7 @@ SERVED = [
 
 @pytest.fixture(scope="module")
 def files() -> Files:
-    return Files()
+    return files_of_package()
 
 
 def header(answer: object, name: bytes) -> bytes | None:

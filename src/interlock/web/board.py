@@ -16,7 +16,7 @@ from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, r
 from interlock.types import JsonObject
 from interlock.version import __version__
 from interlock.web import inspect_pages
-from interlock.web.files import SECURITY, Answer, Files, Shell
+from interlock.web.files import SECURITY, Answer, Files, Shell, files_of_package
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 
@@ -58,7 +58,7 @@ class Board:
 
     @cached_property
     def _files(self) -> Files:  # read when the first page is asked for
-        return Files()
+        return files_of_package()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""

@@ -14,7 +14,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -270,6 +270,12 @@ class Files:
         folder = PurePosixPath(name).parent
         for path in _IMPORT.findall(self._files[name].body.decode()):
             yield _normal(folder / path)
+
+
+@cache
+def files_of_package() -> Files:
+    """Return the files of the package, which are read and compressed once in a process."""
+    return Files()
 
 
 def not_found() -> Answer:

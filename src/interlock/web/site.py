@@ -22,7 +22,7 @@ from interlock.web import attachments, files, inspect_pages
 from interlock.web.app import ChatApp
 from interlock.web.apps import Apps
 from interlock.web.chat_api import ChatContext
-from interlock.web.files import Answer, Files, Shell
+from interlock.web.files import Answer, Shell
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 CHAT = Shell(
@@ -77,7 +77,7 @@ class Site:
         self._guard = guard
         self._authenticator = authenticator
         self._base = base
-        self._files = Files()
+        self._files = files.files_of_package()
         self._is_closing = False
         self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
 
