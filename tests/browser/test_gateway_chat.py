@@ -20,6 +20,7 @@ from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.board import Board
 from interlock.web.gateway_chat import GatewayChat
+from tests.browser.apps import app, box
 from tests.browser.conftest import OpenPage, Watch, served, violations
 from tests.support.authorization import Protected, protected
 
@@ -36,9 +37,15 @@ def _desk() -> Any:
         """Find notes that contain a text."""
         return f"3 notes contain {text}"
 
+    app(FINDS)(server)
     return server
 
 
+FINDS = """(async () => {
+  await begin();
+  const found = await ask("tools/call", {name: "find", arguments: {text: "milk"}});
+  say(found.message ?? found.content[0].text);
+})();"""
 desk = _desk()
 
 
@@ -196,6 +203,36 @@ async def test_person_signs_in_at_the_issuer_of_their_organisation(
             stored = await page.evaluate("JSON.stringify({...localStorage})")
             assert "interlock-key" in stored
             assert client["client_secret"] not in stored + await page.content()
+
+
+async def test_call_of_an_app_that_a_rule_asks_about_is_approved_by_its_user(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected += ["401", "localStorage"]
+    shows = {"effect": "allow", "who": ["*"]}
+    rules = [
+        shows | {"id": "show", "tools": ["desk:orders"]},
+        shows | {"id": "app", "resources": ["desk:ui://*"]},
+        {
+            "id": "find",
+            "effect": "ask",
+            "who": ["*"],
+            "tools": ["desk:find"],
+            "approvers": ["caller"],
+        },
+    ]
+    call = {"id": "call_1", "name": "desk__orders", "input": {"year": 2025}}
+    replies = ({"content": "", "tool_calls": [call]}, {"content": "Here."})
+    async with gateway_with_chat(tmp_path, open_page, *replies, policy={"rules": rules}) as gateway:
+        page = await open_page(gateway.url)
+        await sign_in(page, await gateway.key("anna"))
+        await page.get_by_label("Message", exact=True).fill("Show the orders")
+        await page.keyboard.press("Enter")
+
+        asked = page.get_by_role("group", name="desk:find waits for a decision")
+        await expect(asked).to_contain_text("rule find; caller may decide")
+        await asked.get_by_role("button", name="Approve once").click()
+        await expect(box(page).locator("#said")).to_have_text("3 notes contain milk")
 
 
 async def test_call_of_a_program_is_approved_on_its_page_by_its_user(
