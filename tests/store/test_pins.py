@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import DefinitionChanged, StoreError
+from interlock.store import AuditRecord, AuditWriter
+from interlock.store.claims import Claim
 from interlock.store.database import open_database
 from interlock.store.pin import TOOL_KINDS, Offered, Pin
-from interlock.store.pins import PinStore
+from interlock.store.pins import Change, PinStore
 from interlock.toolbox.pins import offered_server, offered_tool
 
 SERVER = offered_server({"command": "crm"}, None)
+FIND = offered_tool({"name": "find"}, None)
 REFUND, OTHER = (offered_tool({"name": "refund", "description": each}, None) for each in "ab")
 
 
@@ -58,6 +62,27 @@ async def test_decisions_are_noticed_by_other_processes_and_lists_are_not(place:
 
     assert (after.state, after.hash, after.risk) == ("accepted", OTHER.hash, "read")
     assert after.decided_by == "user:berta"
+
+
+async def test_replaced_pins_and_their_records_are_written_together(place: str):
+    async with opened(place) as store, opened(place) as other, AuditWriter.open(place) as writer:
+        await other.changed()
+        await check(store, REFUND, FIND)
+        server, find, refund = await store.list()
+        seen: list[Sequence[Change]] = []
+
+        async def record(claim: Claim, changes: Sequence[Change]) -> None:
+            seen.append(changes)
+            tools = [(before or after).address for before, after in changes]  # type: ignore[union-attr]
+            await writer.append_all([AuditRecord("pin", tool=tool) for tool in tools], claim)
+
+        replaced = replace(refund, risk="read")
+        await store.replace([replaced], record=record)
+
+        assert await store.list() == [replaced]
+        assert await other.changed() == {"crm"}
+        assert {*seen[0]} == {(server, None), (find, None), (refund, replaced)}
+        assert writer.rows == len(seen[0])
 
 
 async def test_tool_that_is_gone_is_forgotten_when_rejected(place: str):
