@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.auth import Principal
+from interlock.config import load
+from interlock.config.servers import KeptLogin
+from interlock.toolbox import Toolbox
 from tests.gateway.conftest import RunningGateway
 from tests.gateway.notes import User, allowed, cookie_of, reason
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
@@ -98,7 +102,7 @@ async def test_users_log_in_at_the_server_of_the_security_scheme(running, api, t
     auth = {"login": {"login": True, "clientId": "client-of-the-operator"}}
     try:
         async with running(shop=entry(tmp_path, api, authorization.origin, auth)) as gateway:
-            for number, name in enumerate(("anna", "bert"), 1):
+            for number, name in enumerate(("anna", "bert", "local"), 1):
                 user = User(gateway, await gateway.key(name))
                 refused = reason(await user.call("shop__list"))
                 opened = await user.open(refused["url"])
@@ -109,6 +113,11 @@ async def test_users_log_in_at_the_server_of_the_security_scheme(running, api, t
                 assert done.code == 200, done.body
                 sent = api.received[-1].headers["authorization"]
                 assert sent.startswith(f"Bearer access-{number}-")
+            beside = load(gateway.file).servers["shop"]  # as commands have it
+            kept = KeptLogin(str(tmp_path / "gateway.db"), "shop")
+            async with Toolbox({"shop": replace(beside, kept_login=kept)}, environ={}) as toolbox:
+                await toolbox.call("shop:list", {})
+            assert api.received[-1].headers["authorization"] == sent
     finally:
         await authorization.close()
 
