@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from interlock.config import Config, HttpServer, StdioServer, loads
-from interlock.config.reading import resolve
+from interlock.config.resolving import resolve
 from interlock.errors import ConfigError
 
 

@@ -11,8 +11,8 @@ from interlock.config.reading import (
     load,
     loads,
     metadata_problem,
-    resolve,
 )
+from interlock.config.resolving import resolve
 from interlock.config.servers import (
     CONFIGURED,
     Auth,

@@ -1,7 +1,7 @@
 """Finding and reading `mcpServers` files, also those of Claude Desktop, Cursor and VS Code.
 
 1. A file with an error is refused as a whole; the error names the line and the member.
-2. `resolve` replaces `${VAR}` and `${VAR:-default}` from the operator's environment. A missing
+2. `${VAR}` and `${VAR:-default}` stay as they are: `resolving.resolve` replaces them, and a missing
    variable disables one server only.
 3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
 4. A `.mcp.json` in the working folder came with the folder, so it is read through `trust` only.
@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
@@ -26,10 +26,9 @@ from interlock.config import (
     other_programs,
     section,
     shared_file,
-    variables,
 )
 from interlock.config.limits_reading import server_limits, server_results
-from interlock.config.openapi import ApiCredential, ApiDocument
+from interlock.config.resolving import header_problem, url_problem
 from interlock.config.section import Section
 from interlock.config.servers import (
     AUTO,
@@ -280,7 +279,7 @@ def _http_server(entry: Section) -> HttpServer:
     entry.warn_unknown(_HTTP_KEYS)
     type = _HTTP_TYPES[entry.choice("type", tuple(_HTTP_TYPES))]
     url = entry.filled("url")
-    if "${" not in url and (problem := _url_problem(url)):
+    if "${" not in url and (problem := url_problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
     if isinstance(entry.members.get("auth"), dict):  # Cursor's way of writing "oauth"
@@ -383,7 +382,7 @@ def _headers(headers: Section) -> dict[str, str]:
     for name in headers.members:
         if not urls.HTTP_TOKEN.fullmatch(name):
             headers.refuse("is not a valid HTTP header name", name)
-        if problem := _header_problem(headers.text(name)):
+        if problem := header_problem(headers.text(name)):
             headers.refuse(problem, name)
     return headers.members
 
@@ -443,11 +442,6 @@ def _pool(pool: Section) -> Pool:
     )
 
 
-def _header_problem(value: str) -> str | None:
-    printable = all(char == "\t" or char.isprintable() for char in value)
-    return None if printable else "has a line break or another control character"
-
-
 METADATA_KEY = "clientMetadataUrl"
 
 
@@ -462,7 +456,7 @@ def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
         if of_client in oauth.members and id not in oauth.members:
             oauth.refuse(f'needs a "{id}" beside it', of_client)
     issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
-    if issuer and (problem := _url_problem(issuer)):
+    if issuer and (problem := url_problem(issuer)):
         oauth.refuse(problem, "issuer")
     metadata = oauth.filled(METADATA_KEY) if METADATA_KEY in oauth.members else ""
     if metadata and id in oauth.members:
@@ -487,122 +481,3 @@ def _auth_problem(auth: str, headers: Mapping[str, str]) -> str | None:
     if auth in ("oauth", "none") and has_token(headers):
         return f'is "{auth}", beside a header Authorization: keep one of them'
     return None
-
-
-def _url_problem(url: str) -> str | None:
-    if not re.match(r"https?://[^/\s]", url):
-        return "must start with https:// or http://"
-    try:
-        urls.split(url)
-    except ValueError:
-        return "has an invalid host or port"
-    return None
-
-
-# Variables
-
-_Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig)
-
-
-def _file_variables(server: StdioServer, expand: Callable[[str, str], str]) -> dict[str, str]:
-    if server.env_file is None:
-        return {}
-    path = Path(expand(server.env_file, "envFile")).expanduser()
-    try:
-        return variables.parse_file(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
-
-
-def resolve(
-    server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
-) -> _Server:
-    """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
-
-    The default also replaces an empty variable.
-
-    Args:
-        server: As configured.
-        environ: The environment variables.
-        user: What `${user:NAME}` stands for; None where no user is calling. In the configuration
-            of an API it stays as it is.
-
-    Raises:
-        ConfigError: A variable is not set and has no default, or a result is not valid.
-    """
-
-    if isinstance(server, PythonServer):
-        return server
-    known = variables.with_known(environ, server.known)
-
-    def expand(text: str, place: str) -> str:
-        # What an API sends is filled in for each request, unless one user makes them all.
-        has_user = any(name.startswith(variables.USER) for name in server.known)
-        is_for_all = isinstance(server, OpenApiConfig) and not has_user
-        return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
-
-    def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
-        return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
-
-    if isinstance(server, OpenApiConfig):
-        return msgspec.structs.replace(
-            server,
-            openapi=_resolved_api(server.openapi, expand),
-            headers=_expanded_headers(server.headers, expand_all),
-        )
-    if isinstance(server, HttpServer):
-        resolved = msgspec.structs.replace(
-            server,
-            url=expand(server.url, "url"),
-            headers=_expanded_headers(server.headers, expand_all),
-            oauth=msgspec.structs.replace(
-                server.oauth,
-                client_id=expand(server.oauth.client_id, "oauth.clientId"),
-                client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
-            ),
-        )
-        if problem := _url_problem(resolved.url):
-            raise ConfigError(f"url {problem}")
-        return resolved
-    return msgspec.structs.replace(
-        server,
-        command=expand(server.command, "command"),
-        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
-        env=_file_variables(server, expand) | expand_all(server.env, "env"),
-        env_file=None,
-        cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
-    )
-
-
-Expand = Callable[[str, str], str]
-
-
-def _expanded_headers(
-    headers: dict[str, str], expand_all: Callable[[dict[str, str], str], dict[str, str]]
-) -> dict[str, str]:
-    expanded = expand_all(headers, "headers")
-    for name, value in expanded.items():
-        if problem := _header_problem(value):
-            raise ConfigError(f"headers.{name} {problem}")
-    return expanded
-
-
-def _resolved_api(api: ApiDocument, expand: Expand) -> ApiDocument:
-    document = expand(api.document, "openapi.document")
-    base_url = expand(api.base_url, "openapi.baseUrl")
-    if problem := openapi_reading.document_problem(document):
-        raise ConfigError(f"openapi.document {problem}")
-    if problem := openapi_reading.base_url_problem(base_url):
-        raise ConfigError(f"openapi.baseUrl {problem}")
-    auth = {name: _resolved_credential(name, each, expand) for name, each in api.auth.items()}
-    return msgspec.structs.replace(api, document=document, base_url=base_url, auth=auth)
-
-
-def _resolved_credential(name: str, credential: ApiCredential, expand: Expand) -> ApiCredential:
-    members = {
-        member: expand(value, f"openapi.auth.{name}.{member}")
-        for member, value in msgspec.structs.asdict(credential).items()
-        if isinstance(value, str)
-    }
-    return msgspec.structs.replace(credential, **members)

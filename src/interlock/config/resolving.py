@@ -1,0 +1,146 @@
+"""The configuration of a server with the values of its variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from interlock import urls
+from interlock.config import (
+    openapi_reading,
+    variables,
+)
+from interlock.config.openapi import ApiCredential, ApiDocument
+from interlock.config.servers import (
+    HttpServer,
+    OpenApiConfig,
+    PythonServer,
+    StdioServer,
+)
+from interlock.errors import ConfigError
+
+_Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig, PythonServer)
+
+
+def _file_variables(server: StdioServer, expand: Callable[[str, str], str]) -> dict[str, str]:
+    if server.env_file is None:
+        return {}
+    path = Path(expand(server.env_file, "envFile")).expanduser()
+    try:
+        return variables.parse_file(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"envFile {path} cannot be read: {reason}") from None
+
+
+def resolve(
+    server: _Server, environ: Mapping[str, str], user: Mapping[str, str] | None = None
+) -> _Server:
+    """Return the server with `${VAR}`, `${env:VAR}` and `${VAR:-default}` replaced.
+
+    The default also replaces an empty variable.
+
+    Args:
+        server: As configured.
+        environ: The environment variables.
+        user: What `${user:NAME}` stands for; None where no user is calling. In the configuration
+            of an API it stays as it is.
+
+    Raises:
+        ConfigError: A variable is not set and has no default, or a result is not valid.
+    """
+    if isinstance(server, PythonServer):
+        return server
+    known = variables.with_known(environ, server.known)
+
+    def expand(text: str, place: str) -> str:
+        # What an API sends is filled in for each request, unless one user makes them all.
+        has_user = any(name.startswith(variables.USER) for name in server.known)
+        is_for_all = isinstance(server, OpenApiConfig) and not has_user
+        return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)
+
+    def expand_all(values: dict[str, str], place: str) -> dict[str, str]:
+        return {name: expand(value, f"{place}.{name}") for name, value in values.items()}
+
+    if isinstance(server, OpenApiConfig):
+        return msgspec.structs.replace(
+            server,
+            openapi=_resolved_api(server.openapi, expand),
+            headers=_expanded_headers(server.headers, expand_all),
+        )
+    if isinstance(server, HttpServer):
+        resolved = msgspec.structs.replace(
+            server,
+            url=expand(server.url, "url"),
+            headers=_expanded_headers(server.headers, expand_all),
+            oauth=msgspec.structs.replace(
+                server.oauth,
+                client_id=expand(server.oauth.client_id, "oauth.clientId"),
+                client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
+            ),
+        )
+        if problem := url_problem(resolved.url):
+            raise ConfigError(f"url {problem}")
+        return resolved
+    return msgspec.structs.replace(
+        server,
+        command=expand(server.command, "command"),
+        args=tuple(expand(arg, f"args[{index}]") for index, arg in enumerate(server.args)),
+        env=_file_variables(server, expand) | expand_all(server.env, "env"),
+        env_file=None,
+        cwd=None if server.cwd is None else expand(server.cwd, "cwd"),
+    )
+
+
+Expand = Callable[[str, str], str]
+
+
+def _expanded_headers(
+    headers: dict[str, str], expand_all: Callable[[dict[str, str], str], dict[str, str]]
+) -> dict[str, str]:
+    expanded = expand_all(headers, "headers")
+    for name, value in expanded.items():
+        if problem := header_problem(value):
+            raise ConfigError(f"headers.{name} {problem}")
+    return expanded
+
+
+def _resolved_api(api: ApiDocument, expand: Expand) -> ApiDocument:
+    document = expand(api.document, "openapi.document")
+    base_url = expand(api.base_url, "openapi.baseUrl")
+    if problem := openapi_reading.document_problem(document):
+        raise ConfigError(f"openapi.document {problem}")
+    if problem := openapi_reading.base_url_problem(base_url):
+        raise ConfigError(f"openapi.baseUrl {problem}")
+    auth = {name: _resolved_credential(name, each, expand) for name, each in api.auth.items()}
+    return msgspec.structs.replace(api, document=document, base_url=base_url, auth=auth)
+
+
+def _resolved_credential(name: str, credential: ApiCredential, expand: Expand) -> ApiCredential:
+    members = {
+        member: expand(value, f"openapi.auth.{name}.{member}")
+        for member, value in msgspec.structs.asdict(credential).items()
+        if isinstance(value, str)
+    }
+    return msgspec.structs.replace(credential, **members)
+
+
+def header_problem(value: str) -> str | None:
+    """Return why a text cannot be the value of a header; None if it can."""
+    printable = all(char == "\t" or char.isprintable() for char in value)
+    return None if printable else "has a line break or another control character"
+
+
+def url_problem(url: str) -> str | None:
+    """Return why a text is not the URL of a server; None if it is one."""
+    if not re.match(r"https?://[^/\s]", url):
+        return "must start with https:// or http://"
+    try:
+        urls.split(url)
+    except ValueError:
+        return "has an invalid host or port"
+    return None
