@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import json
 import pickle
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -127,6 +129,17 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
 
 
 # Arguments
+
+
+async def test_tools_do_not_keep_a_toolbox_that_nothing_else_uses() -> None:
+    async with box(kb([described("get")])) as toolbox:
+        assert tools(toolbox)[0] is tools(toolbox)[0]
+    freed = weakref.ref(toolbox)
+    del toolbox
+    gc.collect()
+
+    assert freed() is None
+
 
 NAMES = ("config", "run_manager", "runtime", "self", "callbacks", "kwargs", "args", "input")
 

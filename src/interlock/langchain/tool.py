@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
 from time import monotonic
 from typing import Any, NoReturn
-from weakref import WeakKeyDictionary
 
 from langchain_core.callbacks import AsyncCallbackManager, Callbacks
 from langchain_core.messages import AnyMessage, ToolMessage
@@ -32,7 +31,6 @@ LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
 
 _Made = dict[str, tuple[bytes, "LangChainTool | None"]]
-_made: WeakKeyDictionary[Toolbox, dict[tuple[bool, int], _Made]] = WeakKeyDictionary()
 
 
 class LangChainTool(BaseTool):
@@ -215,9 +213,10 @@ def tools(
     found = [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
     if reader:
         found += toolbox.own.entries_for(caller)
-    if caller != LANGCHAIN:
+    kept: dict[object, _Made] | None = getattr(toolbox, "adapted", None)
+    if caller != LANGCHAIN or kept is None:
         return [tool for each in found if (tool := _make(toolbox, each, caller, most))]
-    made = _made.setdefault(toolbox, {}).setdefault((images, most), {})
+    made = kept.setdefault((LangChainTool, images, most), {})
     every = [*toolbox.tools, *toolbox.own.entries]
     for address in made.keys() - {each.address for each in every}:
         del made[address]

@@ -116,6 +116,8 @@ class _Shown:
     could come before the call.
     """
 
+    adapted = None  # it lives for one answer, so nothing is kept for it
+
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
         self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)

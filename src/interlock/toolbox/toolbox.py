@@ -76,6 +76,8 @@ class Toolbox:
         find_resource: Returns the resource with a URI as callers write it; by default what servers
             list is searched. It is for files that name a resource.
         loop: The event loop that it was opened in, where all calls run; None before.
+        adapted: What adapters for other frameworks have made of its tools. It is kept here, as it
+            refers to the toolbox and must not outlive it.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Toolbox:
         )
         self.own = OwnServer(self.results, (reader, *own_tools))
         self.version = 0
+        self.adapted: dict[object, Any] = {}
         self.on_change: Callable[[], None] | None = None
         self.find_resource: FindResource = self._find_resource
         self._environ = os.environ if environ is None else environ
