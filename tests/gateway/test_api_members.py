@@ -71,6 +71,7 @@ async def test_a_call_of_an_operation_is_recorded_without_its_arguments(
 
     assert (call["user"], call["status"], call["risk"]) == ("user:anna", "ok", "write")
     assert [each["kind"] for each in records] == ["intent", "outcome"]
+    assert records[0]["operation"] == "DELETE /orders/{id}"
     assert records[0]["argumentsHash"]
     assert records[1]["ms"] > 0
     assert CANARY not in json.dumps(records)

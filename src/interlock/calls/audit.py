@@ -97,6 +97,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
     origin: JsonObject | None = None
+    operation: str = ""  # of an HTTP API
 
 
 class _Outcome(Struct, omit_defaults=True):
@@ -360,6 +361,7 @@ class AuditTrail:
             arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
             arguments=Raw(arguments) if how == "full" else UNSET,
             origin=call.origin,
+            operation=call.entry.operation[:MAX_NAME] if isinstance(call.entry, Entry) else "",
         )
         entry = call.entry
         intent = AuditRecord(

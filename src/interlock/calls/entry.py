@@ -23,6 +23,7 @@ class Entry(Struct, frozen=True):
         stale: The server is down, and this is from its last good list.
         pin: The hash of the definition, which changes whenever that does; see `toolbox.pins`.
         risk: As the operator stated it when accepting the definition; None if not.
+        operation: Of an HTTP API, "METHOD /path"; "" for other tools.
     """
 
     server: str
@@ -34,6 +35,7 @@ class Entry(Struct, frozen=True):
     stale: bool = False
     pin: str = ""
     risk: Literal["read", "write"] | None = None
+    operation: str = ""
 
 
 class Item(Struct, frozen=True):

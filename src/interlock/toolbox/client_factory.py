@@ -147,6 +147,11 @@ class ClientFactory:
         behind = getattr(self._api or self._server, "behind", None)
         return behind(tool) if behind is not None else None
 
+    def operation_of(self, tool: str) -> str:
+        """Return the operation of an HTTP API that a tool calls, "METHOD /path"; "" for none."""
+        behind = self.behind(tool)
+        return "" if behind is None else str(behind["operation"])
+
     def end_user(self, owner: str) -> None:
         """Forget what an API keeps for a user whose credential has changed."""
         if self._api is not None:

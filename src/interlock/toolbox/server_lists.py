@@ -72,7 +72,7 @@ class ServerLists:
         forwards: bool,
         on_change: Callable[[], None],
     ) -> None:
-        self.tools = ToolList(name, admitted, checked)
+        self.tools = ToolList(name, admitted, checked, clients.operation_of)
         self._name = name
         self._checked = checked
         self._access = access

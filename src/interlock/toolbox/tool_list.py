@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -48,6 +48,7 @@ class ToolList:
         server: Its name in the toolbox.
         admitted: What the operator has left out; None for nothing.
         checked: Which definitions are accepted.
+        operation_of: Returns the operation of an HTTP API that a tool calls; "" for none.
 
     Attributes:
         entries: The tools that can be called.
@@ -58,7 +59,14 @@ class ToolList:
             of its schema. See `validator`.
     """
 
-    def __init__(self, server: str, admitted: ToolFilter | None, checked: CheckedLists) -> None:
+    def __init__(
+        self,
+        server: str,
+        admitted: ToolFilter | None,
+        checked: CheckedLists,
+        operation_of: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._operation_of = operation_of
         self.entries: tuple[Entry, ...] = ()
         self.unusable: tuple[Unusable, ...] = ()
         self.missing: tuple[str, ...] = ()
@@ -171,6 +179,7 @@ class ToolList:
             definition=definition,
             pin=self._checked.hash("tool", tool.name),
             risk=self._checked.risk(tool.name),
+            operation=self._operation_of(tool.name),
         )
 
 
