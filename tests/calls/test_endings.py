@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import get_args
+
 import pytest
 
-from interlock.calls.endings import ending_of
+from interlock.calls.endings import LIMITS, Ending, ending_of
 from interlock.errors import (
     ApprovalMissing,
     CallRefused,
@@ -14,6 +18,7 @@ from interlock.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
+from interlock.web.files import FOLDER
 
 
 @pytest.mark.parametrize(
@@ -35,3 +40,14 @@ def test_error_of_a_layer_is_a_refusal_and_any_other_is_a_failure(
     error: InterlockError, ending: str
 ):
     assert ending_of(error) == ending
+
+
+def test_pages_have_a_word_for_each_outcome_and_know_the_same_limits():
+    source = (FOLDER / "shared/outcomes.js").read_text()
+    outcomes = re.findall(r"^  (\w+): \{ icon", source, re.MULTILINE)
+    limits = re.findall(r'^  "(\w+)",$', source, re.MULTILINE)
+    words = json.loads((FOLDER / "shared/messages/en.json").read_text())
+
+    assert set(outcomes) == {*get_args(Ending), "asking", "running"}
+    assert len({words[f"outcome.{each}"] for each in outcomes}) == 8
+    assert set(limits) == LIMITS

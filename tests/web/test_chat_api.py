@@ -23,11 +23,14 @@ from interlock.policy import LOCAL_USER
 from interlock.store import ConversationStore
 from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
-from interlock.web import chat_api
+from interlock.web import apps, chat_api, inspect_api
 from interlock.web.attachments import split_files, with_files
 from interlock.web.engines import AgentEngine
 from interlock.web.local_site import make_site
 from tests.support.toolboxes import box, described, kb
+from tests.web.test_inspect_texts import inspector_of
+
+ROUTES = (*chat_api.LOCAL_ROUTES, *apps.ROUTES, *inspect_api.routes("any"))
 
 FORMS = ("json", "markdown")
 
@@ -56,7 +59,9 @@ async def pages(place: Path, *script: Any, signed_in: bool = True) -> AsyncItera
     async with box(kb([described("get")])) as toolbox:
         engine = AgentEngine(ScriptedModel(script), toolbox, ConversationStore(database))
         sessions = PageSessions(PageSessionStore(database))
-        site = make_site(engine, sessions, 1)
+        file = place.parent / "mcp.json"
+        file.write_text('{"mcpServers": {}}')
+        site = make_site(engine, sessions, 1, inspector=inspector_of(file))
         opened = await sessions.open(LOCAL_USER)
         headers = {"x-interlock-key": opened.page_key} if signed_in else {}
         cookies = {"interlock-1": opened.cookie} if signed_in else {}
@@ -76,8 +81,8 @@ async def test_every_route_needs_both_halves_of_the_session(place: Path, half: s
             served.client.cookies.clear()
         if half != "key":
             del served.client.headers["x-interlock-key"]
-        for route in chat_api.ROUTES:
-            path = route.path.format(id="c_1", address="kb:get")
+        for route in ROUTES:
+            path = route.path.format(id="c_1", address="kb:get", call="c_2")
             headers = {"origin": "http://127.0.0.1", "content-type": "application/json"}
             answer = await served.client.request(
                 route.method, path, headers=headers if route.method != "GET" else {}, content=b"{}"
@@ -100,24 +105,24 @@ OTHER_SITES = (
 
 async def test_no_route_is_open_to_another_site_even_with_both_halves_of_the_session(place: Path):
     own = {"origin": "http://127.0.0.1", "content-type": "application/json"}
-    addresses = [(each.method, each.path) for each in chat_api.LOCAL_ROUTES]
+    addresses = [(each.method, each.path) for each in ROUTES]
     addresses += [("POST", "/api/login"), ("POST", "/api/logout"), ("GET", "/me")]
     addresses += [("POST", "/api/files?name=a"), ("POST", "/api/csp"), ("POST", "/ag-ui")]
     addresses += [("POST", "/api/chat"), ("GET", "/"), ("GET", "/c/abc")]
     async with pages(place) as served:
         made = await served.store.create("Mine")
         for method, path in addresses:
-            path = path.format(id=made.id, address="kb:get")
+            path = path.format(id=made.id, address="kb:get", call="c_2")
             for change in OTHER_SITES:
                 answer = await served.client.request(
                     method, path, headers=own | change, content=b"{}"
                 )
                 assert answer.status_code == 403, (method, path, change)
                 assert "access-control-allow-origin" not in answer.headers
-        for route in chat_api.LOCAL_ROUTES:  # what a form of another site may send
+        for route in ROUTES:  # what a form of another site may send
             if route.method in ("GET", "DELETE"):  # no form sends DELETE
                 continue
-            path = route.path.format(id=made.id, address="kb:get")
+            path = route.path.format(id=made.id, address="kb:get", call="c_2")
             for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
                 answer = await served.client.request(
                     route.method, path, headers=own | {"content-type": kind}, content=b"{}"
