@@ -40,14 +40,14 @@ def main() -> None:
         print(name, end=" ", file=sys.stderr, flush=True)
         groups[group.TITLE] = list(group.rows(effort))
         print(f"{perf_counter() - started:.0f} s", file=sys.stderr)
-    lines = harness.lines_of(groups)
-    print(harness.surroundings(), harness.table(lines), sep="\n\n")
+    head, lines = harness.surroundings(), harness.lines_of(groups)
+    print(head, harness.table(lines), sep="\n\n")
     if options.write:
         before, rest = README.read_text().split(BEGIN)
         old, after = rest.split(END)
         if options.groups:  # the other rows stay
-            lines = {**harness.lines_in(old), **lines}
-        text = f"{harness.surroundings()}\n\n{harness.table(lines)}"
+            head, lines = old.partition("\n")[0], {**harness.lines_in(old), **lines}
+        text = f"{head}\n\n{harness.table(lines)}"
         README.write_text(f"{before}{BEGIN}{text}{END}{after}")
 
 
