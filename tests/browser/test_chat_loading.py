@@ -140,8 +140,12 @@ async def test_earlier_messages_leave_in_place_what_the_reader_sees(
         body = page.get_by_role("region", name="Transcript")
         await expect(page.get_by_text("Answer 199 to it.")).to_be_in_viewport()
         await body.hover()
+        top = await body.evaluate("box => box.scrollTop")
 
         await page.mouse.wheel(0, -900)
+        async with asyncio.timeout(PATIENCE / 1_000):
+            while await body.evaluate("box => box.scrollTop") > top - 900:
+                await page.evaluate("new Promise(requestAnimationFrame)")
         before = None
         while before != (before := await body.evaluate(place)):
             await page.wait_for_timeout(30)
