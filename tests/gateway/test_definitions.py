@@ -161,7 +161,10 @@ async def test_additional_tool_and_prompt_wait_also_after_a_restart(running):
     async with running(crm=server) as gateway:
         assert await names(gateway, key) == ["crm__refund"]
         reply = await gateway.http.ask("prompts/list", headers=bearer(key))
-        assert [each["name"] for each in reply.json["result"]["prompts"]] == ["crm__greet"]
+        result = reply.json["result"]
+        assert [each["name"] for each in result["prompts"]] == ["crm__greet"]
+        (missing,) = result["_meta"]["interlock/missing"]
+        assert (missing["address"], missing["reason"]) == ("crm:part", "prompt_quarantined")
         found = await states(gateway)
         assert (found["crm:find"], found["crm:part"]) == ("new", "new")
 

@@ -30,6 +30,7 @@ def offers(servers: dict[str, list[str]], plain: View | None = None) -> Offers:
     upstream = SimpleNamespace(
         obstacle=("", ""),
         unusable=(),
+        waiting_prompts={},
         entries=tools,
         items=dict.fromkeys(("resources", "resourceTemplates", "prompts"), _Empty()),
     )

@@ -122,10 +122,13 @@ class ToolboxCatalogue:
                 yield self._own[entry.wire_name]
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
-        """Return which tools the caller would see, but are missing; why a list is empty."""
+        """Return what the caller would see, but is missing; why a list of tools is empty."""
+        caller = Caller(context.principal)
+        if kind == "prompts":
+            missing = self._missing_prompts(self._offers_to(caller), caller)
+            return {MISSING_KEY: missing} if missing else {}
         if kind != "tools":
             return {}
-        caller = Caller(context.principal)
         missing = self._missing_of(self._offers_to(caller), caller)
         if missing:
             return {MISSING_KEY: missing}
@@ -166,6 +169,13 @@ class ToolboxCatalogue:
         ]
         return missing
 
+    def _missing_prompts(self, offers: Offers, caller: Caller) -> list[JsonObject]:
+        return [
+            _missing(item.address, "prompt_quarantined", detail)
+            for item, detail in offers.waiting.items()
+            if self.may_use(caller, item)
+        ]
+
     def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
         """Return a number that changes with the lists of a kind that a principal sees."""
         caller = Caller(principal)
@@ -179,7 +189,11 @@ class ToolboxCatalogue:
             missing = [each["address"] for each in self._missing_of(offers, caller)]
             return hash((*seen, *missing))
         listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
-        return hash(tuple(each.fingerprint for each in listed if self.offers(caller, each.item)))
+        prints = [each.fingerprint for each in listed if self.offers(caller, each.item)]
+        if kind == "prompts":
+            found = self._missing_prompts(offers, caller)
+            prints.append(hash(tuple(each["address"] for each in found)))
+        return hash(tuple(prints))
 
     def shown(self, item: Item) -> str:
         """Return the URI of a resource as clients use it."""

@@ -50,6 +50,7 @@ class Offers:
         tools: Those that can be called, if their servers are up.
         unusable: Those that cannot.
         clashes: Those whose names other tools have; each of them is unusable.
+        waiting: Why prompts are not offered until their definitions are accepted.
         down: The servers that have never listed their tools, with a word and a line on why.
     """
 
@@ -67,6 +68,7 @@ class Offers:
         self.resources: dict[str, Listed] = {}
         self.templates: dict[str, ListedTemplate] = {}
         self.prompts: dict[str, Listed] = {}
+        self.waiting: dict[Item, str] = {}
         self.down: dict[str, tuple[str, str]] = {}
         self._plain = plain
         upstreams = toolbox.upstreams
@@ -142,6 +144,9 @@ class Offers:
             self.templates.setdefault(shown, template)
 
     def _add_prompts(self, server: str, upstream: Upstream) -> None:
+        for name, obstacle in upstream.waiting_prompts.items():
+            if self._plain is None or self._plain.admits("prompts", server, name):
+                self.waiting[Item("prompts", server, name)] = obstacle
         for definition in upstream.items["prompts"].definitions:
             original = definition["name"]
             name = wire_name(server, original)

@@ -49,11 +49,13 @@ class ItemLists:
     Attributes:
         found: By kind.
         unlisted: The kinds that have changed.
+        waiting: Why prompts are not offered, by name.
     """
 
     def __init__(self, server: str, checked: CheckedLists, users: UserLists) -> None:
         self.found: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
         self.unlisted: set[ItemKind] = set()
+        self.waiting: dict[str, str] = {}
         self._prompts: Listing[Prompt] = Listing()  # as listed, accepted or not
         self._server = server
         self._checked = checked
@@ -113,11 +115,15 @@ class ItemLists:
     def install_prompts(self) -> bool:
         """Offer the prompts that are accepted; return whether the list was replaced."""
         accepted: Listing[Prompt] = Listing()
+        waiting: dict[str, str] = {}
         for prompt, definition in zip(self._prompts, self._prompts.definitions, strict=True):
-            if not self._checked.obstacle("prompt", prompt.name):
+            if obstacle := self._checked.obstacle("prompt", prompt.name):
+                waiting[prompt.name] = obstacle
+            else:
                 accepted.append(prompt)
                 accepted.definitions.append(definition)
-        if accepted.definitions == self.found["prompts"].definitions:
+        offered = self.found["prompts"].definitions, self.waiting
+        if (accepted.definitions, waiting) == offered:
             return False
-        self.found["prompts"] = accepted
+        self.found["prompts"], self.waiting = accepted, waiting
         return True

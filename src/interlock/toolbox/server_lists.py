@@ -97,6 +97,11 @@ class ServerLists:
         return self._items.found
 
     @property
+    def waiting_prompts(self) -> Mapping[str, str]:
+        """Why prompts are not offered until their definitions are accepted, by name."""
+        return self._items.waiting
+
+    @property
     def connection(self) -> PooledClient | None:
         """The connection that lists the tools, if one is open."""
         if not self._access.is_personal:

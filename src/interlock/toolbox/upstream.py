@@ -159,6 +159,11 @@ class Upstream:
         return self._lists.items
 
     @property
+    def waiting_prompts(self) -> Mapping[str, str]:
+        """Why prompts are not offered until their definitions are accepted, by name."""
+        return self._lists.waiting_prompts
+
+    @property
     def obstacle(self) -> tuple[str, str]:
         """Why its tools cannot be called now; see `ServerHealth.obstacle`."""
         return self._health.obstacle
