@@ -249,3 +249,29 @@ async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_p
 
     with sqlite3.connect(tmp_path / "k.db") as database:
         assert second not in "\n".join(database.iterdump())
+
+
+async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():
+    stored, key = made()
+    changes, go_on = [stored], asyncio.Event()
+
+    class SlowSource(Source):
+        async def changed(self) -> Sequence[StoredKey]:
+            given = [*changes]
+            changes.clear()
+            if given:
+                await go_on.wait()
+            return given
+
+    ring = KeyRing(SlowSource(), clock=Clocks().clock, wall=Clocks().wall)
+    await ring.load()
+    first = asyncio.create_task(ring.refresh())
+    await asyncio.sleep(0)
+    second = asyncio.create_task(ring.refresh())
+    await asyncio.sleep(0)
+    assert not second.done()
+    go_on.set()
+    await second
+
+    assert ring.find(key) is not None
+    await first

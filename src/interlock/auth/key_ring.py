@@ -101,6 +101,7 @@ class KeyRing:
         self._active: set[str] = set()  # ids of keys that were active at the last look
         self._answered_at = float("-inf")  # when the database last answered
         self._touched_at = 0.0
+        self._refreshing = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -210,7 +211,10 @@ class KeyRing:
         Raises:
             StoreError: The database does not answer.
         """
-        if self._source is not None:
+        if self._source is None:
+            return
+        # The source returns each change once, so a second call waits until the first has used it.
+        async with self._refreshing:
             for each in await self._source.changed():
                 self._put(each)
             self._answered_at = self._clock()
