@@ -66,6 +66,13 @@ def test_changes_of_arguments_are_breaking_if_right_calls_may_be_refused(
     assert text in change.text
 
 
+def test_definition_of_another_kind_of_server_is_no_state_to_compare() -> None:
+    definition = {"name": "a", "inputSchema": {"type": "object"}}
+
+    assert review.pinned_state(definition) is None
+    assert review.pinned_state({**definition, "operation": {"operation": "GET /a"}}) is None
+
+
 def test_changes_of_words_alone_are_not_breaking() -> None:
     before = read({"/x": {"get": {"parameters": [query("a", description="One")]}}})
     after = read({"/x": {"get": {"parameters": [query("a", description="Two")]}}})

@@ -182,8 +182,9 @@ def state_of(plan: Plan) -> State:
 def pinned_state(definition: JsonObject) -> State | None:
     """Return what is compared of a pinned tool; None if it was not made of an operation."""
     behind = definition.get("operation")
-    if not isinstance(behind, dict):
-        return None
+    members = {"operation", "security", "arguments", "inputSchema"}
+    if not isinstance(behind, dict) or not members <= behind.keys():
+        return None  # it was the tool of another server with this name
     return State(
         behind["operation"],
         behind["security"],
