@@ -66,7 +66,7 @@ def test_changes_of_arguments_are_breaking_if_right_calls_may_be_refused(
     assert text in change.text
 
 
-def test_definition_of_another_kind_of_server_is_no_state_to_compare() -> None:
+def test_definition_of_another_kind_of_server_is_not_compared() -> None:
     definition = {"name": "a", "inputSchema": {"type": "object"}}
 
     assert review.pinned_state(definition) is None
