@@ -17,7 +17,7 @@ from binascii import b2a_base64
 from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -153,7 +153,7 @@ class AuditTrail:
                 self._write_soon(intent)
             else:
                 claim = None if grant is None else grant.claim
-                written = self._writer.group.queue(Added((intent,), claim))
+                written = self._writer.group.queue(Added(time_ns(), (intent,), claim))
             began = self._clock()
             try:
                 if written is not None and not overlaps:
@@ -389,7 +389,7 @@ class AuditTrail:
         body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept, revision))
         record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
         try:
-            self._writer.group.add_soon(Added((record,)))
+            self._writer.group.add_soon(Added(time_ns(), (record,)))
         except AuditUnavailable as error:
             self._lost(record, error)
 

@@ -22,7 +22,7 @@ from time import monotonic, time_ns
 from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditFailed, AuditUnavailable
@@ -81,14 +81,14 @@ class Added(Struct, frozen=True):
     """Records of one transaction.
 
     Attributes:
+        at: When they were added, in nanoseconds since 1970.
         records: In their order.
         claim: Must succeed in the same transaction; None for none.
-        at: When they were added, in nanoseconds since 1970.
     """
 
+    at: int
     records: tuple[AuditRecord, ...]
     claim: Claim | None = None
-    at: int = field(default_factory=time_ns)
 
 
 class Head(NamedTuple):
@@ -193,7 +193,7 @@ class AuditWriter:
 
     async def append_all(self, records: Sequence[AuditRecord], claim: Claim | None = None) -> None:
         """Write records and their claim in one transaction; see `append`."""
-        await self.group.add(Added(tuple(records), claim))
+        await self.group.add(Added(time_ns(), tuple(records), claim))
 
     def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
         """Queue a record; return a future that is done when it is durable, or fails as `append`.
@@ -201,7 +201,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The database does not answer, or the writer has been closed.
         """
-        return self.group.queue(Added((record,), claim))
+        return self.group.queue(Added(time_ns(), (record,), claim))
 
     def append_soon(self, record: AuditRecord) -> None:
         """Queue a record, such as an outcome, without waiting until it is durable.
@@ -211,7 +211,7 @@ class AuditWriter:
         Raises:
             AuditUnavailable: The writer has been closed.
         """
-        self.group.add_soon(Added((record,)))
+        self.group.add_soon(Added(time_ns(), (record,)))
 
     def sign_soon(self) -> None:
         """Sign the end of the chain, unless that has just been done."""
@@ -286,8 +286,8 @@ class AuditWriter:
         for item in items:
             if item is None:  # of `sign_soon`
                 continue
-            at = item.at // 1_000
-            for record in item.records:
+            # Records of one transaction are a microsecond apart, so that lists have an order.
+            for at, record in enumerate(item.records, item.at // 1_000):
                 # One long loop: every record passes here, and calls would cost more than the rest.
                 body = record.body.decode(errors="replace")
                 texts = (
