@@ -179,9 +179,9 @@ async def test_open_call_is_found_behind_many_finished_ones_in_bounded_steps(
     monkeypatch.setattr(audit_reading, "FIRST_WINDOW", 10)
     async with AuditWriter.open(place) as writer, AuditReader.open(place) as reader:
         await writer.append(AuditRecord("intent", "stuck", "user:anna"))
-        finished = [f"c{number}" for number in range(30)]
-        kinds = ("intent", "outcome")
-        await writer.append_all([AuditRecord(kind, call) for call in finished for kind in kinds])
+        for number in range(30):
+            kinds = ("intent", "outcome")
+            await writer.append_all([AuditRecord(kind, f"c{number}") for kind in kinds])
         if status == "unfinished":
             monkeypatch.setattr(reader._tables, "is_alive", _is_dead)
         pages, found, after = 0, list[str](), ""
