@@ -158,6 +158,8 @@ def test_number_of_operations_is_limited():
 
 def test_broken_corner_costs_only_the_tools_that_touch_it():
     good = {"responses": {"200": {"description": "OK"}}}
+    header = {"schema": {"const": "\n"}}
+    part = {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"headers": {"X-A": header}}}}
     odder = {"anyOf": 1, "discriminator": {"propertyName": "a", "mapping": {"b": "c"}}}
     found = read(
         paths={
@@ -175,6 +177,7 @@ def test_broken_corner_costs_only_the_tools_that_touch_it():
             "/odder": {
                 "post": {"requestBody": {"content": {"application/json": {"schema": odder}}}}
             },
+            "/part": {"post": {"requestBody": {"content": {"multipart/form-data": part}}}},
             "/none": None,
         }
     )
@@ -184,7 +187,7 @@ def test_broken_corner_costs_only_the_tools_that_touch_it():
         "odder": "POST /odder",
         "dangling": "GET /dangling",
     }
-    tools |= {"unknown": "GET /unknown", "schema": "POST /schema"}
+    tools |= {"unknown": "GET /unknown", "schema": "POST /schema", "part": "POST /part"}
 
     plans, missing = compile_tools(found, read_tools(tools))
 
@@ -192,6 +195,7 @@ def test_broken_corner_costs_only_the_tools_that_touch_it():
     assert "'#/nowhere' leads nowhere" in missing["dangling"]
     assert "'querystring', which is not supported" in missing["unknown"]
     assert "'#/no' leads nowhere" in missing["schema"]
+    assert "header X-A can carry printable ASCII" in missing["part"]
 
 
 def test_deep_schema_costs_its_tool_only():

@@ -178,8 +178,11 @@ def _fixed_headers(headers: JsonObject, follow: Callable[[Any], Any]) -> list[tu
         only = enum[0] if isinstance(enum, list) and len(enum) == 1 else None
         value = schema.get("const", schema.get("default", only))
         if value is not None:
-            style = Style("simple")
-            found.append((name, serialisation.header(name, value, style, schema)))
+            try:
+                text = serialisation.header(name, value, Style("simple"), schema)
+            except InvalidArguments as error:
+                raise DocumentError(f"a part of the form has a fixed value: {error}") from None
+            found.append((name, text))
     return found
 
 
