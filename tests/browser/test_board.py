@@ -32,6 +32,8 @@ async def test_server_that_cannot_start_is_on_the_overview_with_its_reason(
 
         needs = page.get_by_role("region", name="Needs you")
         await expect(needs).to_contain_text("fetch")
+        first = page.get_by_role("region", name="Servers").get_by_role("row").nth(1)
+        await expect(first).to_contain_text("fetch")
         await needs.get_by_role("link", name="Look").click()
         await heading(page, "fetch")
         await expect(page.get_by_role("region", name="What it wrote to stderr")).to_contain_text(

@@ -171,6 +171,7 @@ function NeedsYou({ of: { approvals, definitions: pins, servers, keys } }) {
 /** @param {{servers: import("../parts.js").Server[]}} props */
 export function Servers({ servers }) {
   const down = downOf(servers).length;
+  const brokenFirst = [...servers].sort((a, b) => Number(isUp(a.state)) - Number(isUp(b.state)));
   return html`<section class="box" aria-labelledby="servers-title">
     <div class="box-head">
       <h2 id="servers-title">${t("nav.servers")}</h2>
@@ -193,7 +194,7 @@ export function Servers({ servers }) {
               </tr>
             </thead>
             <tbody>
-              ${servers.map(
+              ${brokenFirst.map(
                 (each) => html`<tr data-server=${each.name}>
                   <td class="tight"><${StateChip} state=${each.state} /></td>
                   <td class="tight"><${Link} to=${`/gateway/servers/${encodeURIComponent(each.name)}`} class="address name">${each.name}<//></td>
