@@ -48,7 +48,7 @@ async def test_app_gets_its_call_and_calls_tools_of_its_server(
 
         said = box(page).locator("#said")
         await expect(said).to_have_text("interlock | dark | 2025 | 7 | order 3 is paid")
-        assert await page.locator("iframe").evaluate("each => each.offsetHeight") == 800
+        await expect(page.locator("iframe")).to_have_js_property("offsetHeight", 800)
         await expect(page.get_by_role("tab", name="Result")).to_be_visible()
         assert await violations(page) == []
 
