@@ -3,9 +3,9 @@
 Order: validation, then what `Toolbox(around=...)` was given, then the upstream server. A layer may
 answer by itself, raise, or pass the call on; it sees the arguments that will be sent.
 
-Order of the layers of a gateway: `AuditTrail.refusals`, policy, `Limiter.around`, approvals,
-`fair_queue.queued`, `AuditTrail.calls`. So what refuses a call does so before its intent is
-recorded, its refusal is recorded, and it gets back what it has spent.
+Order of the layers of a gateway: metrics, which let `AuditTrail` record refusals, policy,
+`Limiter.around`, approvals, `fair_queue.queued`, `AuditTrail.calls`. So what refuses a call does
+so before its intent is recorded, its refusal is recorded, and it gets back what it has spent.
 """
 
 from __future__ import annotations

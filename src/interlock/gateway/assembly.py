@@ -2,8 +2,8 @@
 
     config -> Parts -> Gateway          once at the start, and again for each reload
 
-The layers of a call, from the outside: the record of refusals, policy, limits, approvals, the fair
-queue of its server, the audit trail.
+The layers of a call, from the outside: metrics with the record of refusals, policy, limits,
+approvals, the fair queue of its server, the audit trail.
 """
 
 from __future__ import annotations
