@@ -63,7 +63,7 @@ async def test_hundred_reloads_under_load_lose_no_call(running):
     for each in servers:
         each.answers["tools/call"] = slow
     unpinned = {"lock": {"mode": "off"}}  # the two servers are launched in two ways
-    async with running(unpinned, crm=servers[0]) as gateway:
+    async with running(unpinned, crm=servers[0]) as gateway, asyncio.TaskGroup() as group:
         key = await gateway.key()
 
         async def load() -> None:
@@ -72,7 +72,8 @@ async def test_hundred_reloads_under_load_lose_no_call(running):
                 assert (await gateway.call("crm__x", key)).text == "done"
                 answered += 1
 
-        tasks = [asyncio.create_task(load()) for _ in range(4)]
+        for _ in range(4):
+            group.create_task(load())
         for number in range(100):
             seen = answered
             if number % 2:
@@ -83,7 +84,6 @@ async def test_hundred_reloads_under_load_lose_no_call(running):
             while answered < seen + 4:  # noqa: ASYNC110 - the load goes on meanwhile
                 await asyncio.sleep(0)
         is_over = True
-        await asyncio.gather(*tasks)
 
     sent = [len(each.sent("tools/call")) for each in servers]
     assert min(sent) > 0
