@@ -164,6 +164,23 @@ async def test_cancelled_call_gets_an_error(starts: bool, opened):
     await link.close()
 
 
+async def test_cancellation_ends_the_newest_of_the_calls_with_the_same_id(opened):
+    link, pipe, host = opened
+    host.mcp = "hang"
+    cancel = call(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 0})
+    sent = (TOOLS_CALL, TOOLS_CALL, TOOLS_CALL, cancel, cancel)
+    ended = []
+    for number, line in enumerate(sent, 1):
+        pipe.receiver.frames_received([line.replace(b'"q1"', b'"q%d"' % number)])
+        await settled()
+        answers = [each["response"] for each in pipe.sent]
+        ended.append([each["request_id"] for each in answers if "cancelled" in str(each)])
+
+    assert ended == [[], [], [], ["q3"], ["q3", "q2"]]
+    assert host.cancelled == 2
+    await link.close()
+
+
 async def test_withdrawn_question_is_cancelled_without_an_answer(opened):
     link, pipe, host = opened
     host.question = "hang"
