@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from interlock import cli
-from interlock.cli import signals
+from interlock.cli import log, signals
 from interlock.store import AuditReader
 from tests.gateway.conftest import bearer
 from tests.gateway.notes import Notes, User, cookie_of, notes, reason, users
@@ -145,6 +145,7 @@ async def interlock(gateway: Any, *arguments: str) -> str:
     with (
         patch.object(sys, "argv", ["interlock", *arguments, "--config", str(gateway.file)]),
         patch.object(signals, "_SIGNALS", ()),
+        patch.object(log, "open_log", lambda: None),  # the log is that of all tests
         redirect_stdout(TextIOWrapper(BytesIO(), write_through=True)) as out,
         redirect_stderr(TextIOWrapper(BytesIO(), write_through=True)) as err,
         pytest.raises(SystemExit) as ended,

@@ -10,7 +10,7 @@ import { Problem } from "../shared/load.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { Chip, OutcomeChip } from "../shared/outcomes.js";
 import { Tabs } from "../shared/tabs.js";
-import { html, useEffect, useMemo, useRef, useState } from "../shared/view.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../shared/view.js";
 import { Form, JsonField } from "./form.js";
 import { byPlace, example, initial, same } from "./model.js";
 import { Result } from "./result.js";
@@ -80,8 +80,9 @@ export function Item({ target }) {
   const now = inspection.value;
   const isReady = now?.state === "ok";
 
+  // At once: the page may be loaded again before it is painted.
+  useLayoutEffect(() => keepDraft(key, value), [key, value]);
   useEffect(() => {
-    keepDraft(key, value);
     if (!isTool || !isReady) return undefined;
     const timer = setTimeout(() => {
       check(target.name, value ?? {}).then(setProblems, () => setProblems([]));
