@@ -19,6 +19,7 @@ from interlock.context import Context
 from interlock.errors import ConnectionClosed, UnknownSession
 from interlock.types import ToolAnnotations
 from tests.claude.messages_api import MessagesApi, call, say, script
+from tests.claude.programs import NEWEST
 
 Make = Callable[..., ClaudeCode]
 WAIT = script(call(("mcp__slow__wait", {})), say("Waited."))
@@ -133,7 +134,7 @@ async def test_turn_limit_is_the_stop_reason(claude: Make):
 
 
 async def test_killed_program_fails_the_turn_at_once_and_reopen_continues_the_session(
-    claude: Make, api: MessagesApi
+    claude: Make, claude_program: str, api: MessagesApi
 ):
     slow = Slow()
     async with claude({"slow": slow.server}) as opened:
@@ -149,7 +150,11 @@ async def test_killed_program_fails_the_turn_at_once_and_reopen_continues_the_se
         with pytest.raises(ConnectionClosed, match="ended by signal 9"):
             await opened.ask(HELLO)
 
-        await opened.reopen()
+        try:
+            await opened.reopen()
+        except UnknownSession:  # older versions store a session later than its turn ends
+            assert claude_program != NEWEST
+            return
         answer = await opened.ask(script(say("Back.")))
 
     assert answer.text == "Back."
