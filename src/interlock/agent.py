@@ -68,6 +68,9 @@ from interlock.types import (
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
+TOO_MANY_CALLS = (
+    f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
+)
 MAX_FILE = 5 * 1024 * 1024  # bytes of an image or a sound in a result that the model gets
 MAX_FILES = 8  # of one result
 
@@ -340,12 +343,9 @@ class Agent:
         return _Outcome(event, seen.files)
 
     async def _skip(self, call: ToolCall, id: str) -> _Outcome:
-        text = (
-            f"error: not run: one answer may make {MAX_CALLS} tool calls; call it in your next one"
-        )
         address = self._address(call.name)
         event = ToolFinished(
-            *(call.id, address, call.input, text, True, 0.0), call_id=id, ending="refused"
+            *(call.id, address, call.input, TOO_MANY_CALLS, True, 0.0), call_id=id, ending="refused"
         )
         return _Outcome(event)
 

@@ -9,7 +9,15 @@ from typing import Any
 
 import pytest
 
-from interlock.agent import Agent, AgentEvent, Done, ToolFinished, ToolStarted
+from interlock.agent import (
+    MAX_CALLS,
+    TOO_MANY_CALLS,
+    Agent,
+    AgentEvent,
+    Done,
+    ToolFinished,
+    ToolStarted,
+)
 from interlock.calls import Call
 from interlock.errors import StepLimit
 from interlock.langgraph.agent import GraphAgent, agent_graph
@@ -144,6 +152,26 @@ async def test_call_is_recorded_and_shown_before_it_is_made():
                 order.append("shown")
 
     assert order[:3] == ["AssistantMessage", "shown", "made"]
+
+
+async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
+    ran = 0
+
+    def count(_: Json) -> Json:
+        nonlocal ran
+        ran += 1
+        return text("got it")
+
+    asked = [ToolCall(f"c{number}", "kb__get", {"x": 1}) for number in range(MAX_CALLS + 2)]
+    messages: list[Message] = [UserMessage("go")]
+    async with opened(count) as toolbox:
+        events = await events_of(graph_agent(ScriptedModel([asked, "ok"]), toolbox), messages)
+
+    assert ran == MAX_CALLS
+    results = [each.content for each in messages if isinstance(each, ToolMessage)]
+    assert results == ["got it"] * MAX_CALLS + [TOO_MANY_CALLS] * 2
+    endings = {each.id: each.ending for each in events if isinstance(each, ToolFinished)}
+    assert [id for id, ending in endings.items() if ending == "refused"] == ["c64", "c65"]
 
 
 async def test_limit_of_rounds_starts_over_when_the_model_goes_on():

@@ -259,6 +259,17 @@ async def test_an_approval_outlives_the_process_that_asked(
     assert isinstance(events[-1], Done)
 
 
+async def test_no_person_is_asked_about_a_call_beyond_the_limit(
+    asking: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interlock.langgraph.nodes.MAX_CALLS", 0)
+    graph, server, _ = asking
+    events = await events_of(graph)
+
+    assert server.sent("tools/call") == []
+    assert isinstance(events[-1], Done)
+
+
 async def test_an_approval_is_bound_to_the_arguments(asking: Any) -> None:
     graph, server, _ = asking
     approval = await asked(graph)

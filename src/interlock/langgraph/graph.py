@@ -17,7 +17,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from interlock.langchain.history import open_calls
-from interlock.langgraph.nodes import MAX_INPUT, MAX_ROUNDS, Nodes, about_call
+from interlock.langgraph.nodes import MAX_INPUT, MAX_ROUNDS, Nodes, about_call, too_many
 from interlock.langgraph.state import Approve, ChatContext, ChatState, ModelSource, ToolSource
 
 
@@ -90,6 +90,7 @@ def _calls(state: ChatState) -> list[Send] | str:
         return END
     malformed = about_call(state["messages"][-1]).get("malformed", {})
     refused = state.get("live")
+    beyond = too_many(state["messages"])
     # Keys that are names of untracked values, as `live`, are not stored with a task either.
     return [
         Send(
@@ -98,6 +99,7 @@ def _calls(state: ChatState) -> list[Send] | str:
                 "call": call,
                 "live": refused is not None,
                 "malformed": malformed.get(call["id"]),
+                "too_many": call["id"] in beyond,
                 "refused": (refused or {}).get(call["id"]),
             },
         )

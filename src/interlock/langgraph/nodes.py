@@ -25,11 +25,17 @@ from langgraph.runtime import Runtime
 from langgraph.types import interrupt
 
 from interlock import aio
-from interlock.agent import ToolFinished, ToolProgress, ToolStarted
+from interlock.agent import (
+    MAX_CALLS,
+    TOO_MANY_CALLS,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
 from interlock.calls import Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, StepLimit
-from interlock.langchain.history import INTERRUPTED, closed, fitted, open_calls
+from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import MAX_IMAGE, Finished, message
 from interlock.langchain.tool import need_reader, run, tools
 from interlock.langgraph.answers import ask, normalized
@@ -55,6 +61,12 @@ def about_call(message: AnyMessage) -> dict[str, Any]:
     """Return what interlock has noted about a message."""
     found: dict[str, Any] = message.additional_kwargs.get("interlock", {})
     return found
+
+
+def too_many(messages: Sequence[AnyMessage]) -> set[str]:
+    """Return the ids of the last answer's calls beyond the limit, which do not run."""
+    calls, _ = last_calls(messages)
+    return {each["id"] for each in calls[MAX_CALLS:]}
 
 
 class Nodes:
@@ -218,6 +230,8 @@ class Nodes:
         if task.get("malformed") is not None:
             text = f"error: the arguments are not a JSON object: {task['malformed']}"
             return Finished(text, True, "failed")
+        if task.get("too_many"):
+            return Finished(TOO_MANY_CALLS, True, "refused")
         if (refused := task.get("refused")) is not None:
             text = "error: the call was not made: " + REFUSALS[refused]
             return Finished(text, True, "refused", refused)
@@ -233,13 +247,10 @@ class Nodes:
         asked = datetime.fromisoformat(at) if at else datetime.now(UTC)
         expires = (asked + timedelta(seconds=APPROVAL_SECONDS)).isoformat().replace("+00:00", "Z")
         found = []
+        skipped = {*about.get("malformed", ()), *too_many(state["messages"])}
         for call in open_calls(state["messages"]):
             entry = _find(self._toolbox_of(context), call["name"], context.caller)
-            if (
-                entry is None
-                or call["name"] in self._local
-                or call["id"] in about.get("malformed", ())
-            ):
+            if entry is None or call["name"] in self._local or call["id"] in skipped:
                 continue
             reason = self._approve(context, entry, call["args"])
             if reason is not None:
