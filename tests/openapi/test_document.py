@@ -50,7 +50,10 @@ def test_version_is_known_whether_json_or_yaml(text: str, version: str):
         ('{"openapi": "3.0.0",, }', "not valid JSON"),
         ('{"openapi": "3.0.0", "x": ' + "[" * 200_000, "not valid JSON|nested too deep"),
         ('{"a":' * 200_000, "nested too deep|not valid"),
-        ('{"a": [' + "[]," * 2_000_001 + "]}", "too many values"),
+        (
+            '{"a": [' + "[]," * 500_001 + "]}",
+            r"too many values \(about 1,000,004, limit 1,000,000\)",
+        ),
     ],
 )
 def test_document_that_cannot_be_used_is_refused_quickly(text: str, problem: str):
@@ -59,6 +62,15 @@ def test_document_that_cannot_be_used_is_refused_quickly(text: str, problem: str
     with pytest.raises(DocumentError, match=problem):
         document.read(text.encode())
     assert time.process_time() - start < 1
+
+
+def test_json_key_that_is_repeated_has_its_last_value_and_a_warning():
+    found = document.read(b'{"openapi": "3.0.0", "x:y": [{"a": ":", "b": "\\":", "a": "c:"}]}')
+    plain = document.read(b'{"openapi": "3.0.0", "x:y": [{"a": ":", "b": "\\":"}, {"a": 1}]}')
+
+    assert found.root["x:y"] == [{"a": "c:", "b": '":'}]
+    assert found.warnings == ["the key 'a' is repeated; its last value is used"]
+    assert plain.warnings == []
 
 
 def test_file_over_the_limit_is_refused(tmp_path: Path):
@@ -213,6 +225,26 @@ def test_deep_schema_costs_its_tool_only():
     assert "nested too deep" in missing["deep"]
 
 
+def test_pattern_that_is_not_checked_is_noted_and_the_others_are_checked():
+    patterns = {"back": r"^(a)\1$", "broken": "(", "good": "^a$"}
+    names = [
+        {"name": name, "in": "query", "schema": {"type": "string", "pattern": pattern}}
+        for name, pattern in patterns.items()
+    ]
+    found = read(paths={"/a": {"get": {"parameters": names}}})
+    plans, missing = compile_tools(found, read_tools({"a": "GET /a"}))
+
+    notes = [str(each) for each in review.check(found, plans, missing)]
+
+    why = "it is not valid, is too long, or needs backtracking"
+    assert [each for each in notes if "not checked" in each] == [
+        f"the pattern {pattern!r} is not checked: {why}" for pattern in (r"^(a)\1$", "(")
+    ]
+    plans["a"].request({"back": "b", "broken": "b", "good": "a"})
+    with pytest.raises(InvalidArguments, match="good"):
+        plans["a"].request({"good": "b"})
+
+
 @pytest.mark.slow("compiles a document of 300 cyclic schemas")
 def test_hostile_schemas_are_survived_within_time_and_memory():
     schemas: dict[str, Any] = {
@@ -291,7 +323,7 @@ LONG = "a" * 20_000
         body_of(referring(900), S={"type": "string", "enum": [LONG]}),
         body_of(referring(900), S={"type": "string", "format": LONG}),
         body_of(referring(900), S={"type": "object", "required": [LONG]}),
-        body_of({"items": referring(20_001)}),
+        body_of({"items": referring(10_001)}),
         body_of({"items": {"allOf": [referring(60, f"S{i}") for i in range(60)]}},
                 **{f"S{i}": referring(400, "T") for i in range(60)}, T={}),
         read(paths={"/x": {"post": {"parameters": [{"name": "a", "in": "query"}] * 1_001}},

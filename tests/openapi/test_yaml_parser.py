@@ -106,13 +106,24 @@ def test_tag_of_a_language_creates_no_object():
         ("a: *b", "leads nowhere"),
         ("? {a: 1}\n: 2", "key of a YAML mapping is not a scalar"),
         ("a: &x 1\nb: [" + "*x," * 1_001 + "]", "too many YAML aliases"),
-        ("a: &x " + "a" * 100_000 + "\nb: [" + "*x," * 999 + "]", "stand for too many values"),
+        ("a: &x " + "a" * 100_000 + "\nb: [" + "*x," * 999 + "]", "too many keys and values"),
         ("a: &x [[[1]]]\nb: " + "[" * 254 + "*x" + "]" * 254, "nested too deep"),
     ],
 )
 def test_document_that_cannot_be_used_is_refused_with_the_reason(text: str, problem: str):
     with pytest.raises(DocumentError, match=problem):
         parse(text)
+
+
+def test_short_document_of_very_many_keys_is_refused_with_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(yaml_parser, "MIN_NODES", 1_000)
+    dense, spaced = "a: 1\n" * 1_000, "name: some more text\n" * 1_000
+
+    assert parse(spaced) == {"name": "some more text"}
+    with pytest.raises(DocumentError, match=r"keys and values \(limit 1,500 for its size"):
+        parse(dense)
 
 
 def test_alias_bomb_is_refused_before_it_grows():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from interlock.types import JsonObject
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_OPERATIONS = 10_000
 MAX_URL = 2_000  # characters
-MAX_JSON_VALUES = 2_000_000  # GitHub has 300,000
+MAX_JSON_VALUES = 1_000_000  # GitHub has 270,000
 METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
 _NEVER = frozenset({"TRACE", "CONNECT"})
 _METHOD = re.compile(r"[A-Z][A-Z0-9_-]{0,31}")
@@ -207,10 +208,18 @@ def parse(data: bytes, warnings: list[str]) -> Any:
     data = data.removeprefix(b"\xef\xbb\xbf")
     if not data.lstrip(b" \t\r\n").startswith(b"{"):
         return yaml_parser.parse(data, warnings)
-    if data.count(b",") + data.count(b"[") + data.count(b"{") > MAX_JSON_VALUES:
-        raise DocumentError(f"the document has too many values (limit {MAX_JSON_VALUES:,})")
+    values = data.count(b",") + data.count(b"[") + data.count(b"{")
+    if values > MAX_JSON_VALUES:
+        raise DocumentError(
+            f"the document has too many values (about {values:,}, limit {MAX_JSON_VALUES:,}); "
+            "remove what no tool needs"
+        )
     try:
-        return msgspec.json.decode(data)
+        root = msgspec.json.decode(data)
+        # The last value of a repeated key replaces the others, and takes their colons with it.
+        if data.count(b":") > msgspec.json.encode(root).count(b":"):
+            warnings += _repeated_keys(data)
+        return root
     except RecursionError:
         raise DocumentError("the document is nested too deep") from None
     except ValueError as error:
@@ -219,6 +228,21 @@ def parse(data: bytes, warnings: list[str]) -> Any:
         return yaml_parser.parse(data, warnings)  # a YAML file may start with a brace as well
     except (DocumentError, MissingExtra):
         raise DocumentError(f"the document is not valid JSON: {json_error}") from None
+
+
+def _repeated_keys(data: bytes) -> list[str]:
+    """Return a warning for each key that an object of a JSON document has more than once."""
+    found: list[str] = []
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen and len(found) < yaml_parser.MAX_WARNINGS:
+                found.append(f"the key {quoting.echo(key)} is repeated; its last value is used")
+            seen.add(key)
+
+    json.loads(data, object_pairs_hook=check)
+    return found
 
 
 def _version(root: Any) -> str:

@@ -22,7 +22,7 @@ MAX_DEPTH = 128
 MAX_PATTERN = 4_096  # characters
 MAX_PATTERNS = 1_000  # of a document; one takes up to 3 ms
 MAX_MAPPED = 256  # characters of a discriminator's value
-MAX_SUBSCHEMAS = 20_000  # of one tool; the largest that was met has 431
+MAX_SUBSCHEMAS = 10_000  # of one tool; the largest that was met has 431
 Schema = JsonObject | bool
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})

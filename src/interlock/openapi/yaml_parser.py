@@ -15,7 +15,9 @@ from interlock.openapi.references import DocumentError
 MAX_DEPTH = 256
 MAX_ALIASES = 1_000
 MAX_ALIASED_NODES = 1_000_000
-MAX_NODES = 2_000_000
+MAX_NODES = 1_000_000  # GitHub has 500,000
+MIN_NODES = 100_000  # more than these only in a document of `NODE_BYTES` for each
+NODE_BYTES = 10  # real documents have about 14 or more
 MAX_WARNINGS = 100
 
 _WORDS: dict[str, Any] = {
@@ -45,7 +47,7 @@ def parse(data: bytes, warnings: list[str]) -> Any:
     except ImportError:
         raise MissingExtra("a YAML document", "openapi") from None
     try:
-        return _Builder(warnings).build(CParser(data), yaml)
+        return _Builder(warnings, _max_nodes(data)).build(CParser(data), yaml)
     except (yaml.YAMLError, UnicodeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}" if mark else ""
@@ -68,8 +70,9 @@ class _Open:
 
 
 class _Builder:
-    def __init__(self, warnings: list[str]) -> None:
+    def __init__(self, warnings: list[str], max_nodes: int) -> None:
         self._warnings = warnings
+        self._max_nodes = max_nodes
         self._stack: list[_Open] = []
         self._anchors: dict[str, tuple[Any, int, int]] = {}  # value, number of nodes, height
         self._nodes = 0
@@ -146,8 +149,11 @@ class _Builder:
 
     def _count(self, value: Any) -> None:
         self._nodes += _weight(value)
-        if self._nodes > MAX_NODES:
-            raise DocumentError(f"the document has too many values (limit {MAX_NODES:,})")
+        if self._nodes > self._max_nodes:
+            raise DocumentError(
+                f"the document has too many keys and values (limit {self._max_nodes:,} for its "
+                "size); remove what no tool needs"
+            )
 
     def _open(self, value: Any, event: Any) -> None:
         self._check_depth(1)
@@ -193,6 +199,11 @@ class _Builder:
             top.key = value
         else:
             self._add(value)
+
+
+def _max_nodes(data: bytes) -> int:
+    """Return how many keys and values a document may have: a short one is read in a second."""
+    return min(MAX_NODES, MIN_NODES + len(data) // NODE_BYTES)
 
 
 def _weight(value: Any) -> int:
