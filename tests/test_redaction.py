@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
+
 from interlock.errors import HttpError, RemoteError
-from interlock.redaction import Redacted, Redactor, redact_error
+from interlock.redaction import Redacted, Redactor, redact_arguments, redact_error
 
 
 @dataclass
@@ -29,6 +31,28 @@ def test_redact_uses_the_token_that_is_valid_now():
     login.token = "second-token"
 
     assert redactor.redact("first-token second-token") == "first-token ***"
+
+
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--token=abc"], ["--token=***"]),
+        (["--api-key", "abc", "x"], ["--api-key", "***", "x"]),
+        (["--dbPassword", "abc"], ["--dbPassword", "***"]),
+        (["-e", "CRM_SECRET=abc"], ["-e", "CRM_SECRET=***"]),
+        (["--header", "Authorization: Bearer abc"], ["--header", "Authorization: Bearer ***"]),
+        (["X-Api-Key:abc"], ["X-Api-Key:***"]),
+        (["https://h/?api_key=abc"], ["https://h/?api_key=***"]),
+        (['{"token": "abc"}'], ['{"token": "***']),
+        (["--token", "--verbose"], ["--token", "--verbose"]),
+        (["--max-tokens", "4096"], ["--max-tokens", "4096"]),
+        (["--key-file", "k.pem"], ["--key-file", "k.pem"]),
+        (["mcp/token:latest", "--token="], ["mcp/token:latest", "--token="]),
+        (["--dsn", "filled-in"], ["--dsn", "***"]),
+    ],
+)
+def test_arguments_whose_name_says_secret_are_redacted(args: list[str], shown: list[str]):
+    assert redact_arguments(args, Redactor(["filled-in"])) == shown
 
 
 def test_redact_error_cleans_text_and_attributes_of_a_copy():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -23,6 +25,24 @@ def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
         OSError: The file cannot be written; the old one is unchanged.
         NotSynced: The file was replaced, but the disk may not keep it.
     """
+    with staged(path, content, mode) as put:
+        put()
+
+
+@contextmanager
+def staged(path: Path, content: bytes, mode: int = 0o600) -> Iterator[Callable[[], None]]:
+    """Write a file's new content beside it, and yield the function that replaces the file.
+
+    Unless the function is called, the file stays as it is. It raises as `replace` does.
+
+    Args:
+        path: As for `replace`.
+        content: As for `replace`.
+        mode: As for `replace`.
+
+    Raises:
+        OSError: The content cannot be written.
+    """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -30,10 +50,13 @@ def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        Path(temporary).replace(path)
-    except BaseException:
+        yield lambda: _put(Path(temporary), path)
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
+
+
+def _put(temporary: Path, path: Path) -> None:
+    temporary.replace(path)
     _sync_folder(path)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -12,6 +13,15 @@ from msgspec import Struct
 _E = TypeVar("_E", bound=Exception)
 
 MIN_SECRET = 6  # characters; shorter values would make any text unreadable
+
+
+_NAMES = r"(?:api[-_]?key|key|token|secret|pass(?:word|wd|phrase)?|pwd|credentials?|authorization)"
+_OPTION = re.compile(rf"--?[\w.-]*{_NAMES}", re.IGNORECASE)  # its value is the next argument
+_VALUE = re.compile(
+    rf"(?:{_NAMES}(?:=|:\s|[\"']\s*:)|(?:authorization|api[-_]?key):)"
+    r"[\s\"']*(?:(?:bearer|basic)\s+)?(.+)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class HasToken(Protocol):
@@ -76,6 +86,31 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
             redact_value(key, redactor): redact_value(each, redactor) for key, each in value.items()
         }
     return value
+
+
+def secret_ends(args: Sequence[str]) -> list[str]:
+    """Return the secret at the end of each argument of a program, by its name; "" for none.
+
+    Of `--api-key abc`, `--token=abc`, `API_KEY=abc` and `Authorization: Bearer abc` it is "abc".
+    """
+    ends = []
+    is_value = False
+    for arg in args:
+        named = _VALUE.search(arg)
+        if is_value and not arg.startswith("-"):
+            ends.append(arg)
+        else:
+            ends.append(named[1] if named is not None else "")
+        is_value = _OPTION.fullmatch(arg) is not None
+    return ends
+
+
+def redact_arguments(args: Sequence[str], redactor: Redactor) -> list[str]:
+    """Return the arguments of a program without secrets, also short ones that have a name."""
+    return [
+        redactor.redact(arg.removesuffix(end) + "***" if end else arg)
+        for arg, end in zip(args, secret_ends(args), strict=True)
+    ]
 
 
 class Redacted(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import sqlite3
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from interlock import durable
 from interlock.store.database import open_database
 from interlock.store.pin import TOOL_KINDS
 from interlock.store.pins import PinStore
@@ -183,6 +185,51 @@ def test_export_and_import_carry_what_was_accepted_to_another_database(
         (each.get("tool", each["server"]), "before" in each, "after" in each)
         for each in decisions(interlock)
     ) == [("crm", True, True), ("crm:find", True, False), ("crm:refund", True, True)]
+
+
+@pytest.fixture
+def strict(home: Path, offer: Offer) -> Path:
+    """Have an empty lock file decide, and return it."""
+    file = home / "lock.json"
+    file.write_text('{"version": 1, "servers": {}}')
+    config = home / "config" / "interlock" / "mcp.json"
+    written = json.loads(config.read_text())
+    written["gateway"]["lock"] = {"mode": "strict", "file": str(file)}
+    config.write_text(json.dumps(written))
+    offer(find="Find.")
+    return file
+
+
+def test_strict_acceptance_is_recorded_as_begun_and_once_the_lock_file_has_it(
+    interlock, strict: Path
+):
+    ran = interlock("lock", "accept", "crm:find", "--yes")
+
+    assert (ran.code, "Find." in strict.read_text()) == (0, True)
+    assert [each["decision"] for each in decisions(interlock)] == ["accept_started", "accept"]
+
+
+def test_strict_acceptance_that_fails_is_not_recorded_as_accepted(
+    interlock, strict: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = strict.read_text()
+    with closing(sqlite3.connect(home / "g.db", isolation_level=None)) as database:
+        database.execute(REFUSE_FIND)
+        unrecorded = interlock("lock", "accept", "crm:find", "--yes")
+        database.execute("DROP TRIGGER refuse_find")
+    assert (unrecorded.code, strict.read_text(), decisions(interlock)) == (1, before, [])
+
+    def fail(*_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(durable, "_put", fail)
+    unwritten = interlock("lock", "accept", "crm:find", "--yes")
+
+    assert (unwritten.code, strict.read_text()) == (1, before)
+    assert [each["decision"] for each in decisions(interlock)] == ["accept_started"]
+    pin = next(each for each in interlock("lock", "status", "--json").json if "tool" in each)
+    assert "decidedBy" not in pin
+    assert sorted(each.name for each in home.glob(".lock.json.*")) == []
 
 
 def test_lock_file_whose_hash_is_not_that_of_its_definition_is_refused(

@@ -57,7 +57,9 @@ async def test_program_is_traced_from_its_start_to_its_exit_without_secrets(tmp_
     script = tmp_path / "server.py"
     script.write_text(SERVER)
     config = StdioServer(
-        command=sys.executable, args=("-IS", str(script)), env={"TOKEN": 'se"cret-1'}
+        command=sys.executable,
+        args=("-IS", str(script), "--token=abc", "--api-key", "can'ary"),
+        env={"TOKEN": 'se"cret-1'},
     )
     trace = Kept()
     client, _ = make_client(config, {}, HttpPool, {"trace": trace})
@@ -66,7 +68,7 @@ async def test_program_is_traced_from_its_start_to_its_exit_without_secrets(tmp_
 
     kinds = [kind for kind, _ in trace.lines]
     assert kinds[0] == "spawn"
-    assert f"{script} (pid " in trace.of("spawn")[0]
+    assert f"{script} '--token=***' --api-key '***' (pid " in trace.of("spawn")[0]
     assert trace.of("stderr") == ["loaded ***\n"]
     assert trace.of("received")[0] == "not a message"
     assert '"no such method ***"' in trace.of("received")[1]

@@ -279,7 +279,7 @@ def _recording(recorder: Recorder | None) -> Record | None:
         return None
     from interlock.gateway.definitions import decision_of
 
-    async def record(decision: str, claim: Claim, changes: Sequence[Change]) -> None:
+    async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
         about = [decision_of(decision, each) for each in changes]
         await recorder.write_all("pin", about, claim)
 

@@ -24,8 +24,8 @@ from interlock.toolbox.pin_diff import diff
 from interlock.types import JsonObject
 
 # Writes a decision with its audit records: what was decided, the change of the table, and each pin
-# before and after it.
-Record = Callable[[str, Claim, Sequence[Change]], Awaitable[None]]
+# before and after it. Without a change of the table it writes the records alone.
+Record = Callable[[str, Claim | None, Sequence[Change]], Awaitable[None]]
 
 _Pins: TypeAlias = list[Pin]
 
@@ -123,11 +123,19 @@ class Definitions:
             ConfigError: The lock file cannot be read or written.
         """
         risk = _hinted(pin) if risk_from_hints else None
-        locked = _with(self._file, pin, hash, risk) if self._file is not None else None
-        record = self._recorded("accept")
-        _, after = await self._store.accept(pin, hash, by=self._by, risk=risk, record=record)
-        if self._file is not None and locked is not None:
-            lock_file.write(self._file, locked)
+        accept = partial(self._store.accept, pin, hash, by=self._by, risk=risk)
+        if self._file is None:
+            return (await accept(record=self._recorded("accept")))[1]
+        try:
+            with lock_file.staged(self._file, _with(self._file, pin, hash, risk)) as put:
+                if self._record is None:
+                    _, after = await accept()
+                    put()
+                else:
+                    _, after = await accept(record=_recorded_around(put, self._record))
+        except OSError as error:
+            why = error.strerror or error
+            raise ConfigError(f"{self._file} cannot be written: {why}") from error
         return after
 
     async def reject(self, pin: Pin, hash: str | None = None) -> Pin | None:
@@ -172,6 +180,25 @@ class Definitions:
 
     def _recorded(self, decision: str) -> Callable[..., Awaitable[None]] | None:
         return None if self._record is None else partial(self._record, decision)
+
+
+def _recorded_around(put: Callable[[], None], record: Record) -> Callable[..., Awaitable[None]]:
+    """Return what records an acceptance as begun, puts the lock file in place, and records it.
+
+    So the audit trail never says "accept" of what the lock file does not accept, and the file
+    accepts nothing of which the audit trail says nothing.
+    """
+    is_put = False
+
+    async def recorded(claim: Claim, changes: Sequence[Change]) -> None:
+        nonlocal is_put
+        if not is_put:  # called again if the row was changed meanwhile
+            await record("accept_started", None, changes)
+            put()
+            is_put = True
+        await record("accept", claim, changes)
+
+    return recorded
 
 
 def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:

@@ -10,7 +10,8 @@ A definition counts, not the hash beside it: a file in which the two differ is r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -115,6 +116,24 @@ def write(path: Path, pins: Iterable[Pin]) -> int:
     Raises:
         OSError: It cannot be written.
     """
+    content, count = _encoded(pins)
+    durable.replace(path, content, mode=0o644)
+    return count
+
+
+@contextmanager
+def staged(path: Path, pins: Iterable[Pin]) -> Iterator[Callable[[], None]]:
+    """Write a lock file under a temporary name, and yield the function that puts it in place.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    with durable.staged(path, _encoded(pins)[0], mode=0o644) as put:
+        yield put
+
+
+def _encoded(pins: Iterable[Pin]) -> tuple[bytes, int]:
+    """Return the content of a lock file, and how many definitions are in it."""
     servers: dict[str, _Server] = {}
     count = 0
     for pin in sorted(pins, key=lambda each: (each.server, each.key)):
@@ -128,8 +147,7 @@ def write(path: Path, pins: Iterable[Pin]) -> int:
             (server.tools if pin.kind == "tool" else server.prompts)[pin.name] = locked
         count += 1
     encoded = msgspec.json.encode(_File(servers))
-    durable.replace(path, msgspec.json.format(encoded, indent=2) + b"\n", mode=0o644)
-    return count
+    return msgspec.json.format(encoded, indent=2) + b"\n", count
 
 
 def _pin(path: Path, server: str, kind: Kind, name: str, locked: _Locked) -> Pin:

@@ -18,7 +18,7 @@ from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, PythonServer, StdioServer
 from interlock.config.servers import KeptLogin
 from interlock.errors import AuthError, RemoteError
-from interlock.redaction import Redactor
+from interlock.redaction import Redactor, secret_ends
 from interlock.toolbox import python_object
 from interlock.transports import Authorization, InProcessServer
 
@@ -102,7 +102,9 @@ def _of_program(
     )
     filled = [arg for arg in resolved.args if arg not in written.args]
     passwords = (text for arg in resolved.args for text in _passwords_in(arg))
-    return client, Redactor([*resolved.env.values(), *filled, *passwords])
+    return client, Redactor(
+        [*resolved.env.values(), *filled, *passwords, *secret_ends(resolved.args)]
+    )
 
 
 def _passwords_in(arg: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from interlock.errors import (
     MessageTooLarge,
     ServerExited,
 )
+from interlock.redaction import redact_arguments
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
@@ -110,7 +111,9 @@ class StdioTransport:
         )
         self._process, self._receiver = process, receiver
         if self._trace is not None:
-            self._trace.noted("spawn", f"{shlex.join(self._argv)} (pid {process.id})")
+            # Before quoting, which would change a secret that has a quotation mark.
+            shown = redact_arguments(self._argv, self._trace.redactor)
+            self._trace.noted("spawn", f"{shlex.join(shown)} (pid {process.id})")
         if self._closed:
             await self.close()
             raise ConnectionClosed("the connection was closed while it was being opened")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from interlock.config import Config
+from interlock.errors import ConfigError
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 
@@ -33,8 +35,31 @@ async def test_plan_says_what_a_reload_then_does(running):
         assert applied == plan | {"applied": True}
         assert await gateway.names(anna) == ["crm__x"]
         assert await gateway.names(berta) == []
-        (record,) = await operator.recorded()
-        assert (record["action"], record["user"]) == ("configuration_reloaded", "user:op")
+        records = await operator.recorded()
+        assert [(each["action"], each["user"]) for each in records] == [
+            ("configuration_reload_started", "user:op"),
+            ("configuration_reloaded", "user:op"),
+        ]
+
+
+@pytest.mark.slow("fills a database")
+async def test_reload_that_fails_is_recorded_as_failed(running, monkeypatch):
+    async with running({}, crm=offering("x")) as gateway:
+        operator = await Operator.of(gateway)
+
+        async def fail(config: Config) -> None:
+            raise ConfigError("canary: the plugins cannot be loaded")
+
+        monkeypatch.setattr(gateway.assembly, "reload", fail)
+        reply = await operator.send("POST", "/reload", {})
+
+        assert reply.code == 422
+        started, failed = await operator.recorded()
+        assert started["action"] == "configuration_reload_started"
+        assert failed["action"] == "configuration_reload_failed"
+        assert failed["error"] == "ConfigError"
+        assert failed["after"] == started["after"]
+        assert "canary" not in str(failed)
 
 
 @pytest.mark.slow("fills a database")

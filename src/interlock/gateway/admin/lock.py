@@ -90,7 +90,7 @@ def _recording(gate: Operations, request: ApiRequest) -> Record | None:
     if trail is None:
         return None
 
-    async def record(decision: str, claim: Claim, changes: Sequence[Change]) -> None:
+    async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
         (change,) = changes  # several are decided by the import of a file, which no route does
         body, server, tool = decision_of(decision, change)
         about = {"surface": "api", **body}

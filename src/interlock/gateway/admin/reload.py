@@ -28,8 +28,15 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
     if request.body.plan:
         return plan | {"applied": False}
     hashes = {"before": gate.configuration_hash, "after": gate.hash_of(config)}
+    await gate.record(request, {"action": "configuration_reload_started", **hashes})
+    try:
+        await assembly.reload(config)
+    except Exception as error:
+        # Only the type: a message may quote the file, and the answer has it anyway.
+        failed = {"action": "configuration_reload_failed", "error": type(error).__name__}
+        await gate.record(request, failed | hashes)
+        raise
     await gate.record(request, {"action": "configuration_reloaded", **hashes})
-    await assembly.reload(config)
     return plan | {"applied": True}
 
 
