@@ -190,12 +190,25 @@ async def test_admin_listener_has_health_metrics_and_the_admin_api(serve, config
     assert 'interlock_calls_total{server="e",outcome="ok"} 1' in found["/metrics"][1]
 
 
-def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config):
+def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tmp_path):
     rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["e:sya"],
               "arguments": {"txet": {"const": 1}}}]  # fmt: skip
-    odd = interlock("serve", "--check", "--config", config({"policy": {"rules": rules}}))
+    path = config({"policy": {"rules": rules}})
+    odd = interlock("serve", "--check", "--start-servers", "--config", path)
     assert (odd.code, odd.out) == (0, "")
     assert "warning: rule r: e:sya matches no tool (did you mean 'e:say'?)" in odd.err
+
+    started = tmp_path / "started"
+    touch = {"command": sys.executable, "args": ["-c", f"open({str(started)!r}, 'w')"]}
+    unchecked = interlock(
+        "serve", "--check", "--config", config({"policy": {"rules": rules}}, e=touch)
+    )
+    assert unchecked.code == 0
+    assert unchecked.err.startswith(
+        "warning: not checked: rule r: e:sya, argument 'txet' (no server was started; "
+        "add --start-servers)\n"
+    )
+    assert not started.exists()
 
     rules[0]["effect"] = "alow"
     wrong = interlock("serve", "--check", "--config", config({"policy": {"rules": rules}}))

@@ -9,7 +9,7 @@ import pytest
 
 from interlock import config
 from interlock.calls import Entry
-from interlock.policy import find_warnings
+from interlock.policy import find_unchecked, find_warnings
 from interlock.types import Tool
 
 
@@ -29,12 +29,16 @@ CATALOGUE = [
 
 
 def warned(gateway: dict[str, Any]) -> list[str]:
+    return find_warnings(loaded(gateway), CATALOGUE)
+
+
+def loaded(gateway: dict[str, Any]) -> config.Config:
     servers = {
         "crm": {"command": "crm", "tools": {"risk": {"read": ["get_*", "list_*"]}}},
         "down": {"command": "down"},
     }
     text = msgspec.json.encode({"mcpServers": servers, "gateway": gateway})
-    return find_warnings(config.loads(text), CATALOGUE)
+    return config.loads(text)
 
 
 def warned_of(**members: Any) -> list[str]:
@@ -94,6 +98,37 @@ def test_patterns_of_views_and_limits_that_match_nothing_are_warned_of():
     ) == [
         "view v, allow: crm:get matches no tool (did you mean 'crm:get_customer'?)",
         "limits.tools: crm:refunds matches no tool (did you mean 'crm:refund'?)",
+    ]
+
+
+def test_names_are_unchecked_unless_the_tools_of_their_server_are_known():
+    rule = {"id": "r", "effect": "ask", "who": ["*"], "risk": "write"}
+    file = loaded(
+        {
+            "views": {"v": {"tools": {"allow": ["crm:get_*", "down:x", "down:*"]}}},
+            "limits": {"tools": {"down:y": "5/s"}},
+            "policy": {
+                "rules": [
+                    rule | {"tools": ["crm:refund"], "arguments": {"amount": {"maximum": 1}}},
+                    rule | {"id": "s", "tools": ["down:*"], "arguments": {"a": {"const": 1}}},
+                    {"id": "t", "effect": "allow", "who": ["*"], "tools": ["*:*"]},
+                ]
+            },
+        }
+    )
+
+    rest = "risk write, argument 'a', writes that the caller alone approves"
+    assert find_unchecked(file, CATALOGUE) == [
+        "view v, allow: down:x",
+        "limits.tools: down:y",
+        f"rule s: {rest}",
+    ]
+    amount = rest.replace("'a'", "'amount'")
+    assert find_unchecked(file, ()) == [
+        "view v, allow: crm:get_*, down:x",
+        "limits.tools: down:y",
+        f"rule r: crm:refund, {amount}",
+        f"rule s: {rest}",
     ]
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import Served
-    from interlock.toolbox import ServerStatus
+    from interlock.toolbox import ServerStatus, Toolbox
 
 
 @click.command()
@@ -39,7 +39,19 @@ if TYPE_CHECKING:
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
 @click.option("--check", is_flag=True, help="Check the file, print what is odd in it, and end.")
-def serve(config: Path | None, http: str | None, stdio: bool, view: str, check: bool) -> int:
+@click.option(
+    "--start-servers",
+    is_flag=True,
+    help="With --check: start the servers, to check the names of tools and arguments, too.",
+)
+def serve(
+    config: Path | None,
+    http: str | None,
+    stdio: bool,
+    view: str,
+    check: bool,
+    start_servers: bool,
+) -> int:
     """Serve the configured servers as one MCP endpoint that is safe to share.
 
     Callers need a key; see `interlock keys`. Without any stored key, one is created for this run
@@ -53,13 +65,15 @@ def serve(config: Path | None, http: str | None, stdio: bool, view: str, check: 
     """
     if http is not None and stdio:
         raise click.UsageError("--http and --stdio exclude each other")
+    if start_servers and not check:
+        raise click.UsageError("--start-servers is for --check; a server starts when it is served")
     address = None if http is None else _address(http)
     loaded = config_option.load(config)
     if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
     open_log()  # what goes wrong at the start is printed below
     if check:
-        return _check(loaded)
+        return _check(loaded, start_servers)
     if stdio:
         from interlock.transports.pipes import take_standard_streams
 
@@ -232,33 +246,41 @@ def _be(number: int) -> str:
 # Checking
 
 
-def _check(config: Config) -> int:
+def _check(config: Config, start_servers: bool) -> int:
     import asyncio
 
-    for line in asyncio.run(_odd(config)):
+    from interlock.gateway.parts import make_parts
+    from interlock.toolbox import Toolbox
+
+    toolbox = Toolbox(make_parts(config, os.environ).servers)  # refuses names that are reserved
+    odd = asyncio.run(_odd_names(config, toolbox)) if start_servers else _unchecked_names(config)
+    for line in odd:
         warn(line)
     say(f"{config.path or 'the configuration'} can be served")
     return 0
 
 
-async def _odd(config: Config) -> list[str]:
-    """Return what is odd about a configuration that is valid.
+def _unchecked_names(config: Config) -> list[str]:
+    from interlock.policy import find_unchecked
 
-    Its servers are started only if its policy, views or limits name tools.
-    """
+    why = "no server was started; add --start-servers"
+    return [f"not checked: {each} ({why})" for each in find_unchecked(config, ())]
+
+
+async def _odd_names(config: Config, toolbox: Toolbox) -> list[str]:
+    """Start servers for a moment; return what is odd about the names of their tools."""
     from interlock.gateway.assembly import IDLE_TIMEOUT
-    from interlock.gateway.parts import make_parts
-    from interlock.policy import find_warnings
-    from interlock.toolbox import Toolbox
+    from interlock.policy import find_unchecked, find_warnings
 
-    toolbox = Toolbox(make_parts(config, os.environ).servers)
-    gateway = config.gateway
-    if gateway is None or not (gateway.policy or gateway.views or gateway.limits.tools):
-        return []
     try:
         await toolbox.open(idle_timeout=IDLE_TIMEOUT)
         down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
-        unchecked = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
-        return [*find_warnings(config, toolbox.tools), *unchecked]
+        unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
+        unchecked = find_unchecked(config, toolbox.tools)
+        return [
+            *find_warnings(config, toolbox.tools),
+            *unknown,
+            *(f"not checked: {each} (no tools of such a server are known)" for each in unchecked),
+        ]
     finally:
         await toolbox.close()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from interlock.calls import Entry
 from interlock.config import Config
-from interlock.config.gateway import CALLER, Rule
+from interlock.config.gateway import CALLER, GatewaySettings, Rule
 from interlock.config.section import nearest
 from interlock.policy.policy import Policy
 from interlock.policy.rules import Patterns
@@ -25,29 +25,67 @@ def find_warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
         return []
     tools = list(catalogue)
     found: list[str] = []
-    for name, view in gateway.views.items():
-        for key, patterns in (("allow", view.allow or ()), ("deny", view.deny)):
-            found += _unmatched(f"view {name}, {key}", patterns, tools)
-    found += _unmatched("limits.tools", gateway.limits.tools, tools)
-    if gateway.policy is None:
-        return found
+    for where, patterns in _outside_rules(gateway):
+        found += _unmatched(where, patterns, tools)
     policy = Policy.from_config(config)
-    for rule in gateway.policy.rules:
-        if rule.kind == "tools":
-            found += _unmatched(f"rule {rule.id}", rule.patterns, tools)
-            found += _odd_rule(rule, policy, tools)
+    for rule in _tool_rules(gateway):
+        found += _unmatched(f"rule {rule.id}", rule.patterns, tools)
+        found += _odd_rule(rule, policy, tools)
     return found
+
+
+def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
+    """Return what `find_warnings` leaves unchecked for want of tools, one line for each place.
+
+    Only `*` for all tools of a server needs no check.
+    """
+    gateway = config.gateway
+    if gateway is None:
+        return []
+    servers = {tool.server for tool in catalogue}
+    found = {where: _unknown(patterns, servers) for where, patterns in _outside_rules(gateway)}
+    for rule in _tool_rules(gateway):
+        names = _unknown(rule.patterns, servers)
+        if not all(_is_known(pattern, servers) for pattern in rule.patterns):
+            names += [f"risk {rule.risk}"] if rule.risk else []
+            names += [f"argument {name!r}" for name in rule.arguments]
+            names += ["writes that the caller alone approves"] if _is_self_approved(rule) else []
+        found[f"rule {rule.id}"] = names
+    return [f"{where}: {', '.join(names)}" for where, names in found.items() if names]
+
+
+def _outside_rules(gateway: GatewaySettings) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the patterns of tools that are not in rules, with their place."""
+    for name, view in gateway.views.items():
+        yield f"view {name}, allow", view.allow or ()
+        yield f"view {name}, deny", view.deny
+    yield "limits.tools", gateway.limits.tools
+
+
+def _tool_rules(gateway: GatewaySettings) -> list[Rule]:
+    rules = () if gateway.policy is None else gateway.policy.rules
+    return [rule for rule in rules if rule.kind == "tools"]
 
 
 def _unmatched(where: str, patterns: Iterable[str], tools: list[Entry]) -> Iterator[str]:
     servers = {tool.server for tool in tools}
     for pattern in patterns:
         matcher = Patterns((pattern,))
-        server = Patterns((pattern.partition(":")[0] + ":*",))
-        is_known = any(server.match(name, "") for name in servers)
-        if is_known and not any(matcher.match(tool.server, tool.tool.name) for tool in tools):
+        matched = any(matcher.match(tool.server, tool.tool.name) for tool in tools)
+        if _is_known(pattern, servers) and not matched:
             close = nearest(pattern, [tool.address for tool in tools])
             yield f"{where}: {pattern} matches no tool{close}"
+
+
+def _unknown(patterns: Iterable[str], servers: set[str]) -> list[str]:
+    named = (pattern for pattern in patterns if pattern.partition(":")[2] != "*")
+    return [pattern for pattern in named if not _is_known(pattern, servers)]
+
+
+def _is_known(pattern: str, servers: set[str]) -> bool:
+    """Whether the tools of any server that a pattern names are known."""
+    server = Patterns((pattern.partition(":")[0] + ":*",))
+    return any(server.match(name, "") for name in servers)
 
 
 def _odd_rule(rule: Rule, policy: Policy, tools: list[Entry]) -> Iterator[str]:
@@ -67,11 +105,15 @@ def _odd_rule(rule: Rule, policy: Policy, tools: list[Entry]) -> Iterator[str]:
             shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" * (len(lacking) > 3))
             yield f"rule {rule.id}: no argument {name!r} in {shown}"
     writes = [tool for tool in matched if policy.risk(tool) == "write"]
-    if rule.effect == "ask" and rule.approvers == (CALLER,) and writes:
+    if _is_self_approved(rule) and writes:
         yield (
             f"rule {rule.id}: the caller alone approves calls of risk write, such as "
             f"{writes[0].address}; name other approvers for what cannot be undone"
         )
+
+
+def _is_self_approved(rule: Rule) -> bool:
+    return rule.effect == "ask" and rule.approvers == (CALLER,)
 
 
 def _may_have_argument(tool: Entry, name: str) -> bool:
