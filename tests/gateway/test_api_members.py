@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from interlock import Client
+from interlock.revisions import ALL
 from interlock.store.audit_reading import AuditReader, CallFilter
 from tests.gateway.conftest import bearer
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
@@ -21,6 +24,7 @@ PATHS = {
     }
 }
 CANARY = "canary-81f3"
+OLDEST, LAST_LEGACY, MODERN = ALL[0], ALL[-2], ALL[-1]
 
 
 @pytest.fixture
@@ -93,3 +97,21 @@ async def test_a_member_without_tools_offers_nothing(
     assert listed == []
     assert all("unknown tool" in each.json["error"]["message"] for each in answers)
     assert api.received == []
+
+
+@pytest.mark.slow("starts a gateway on stdio")
+@pytest.mark.parametrize("revision", [OLDEST, LAST_LEGACY, MODERN])
+async def test_an_api_is_served_on_stdio(revision: str, api: ScriptedApi, tmp_path: Path):
+    config = tmp_path / "gateway.json"
+    entry = member(api, tmp_path, {"get_order": "getOrder"})
+    config.write_text(json.dumps({"mcpServers": {"shop": entry}, "gateway": {}}))
+    program = str(Path(sys.executable).with_name("interlock"))
+    folders = {"XDG_DATA_HOME": str(tmp_path / "data"), "HOME": str(tmp_path)}
+    arguments = ("serve", "--stdio", "--config", str(config))
+    async with Client.stdio(program, *arguments, revision=revision, env=folders) as client:
+        listed = [each.name for each in await client.list_tools()]
+        result = await client.call_tool("shop__get_order", {"id": "7"})
+
+    assert "shop__get_order" in listed
+    assert json.loads(result.content[0].text) == {"a": 1}
+    assert [each.target for each in api.received] == ["/orders/7"]
