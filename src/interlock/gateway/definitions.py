@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.durable import NotSynced
 from interlock.errors import ConfigError, DefinitionChanged, StoreError
 from interlock.gateway import lock_file
 from interlock.store.claims import Claim
@@ -133,8 +134,8 @@ class Definitions:
                     put()
                 else:
                     _, after = await accept(record=_recorded_around(put, self._record))
-        except OSError as error:
-            why = error.strerror or error
+        except (OSError, NotSynced) as error:
+            why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{self._file} cannot be written: {why}") from error
         return after
 

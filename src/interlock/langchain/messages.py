@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from typing import Any
 
 from langchain_core.messages import ToolMessage
@@ -103,7 +104,15 @@ def _is_shown(block: Content, most: int) -> bool:
         isinstance(block, ImageContent)
         and block.mime_type.startswith("image/")
         and len(block.data) * 3 // 4 <= most
+        and _is_base64(block.data)
     )
+
+
+def _is_base64(data: str) -> bool:
+    try:
+        return bool(b64decode(data, validate=True))
+    except ValueError:
+        return False
 
 
 def _block(block: Content, most: int) -> JsonBlock:
