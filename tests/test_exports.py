@@ -209,6 +209,18 @@ def test_modules_never_import_each_other_even_lazily():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
+def test_gateway_needs_neither_command_line_nor_pages_nor_agent():
+    reached = {module for module in MODULES if room(module) == "gateway"}
+    left = [*reached]
+    while left:
+        found = {each for each in imports(left.pop()) if each} - reached
+        reached |= found
+        left += found
+
+    assert reached & {"calls.audit", "toolbox.toolbox"}
+    assert {room(each) for each in reached} & {"cli", "web", "agent"} == set()
+
+
 def test_the_core_imports_neither_network_nor_clock():
     pure = [each for each in MODULES if each.startswith("protocol")]
     for module in ("errors", "messages", "types", "revisions", "toolbox.names", *pure):

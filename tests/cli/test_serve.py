@@ -147,8 +147,17 @@ def test_address_in_use_is_an_error_before_any_server_starts(serve, interlock, c
     )
 
 
-def test_http_and_stdio_exclude_each_other(interlock):
-    assert interlock("serve", "--stdio", "--http", "127.0.0.1:0").code == 2
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        (("--stdio", "--http", "127.0.0.1:0"), "--http and --stdio exclude each other"),
+        (("--start-servers",), "--start-servers is for --check; a server starts when it is served"),
+    ],
+)
+def test_options_that_do_not_fit_together_are_a_usage_error(interlock, options, error: str):
+    ran = interlock("serve", *options)
+
+    assert (ran.code, error in ran.err) == (2, True)
 
 
 def test_view_that_the_file_lacks_is_an_error(interlock, config):

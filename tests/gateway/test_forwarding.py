@@ -246,27 +246,46 @@ async def test_name_of_a_session_is_bounded():
     assert len(s.sent("tools/call")) == 1
 
 
+def refuse(_: Json) -> Json:
+    raise RemoteError(-32603, "out of order")
+
+
 @pytest.mark.slow("fills a database")
-async def test_records_of_a_call_state_the_revisions_of_both_sides(running, tmp_path: Path):
+async def test_records_of_a_call_state_both_revisions_and_the_messages_sent(
+    running, tmp_path: Path
+):
     old = server(LEGACY, text("done"))
     broken = server(LEGACY, {"content": 7})
-    async with running(old=old, broken=broken, new=server(MODERN, text("done"))) as gateway:
+    again = {"resultType": "input_required", "requestState": "once"}
+    rounds = server(MODERN, lambda params: text("done") if "requestState" in params else again)
+    mute = server(LEGACY, text("done"))
+    servers = {"old": old, "broken": broken, "new": server(MODERN, text("done"))}
+    async with running(**servers, rounds=rounds, gone=mute) as gateway:
         key = await gateway.key()
         for name in ("old__work", "broken__work", "new__work"):
             await gateway.call(name, key)
+        session = await gateway.http.initialize(headers={"authorization": f"Bearer {key}"})
+        await session.call("rounds__work")
+        mute.answers["initialize"] = mute.answers["server/discover"] = refuse
+        await mute.end()
+        await gateway.call("gone__work", key)
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = [each async for piece in reader.export() for each in piece]
-    found = {
-        (each["kind"], each["tool"]): each.get("revision")
-        for each in records
-        if each["kind"] in ("intent", "outcome")
-    }
+    intents, outcomes = (
+        {each["tool"]: each for each in records if each["kind"] == kind}
+        for kind in ("intent", "outcome")
+    )
 
-    assert found == {
-        ("intent", "old:work"): MODERN,
-        ("outcome", "old:work"): LEGACY,
-        ("intent", "broken:work"): MODERN,
-        ("outcome", "broken:work"): LEGACY,
-        ("intent", "new:work"): MODERN,
-        ("outcome", "new:work"): MODERN,
+    assert {tool: each["revision"] for tool, each in intents.items()} == {
+        **dict.fromkeys(("old:work", "broken:work", "new:work", "gone:work"), MODERN),
+        "rounds:work": LEGACY,
+    }
+    assert {
+        tool: (each.get("revision"), each.get("messages")) for tool, each in outcomes.items()
+    } == {
+        "old:work": (LEGACY, 1),
+        "broken:work": (LEGACY, 1),
+        "new:work": (MODERN, 1),
+        "rounds:work": (MODERN, 2),
+        "gone:work": (None, None),
     }

@@ -105,6 +105,7 @@ class _Outcome(Struct, omit_defaults=True):
     bytes: int = 0  # of the result
     kept: str = ""  # id of the kept result that was made or read
     revision: str = ""  # of the server
+    messages: int = 0  # that the server was sent
 
 
 class AuditTrail:
@@ -167,11 +168,11 @@ class AuditTrail:
             except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
                 raise
             except BaseException as error:
-                self._end(intent, began, *_failure(error), call.revision)
+                self._end(intent, began, *_failure(error), call)
                 if written is not None and overlaps and isinstance(error, Exception):
                     await written
                 raise
-            self._end(intent, began, status, reason, call.revision, outcome)
+            self._end(intent, began, status, reason, call, outcome)
             if written is not None and overlaps:
                 await written
             return outcome
@@ -382,11 +383,12 @@ class AuditTrail:
         began: float,
         status: str,
         reason: str,
-        revision: str,
+        call: Call,
         outcome: Outcome | None = None,
     ) -> None:
         size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
-        body = _encode(_Outcome(round((self._clock() - began) * 1_000, 1), size, kept, revision))
+        ms = round((self._clock() - began) * 1_000, 1)
+        body = _encode(_Outcome(ms, size, kept, call.revision, call.messages))
         record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
         try:
             self._writer.group.add_soon(Added(time_ns(), (record,)))

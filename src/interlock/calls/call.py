@@ -109,7 +109,7 @@ class Call(Struct, eq=False):
 
     Layers of the stack read it, and pass on a changed copy if need be. Only `decision` and
     `grant` are set in place, by the layers that decide, `timing` by the layer that counts calls,
-    `encoded` by the audit trail, and `revision` by the server.
+    `encoded` by the audit trail, and `revision` and `messages` by the server.
 
     Attributes:
         entry: The tool, resource or prompt.
@@ -135,6 +135,7 @@ class Call(Struct, eq=False):
         decision: Of the policy; None before its layer, or without one.
         grant: The approval that the call uses; None for none.
         revision: The protocol revision of the server that it was sent to; "" before that.
+        messages: How many requests its server was sent for it.
         continues: Id of the approved call that this one continues after questions of its server.
         origin: Where the call comes from within the client, for the audit trail; None if unknown.
         timing: What is measured of it; None for nothing.
@@ -161,6 +162,7 @@ class Call(Struct, eq=False):
     grant: Grant | None = None
     continues: str = ""
     revision: str = ""
+    messages: int = 0
     origin: JsonObject | None = None
     timing: Timing | None = None
     encoded: bytes = b""

@@ -43,7 +43,7 @@ from interlock.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from interlock.protocol import ProgressHandler, RequestOptions
+from interlock.protocol import Counted, ProgressHandler, RequestOptions
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES
@@ -605,6 +605,7 @@ class Client:
         capabilities: ClientCapabilities | None = None,
         log_level: LogLevel | None = None,
         returns_questions: bool = False,
+        counted: Counted | None = None,
     ) -> Raw:
         """Send a request on behalf of another client, and return its result encoded.
 
@@ -621,6 +622,7 @@ class Client:
             capabilities: Of that client, stated to a modern server instead of this client's own.
             log_level: The lowest level of log messages that the other client wants, likewise.
             returns_questions: Return an "input_required" result, instead of answering it.
+            counted: The number of messages to which those of this request are added.
 
         Raises:
             InterlockError: As `call_tool`; the result is not checked.
@@ -636,6 +638,7 @@ class Client:
             back=back,
             capabilities=capabilities,
             log_level=log_level,
+            counted=counted,
         )
         modern = self._channel.negotiated.revision in revisions.MODERN
         if returns_questions if modern else name not in self._interactive.task_tools:

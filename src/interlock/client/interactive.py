@@ -18,7 +18,7 @@ from interlock.client.handshake import meta_of
 from interlock.client.listing import Listing
 from interlock.client.reconnecting import ReconnectingConnection, own_info
 from interlock.errors import RemoteError, RemoteProtocolError
-from interlock.protocol import ProgressHandler, RequestOptions
+from interlock.protocol import Counted, ProgressHandler, RequestOptions
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool
@@ -93,6 +93,7 @@ class InteractiveRequests:
         back: BackChannel | None = None,
         capabilities: ClientCapabilities | None = None,
         log_level: LogLevel | None = None,
+        counted: Counted | None = None,
     ) -> RequestOptions:
         """Return the options of a request, by this client or for another one.
 
@@ -102,6 +103,7 @@ class InteractiveRequests:
             back: The way to the other client, which answers the questions; None for this client.
             capabilities: Of the other client, stated to a modern server.
             log_level: That the other client wants, likewise.
+            counted: The number of messages to which the request and those after it are added.
         """
         hard = self._hard_timeout
         if timeout is None:
@@ -115,7 +117,9 @@ class InteractiveRequests:
         if capabilities is not None and states:
             stated = self._stated(capabilities, log_level)
             meta = b"%b,%b" % (stated, meta) if meta else stated
-        return RequestOptions(timeout, hard, progress, meta, states, name, idempotent, answers)
+        return RequestOptions(
+            timeout, hard, progress, meta, states, name, idempotent, answers, counted
+        )
 
     def restate(self) -> None:
         """State the log level in all further requests to a modern server."""
@@ -206,6 +210,7 @@ class InteractiveRequests:
                 self.options(options.timeout, meta=stated, name=id, idempotent=True),
                 replace_meta=options.replace_meta,
                 answers=options.answers,
+                counted=options.counted,
             )
             return await self._channel.request(method, params, more)
 

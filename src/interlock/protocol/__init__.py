@@ -5,6 +5,7 @@ from __future__ import annotations
 from interlock.protocol.core import (
     Answer,
     Cancellation,
+    Counted,
     Event,
     Failure,
     Notification,
@@ -19,6 +20,7 @@ from interlock.protocol.core import (
 __all__ = [
     "Answer",
     "Cancellation",
+    "Counted",
     "Event",
     "Failure",
     "Notification",

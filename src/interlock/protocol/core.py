@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import typing
 from collections import Counter, deque
 from collections.abc import Callable
 from copy import copy
@@ -119,6 +120,12 @@ Event = Answer | Failure | Progress | Request | Cancellation | Notification | Ov
 ProgressHandler = Callable[[Progress], None]
 
 
+class Counted(typing.Protocol):
+    """What requests are sent for, with their number."""
+
+    messages: int
+
+
 class RequestOptions(Struct, frozen=True):
     """How one request is sent, and how long to wait for its answer.
 
@@ -133,6 +140,7 @@ class RequestOptions(Struct, frozen=True):
             `headers.NAMES` has the method.
         idempotent: Sending it twice has the effect of sending it once, so it may be retried.
         answers: Answers what the peer asks during the request; see `Connection.answers_during`.
+        counted: The number of messages to which the request is added.
     """
 
     timeout: float | None = None
@@ -143,6 +151,7 @@ class RequestOptions(Struct, frozen=True):
     name: str | None = None
     idempotent: bool = False
     answers: object | None = None
+    counted: Counted | None = None
 
 
 _DEFAULTS = RequestOptions()
@@ -262,6 +271,8 @@ class Protocol:
             None if options.progress is None else -_NEVER,
         )
         self.outbox.append(frame)
+        if options.counted is not None:
+            options.counted.messages += 1
         return id
 
     def notify(self, method: str, params: bytes = b"{}") -> None:

@@ -121,7 +121,7 @@ class ServerCalls:
             release = call.slots.hold(release)
         try:
             pooled = self._pool.acquire_open(call.caller) or await self._pool.acquire(call.caller)
-            client, entry = pooled.client, call.entry
+            client, entry, counted = pooled.client, call.entry, call
             try:
                 call.revision = client.revision
                 if self._has_files:
@@ -149,6 +149,7 @@ class ServerCalls:
                         capabilities=can,
                         log_level=call.log_level,
                         returns_questions=call.returns_questions,
+                        counted=counted,
                     )
                     outcome = Outcome(raw)
                     # A caller that forwards the result may never decode it; others find out here
