@@ -70,7 +70,7 @@ class Conversation:
         return [int(line) for line in self._file.read_text().split()] if self._file.exists() else []
 
     @asynccontextmanager
-    async def graph(self, *script: Any, point: str = "") -> AsyncIterator[Any]:
+    async def graph(self, model: ScriptedChatModel, point: str = "") -> AsyncIterator[Any]:
         """Open a graph that dies at a point."""
 
         async def get(params: Json) -> Json:
@@ -90,7 +90,6 @@ class Conversation:
 
         asks = (lambda *_: "it matters") if point == "after the approval" else None
         async with box(kb([described("get")], get)) as toolbox:
-            model = ScriptedChatModel(*script)
             yield chat_graph(model, toolbox, checkpointer=self._saver, approve=asks)
 
     async def _until_two_are_stored(self) -> None:
@@ -111,7 +110,8 @@ async def crash(place: str, folder: Path, point: str, way: str) -> None:
                 die()
             return three_calls()
 
-        async with conversation.graph(answer, lambda _: die(), point=point) as graph:
+        model = ScriptedChatModel(answer, lambda _: die())
+        async with conversation.graph(model, point) as graph:
             thread = conversation.thread
             events = [event async for event in stream(graph, "go", thread=thread)]
             decisions = {each.id: "allow" for each in events if isinstance(each, ApprovalAsked)}

@@ -6,16 +6,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.messages import ToolMessage
 
 from interlock.agent import Done
 from interlock.langchain.history import INTERRUPTED
 from interlock.langgraph import stream
 from tests.langgraph.crashing import POINTS, WAYS, Conversation, opened, three_calls
 from tests.servers.postgres import Postgres
+from tests.support.chat_model import ScriptedChatModel
+from tests.support.providers import check_for_providers
 
 # The calls that were made in the process that was killed, if it is known.
 MADE = {
@@ -59,7 +60,8 @@ async def test_a_turn_that_was_killed_goes_on_without_a_second_call(
         assert before == MADE.get(point, before[:1] or [0])
         # A model that has not answered before the crash makes the calls now.
         script = [three_calls(), "done"] if point == "before the model" else ["done"]
-        async with conversation.graph(*script) as graph:
+        model = ScriptedChatModel(*script)
+        async with conversation.graph(model) as graph:
             content = "and now?" if way == "message" else None
             events = [each async for each in stream(graph, content, thread=conversation.thread)]
             messages = (await graph.aget_state(conversation.config)).values["messages"]
@@ -67,7 +69,8 @@ async def test_a_turn_that_was_killed_goes_on_without_a_second_call(
     assert events[-1].message.content == "done"
     assert isinstance(events[-1], Done)
     assert conversation.made == ([1, 2, 3] if point == "before the model" else before)
-    assert_valid(messages)
+    check_for_providers(messages)
+    check_for_providers(model.requests[-1])
     results = [each.content for each in messages if isinstance(each, ToolMessage)]
     if point == "after two of three calls":
         assert results == ["result 1", "result 2", INTERRUPTED]
@@ -75,17 +78,3 @@ async def test_a_turn_that_was_killed_goes_on_without_a_second_call(
         assert results == ["result 1", "result 2", "result 3"]
     else:
         assert set(results) == {INTERRUPTED}
-
-
-def assert_valid(messages: list[Any]) -> None:
-    """Check what all providers demand: each call is answered at once, in order."""
-    waiting: list[str] = []
-    for message in messages:
-        if isinstance(message, ToolMessage):
-            assert message.tool_call_id == waiting.pop(0)
-            assert message.name == "kb__get"
-        else:
-            assert waiting == []
-        if isinstance(message, AIMessage):
-            waiting = [str(call["id"]) for call in message.tool_calls]
-    assert waiting == []
