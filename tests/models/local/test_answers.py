@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from interlock.messages import ToolMessage
+from interlock.messages import ToolCall, ToolMessage
 from interlock.models.local.answers import format_results
 
 
@@ -63,11 +63,11 @@ def test_an_empty_result_says_that_nothing_was_returned() -> None:
     )
 
 
-def test_several_results_become_one_answer() -> None:
-    assert (
-        format_results([ToolMessage("1", "a", "x"), ToolMessage("2", "b", "")])
-        == "X: a\n\nThe tool: b"
-    )
+def test_several_results_become_one_answer_with_the_input_of_each() -> None:
+    results = [ToolMessage("1", "true", "is_even"), ToolMessage("2", "b", "")]
+    calls = [ToolCall("1", "is_even", {"n": 12}), ToolCall("2", "", {})]
+
+    assert format_results(results, calls) == "Is even (n 12): true\n\nThe tool: b"
 
 
 def test_an_oversized_result_is_cut_and_says_so() -> None:

@@ -138,6 +138,33 @@ def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
     assert [parameter.name for parameter in filling.assumed] == ["repo_path"]
 
 
+@pytest.mark.parametrize(
+    ("request_", "cities"),
+    [
+        ("Weather in Hamburg and Paris", ["Hamburg", "Paris"]),
+        ("Wetter in Paris, Berlin und Oslo", ["Paris", "Berlin", "Oslo"]),
+        ("Météo à Paris et à Genève", ["Paris", "Genève"]),
+        ("Weather in Paris for Berlin", ["Paris"]),
+    ],
+)
+def test_each_value_of_a_list_gets_arguments_of_its_own(request_: str, cities: list[str]) -> None:
+    filling = filled(request_, city=STRING)
+
+    assert [each["city"] for each in (filling.arguments, *filling.further)] == cities
+
+
+def test_a_second_parameter_gets_the_second_value_of_a_list() -> None:
+    filling = filled("from Tokyo and Paris", zone=STRING, other_zone=STRING)
+
+    assert list(filling.arguments.values()) == ["Asia/Tokyo", "Europe/Paris"]
+    assert filling.further == ()
+
+
+def test_a_path_that_a_text_accepts_without_a_cue_is_a_guess() -> None:
+    assert filled("How many words does notes.txt have?", query=STRING).guesses == 1
+    assert filled("Use the branch feature/x", branch=STRING).guesses == 0
+
+
 def test_arguments_keep_the_order_of_the_schema() -> None:
     arguments = filled("/tmp/x has 3", n={"type": "integer"}, path=STRING).arguments
 

@@ -89,18 +89,18 @@ class LocalModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         """Call a tool, return its result, or answer in words. See `Model.stream`.
 
-        One user message leads to one tool call at most: if the last messages are results, they
-        are the answer.
+        One user message leads to calls of one tool at most: if the last messages are results,
+        they are the answer.
         """
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
         if results := _last_results(messages):
-            yield TextDelta(text := format_results(results))
+            yield TextDelta(text := format_results(results, _calls_of(messages)))
             yield Reply(AssistantMessage(text))
             return
         decision = await asyncio.to_thread(self._decide, messages, tools)
-        if isinstance(decision, ToolCall):
-            yield Reply(AssistantMessage(tool_calls=(decision,)), stop_reason="tool_calls")
+        if isinstance(decision, tuple):
+            yield Reply(AssistantMessage(tool_calls=decision), stop_reason="tool_calls")
         elif decision:
             yield TextDelta(decision)
             yield Reply(AssistantMessage(decision))
@@ -121,8 +121,8 @@ class LocalModel:
 
     def _decide(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition]
-    ) -> ToolCall | str | None:
-        """Return a tool call, or a text for the user, or None if the model should answer."""
+    ) -> tuple[ToolCall, ...] | str | None:
+        """Return tool calls, or a text for the user, or None if the model should answer."""
         index = self._index
         if [tool.definition for tool in index.tools] != list(tools):
             self._index = index = ToolIndex(tools)
@@ -132,9 +132,10 @@ class LocalModel:
         best = max(ranked, key=lambda c: c.full_score, default=None)
         lacking = best if best and best.filling.missing and best.full_score >= CLEAR else None
         if ready and not (lacking and lacking.full_score > ready.score + FAR):
-            return _call(ready.tool.definition.name, ready.filling.arguments)
+            name, filling = ready.tool.definition.name, ready.filling
+            return tuple(_call(name, each) for each in (filling.arguments, *filling.further))
         if call := _repeat_call(index, messages, request):
-            return call
+            return (call,)
         if lacking:
             needs = " and ".join(parameter.name for parameter in lacking.filling.missing)
             return f"For {lacking.tool.title} I also need: {needs}."
@@ -216,7 +217,7 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
 
 def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) -> ToolCall | None:
     """Return the previous call with a new value: "and in Paris?" after the time in Tokyo."""
-    calls = [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
+    calls = _calls_of(messages)
     if not calls or not _FOLLOWS.match(request):
         return None
     previous = calls[-1]
@@ -240,6 +241,10 @@ def _about_the_outside(request: str) -> bool:
         span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])
         for span in spans
     )
+
+
+def _calls_of(messages: Sequence[Message]) -> list[ToolCall]:
+    return [c for m in messages if isinstance(m, AssistantMessage) for c in m.tool_calls]
 
 
 def _call(name: str, arguments: dict[str, Any]) -> ToolCall:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from interlock.messages import ToolMessage
+from interlock.messages import ToolCall, ToolMessage
 
 __all__ = ["format_results"]
 
@@ -14,14 +14,18 @@ _MAX_FIELDS = 12  # an object with more fields is shown as JSON
 _MAX_LENGTH = 8_000  # characters of one result
 
 
-def format_results(results: Sequence[ToolMessage]) -> str:
-    """Return the results as one answer."""
-    return "\n\n".join(_format_result(result) for result in results)
+def format_results(results: Sequence[ToolMessage], calls: Sequence[ToolCall] = ()) -> str:
+    """Return the results as one answer. Each of several is titled with the input of its call."""
+    inputs = {call.id: call.input for call in calls} if len(results) > 1 else {}
+    return "\n\n".join(
+        _format_result(result, inputs.get(result.tool_call_id, {})) for result in results
+    )
 
 
-def _format_result(result: ToolMessage) -> str:
+def _format_result(result: ToolMessage, input: dict[str, Any]) -> str:
     content = _shortened(_plain(result.content.strip()))
-    title = _title(result.name)
+    given = ", ".join(f"{name} {_scalar(value)}" for name, value in input.items())
+    title = f"{_title(result.name)} ({given})" if given else _title(result.name)
     if result.is_error:
         reason = content.removeprefix("error: ") or "no reason was given."
         return f"{title} did not work: {reason}"

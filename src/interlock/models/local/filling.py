@@ -49,6 +49,7 @@ class Filling(Struct, frozen=True):
         assumed: Required parameters that got a value which is not in the request: "." for a
             path, the first of several choices.
         guesses: How many texts are only a leftover word.
+        further: Arguments of more calls, for the other values of a list: "in Tokyo and in Paris".
     """
 
     arguments: dict[str, Any]
@@ -57,6 +58,7 @@ class Filling(Struct, frozen=True):
     missing: tuple[Parameter, ...]
     assumed: tuple[Parameter, ...]
     guesses: int
+    further: tuple[dict[str, Any], ...] = ()
 
 
 # By kind of parameter: the kinds of spans it accepts, and how well they fit.
@@ -87,7 +89,7 @@ FITS: dict[str, dict[str, float]] = {
         "hash": 0.4,
         "zone": 0.4,
         "object": 0.35,
-        "path": 0.4,
+        "path": 0.3,
         "email": 0.3,
         "url": 0.3,
         "date": 0.3,
@@ -120,6 +122,11 @@ COUNTS = bag("count limit max number n")
 COUNTED = bag("last first top latest recent next")
 GUESS = 0.34  # a text that fits less than this is a guess
 _MAX_LENGTH = 1_000  # characters of a description that are read
+_LISTED = re.compile(
+    r"\s*(?:,|,?\s*(?:and|or|und|oder|et|ou|y|o)\b)\s*(?:(?:in|of|for|at|à|en|de)\s+)?",
+    re.IGNORECASE,
+)
+_NAMES = bag("name object zone")  # kinds that the same word may have
 CERTAIN = 0.85  # an optional parameter is only filled with a span that fits better than this
 
 
@@ -281,6 +288,7 @@ class _Draft:
         self.request = request
         self.spans = spans
         self.arguments: dict[str, Any] = {}
+        self.singles: dict[str, Span] = {}
         self.used: list[Span] = []
         self.value = 0.0
         self.guesses = 0
@@ -338,9 +346,8 @@ class _Draft:
         if parameter.name in self.arguments or not self.free(span):
             return
         written = self.request[span.start : span.end]
-        argument, value = span.value, 0.0
+        argument, value = self._argument(parameter, span), 0.0
         if parameter.kind == "text" and span.kind != "quoted":
-            argument = written  # for a text parameter "255" stays a text
             self.guesses += fit < GUESS
         if span.kind == "zone" and parameter.kind == "zone" and "/" not in written:
             value = 0.3  # the name of a city may also be a plain word
@@ -349,6 +356,28 @@ class _Draft:
             if any(other.kind == span.kind for other in self.used):
                 value /= 4  # a second value of its kind adds little
         self.assign(parameter, argument, value, span)
+        self.singles[parameter.name] = span
+
+    def _argument(self, parameter: Parameter, span: Span) -> Any:
+        # For a text parameter "255" stays a text.
+        as_written = parameter.kind == "text" and span.kind != "quoted"
+        return self.request[span.start : span.end] if as_written else span.value
+
+    def _further(self, parameter: Parameter) -> list[dict[str, Any]]:
+        """Return the arguments of calls with the values listed after that of `parameter`."""
+        last = self.singles.get(parameter.name)
+        found = []
+        for span in self.spans:
+            if (
+                last
+                and span.start >= last.end
+                and (span.kind == last.kind or {span.kind, last.kind} <= _NAMES)
+                and self.free(span)
+                and _LISTED.fullmatch(self.request, last.end, span.start)
+            ):
+                found.append({**self.arguments, parameter.name: self._argument(parameter, span)})
+                self.used.append(last := span)
+        return found
 
     def finish(self, wanted: Sequence[Parameter]) -> Filling:
         missing, assumed = [], []
@@ -362,6 +391,7 @@ class _Draft:
             self.arguments[parameter.name] = default
             if parameter.default is None:
                 assumed.append(parameter)
+        further = [arguments for parameter in wanted for arguments in self._further(parameter)]
         return Filling(
             {p.name: self.arguments[p.name] for p in wanted if p.name in self.arguments},
             tuple(self.used),
@@ -369,6 +399,7 @@ class _Draft:
             tuple(missing),
             tuple(assumed),
             self.guesses,
+            tuple(further),
         )
 
 

@@ -83,7 +83,7 @@ _OBJECT = re.compile(
     r"\b(?=(?:in|for|of|to|on|at|from|about|with|against|and|than|called|named|titled|into|is)\s+"
     r"(?:(?:the|a|an|my|our|this|that|its)\s+)?([A-Za-z]\w*)(?=\s*(?:[,.?!;:]|$|\b[a-z]+\b)))"
 )
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z]\w+(?: [A-Z]\w+)*")
+_NAME = re.compile(r"(?<=[a-zß-öø-ÿ,] )[A-Z]\w+(?: [A-Z]\w+)*")
 
 
 def find_spans(text: str) -> list[Span]:
