@@ -113,6 +113,13 @@ async def test_slow_start_within_the_timeout_succeeds(evil: Evil):
     assert await agreed(evil("slow=0.3")) == NEWEST
 
 
+async def test_server_that_must_be_modern_gets_the_whole_timeout(
+    evil: Evil, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(handshake, "DISCOVER_TIMEOUT", 0.0)
+    assert await agreed(evil(revision=NEWEST)) == NEWEST
+
+
 async def test_slow_modern_server_without_initialize_is_recognized(
     evil: Evil, monkeypatch: pytest.MonkeyPatch
 ):

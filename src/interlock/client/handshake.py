@@ -83,8 +83,9 @@ class Handshake:
         wanted: "auto", "legacy" or a revision.
         features: What the client can answer, to be declared.
         info: Name and version of the client.
-        timeout: Seconds for each request. A program gets at most half of it, and at most
-            `DISCOVER_TIMEOUT`, for `server/discover`, which leaves time for a legacy handshake.
+        timeout: Seconds for each request. A program that may be a legacy server gets at most half
+            of it, and at most `DISCOVER_TIMEOUT`, for `server/discover`, which leaves time for a
+            legacy handshake.
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
         http: What is known of a server at a URL; None for others.
@@ -122,7 +123,7 @@ class Handshake:
             if self._wanted == "legacy" or self._wanted in revisions.LEGACY:
                 negotiated = await self._negotiate_legacy()
             elif self._wanted in revisions.MODERN:
-                negotiated = await self._discover(self._wanted)
+                negotiated = await self._discover(self._wanted, self._timeout)
             elif self._http is None:
                 negotiated = await self._find_era_of_program()
             else:
@@ -200,12 +201,13 @@ class Handshake:
         self._connection = await self._connect(True)
         return await self._initialize()
 
-    async def _discover(self, revision: str) -> Negotiated:
+    async def _discover(self, revision: str, timeout: float | None = None) -> Negotiated:
         connection = self._connection
         connection.protocol.meta = self._meta(revision)
-        timeout = self._timeout
-        if self._http is None:
-            timeout = min(timeout / 2, DISCOVER_TIMEOUT)
+        if timeout is None:
+            timeout = self._timeout
+            if self._http is None:
+                timeout = min(timeout / 2, DISCOVER_TIMEOUT)
         raw = await connection.request("server/discover", options=RequestOptions(timeout=timeout))
         answer = decode(DiscoverResult, raw, "server/discover result")
         mutual = _newest_modern(answer.supported_versions)

@@ -105,6 +105,7 @@ class Gateway:
         toolbox: The servers behind the gateway.
         dropped: How many messages and requests were dropped, by reason.
         subscribers: The clients to notify of changes.
+        tells_of_servers: Whether its instructions are those of the servers, once they are up.
     """
 
     def __init__(
@@ -162,10 +163,11 @@ class Gateway:
         self._on_not_admitted = on_not_admitted
         self._idle_timeout = idle_timeout
         self._on_unknown_tool = on_unknown_tool
+        self.tells_of_servers = instructions == SERVERS
         info = Implementation(name=name, version=__version__)
         self._methods = Methods(
             info,
-            self._instructions_of_servers if instructions == SERVERS else instructions,
+            self._instructions_of_servers if self.tells_of_servers else instructions,
             self._catalogue,
             self.subscribers,
             EncryptingSeal(sealing_key),

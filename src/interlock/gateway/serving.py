@@ -27,6 +27,8 @@ from interlock.store.location import find
 from interlock.transports.pipes import PipeTransport
 
 LISTEN = Address("127.0.0.1", 8080)
+# Over stdio these are answered while the servers start: clients wait only seconds for them.
+HANDSHAKE = frozenset(("initialize", "ping", "server/discover"))
 
 
 class Served(Struct, frozen=True):
@@ -185,7 +187,8 @@ async def serve_stdio(
     """
     principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
     transport = PipeTransport(source, target)
-    connection = ServerConnection(assembly.gateway, transport, principal)
+    early = frozenset[str]() if assembly.gateway.tells_of_servers else HANDSHAKE
+    connection = ServerConnection(assembly.gateway, transport, principal, early=early)
     serving = asyncio.ensure_future(connection.serve())
 
     def end() -> None:

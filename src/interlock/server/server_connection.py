@@ -37,10 +37,16 @@ class ServerConnection:
         server: Answers the requests.
         transport: Not open yet.
         principal: On whose behalf the requests are; None for the local user.
+        early: Methods that are answered while the server starts; other requests wait.
     """
 
     def __init__(
-        self, server: Answering, transport: Transport, principal: Principal | None = None
+        self,
+        server: Answering,
+        transport: Transport,
+        principal: Principal | None = None,
+        *,
+        early: frozenset[str] = frozenset(),
     ) -> None:
         self._server = server
         self._principal = principal
@@ -55,23 +61,28 @@ class ServerConnection:
         )
         self._session = Session()
         self._subscriber = for_session(self._session, self.notify, principal)
+        self._early = early
         self._ended = asyncio.get_running_loop().create_future()
-        self._is_open = False
+        self._started = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
         self._streams: dict[RequestId, asyncio.Task[Any] | None] = {}  # of subscriptions
 
     async def serve(self) -> None:
         """Answer requests until the client disconnects."""
         try:
-            async with self._server.running():
+            if self._early:
                 await self._connection.open()
-                self._is_open = True
+            async with self._server.running():
+                if not self._early:
+                    await self._connection.open()
+                self._started.set()
                 try:
                     await self._ended
                 finally:
                     self._server.subscribers.remove(self._subscriber)
                     await self._connection.close()
         except BaseException:
+            self._server.subscribers.remove(self._subscriber)
             await self._connection.close()  # so that the client does not wait for answers
             raise
 
@@ -79,9 +90,9 @@ class ServerConnection:
         """End once the running requests are answered, or after `DRAIN` seconds.
 
         Returns:
-            False if the connection is not open, or is being drained already.
+            False if the server has not started, or is being drained already.
         """
-        if not self._is_open or self._ended.done() or self._draining is not None:
+        if not self._started.is_set() or self._ended.done() or self._draining is not None:
             return False
         self._draining = asyncio.create_task(self._drain())
         return True
@@ -112,6 +123,8 @@ class ServerConnection:
             if self._draining is not None:
                 text = "the server is shutting down; connect again later"
                 raise CallRefused(text, "draining", DRAIN)
+            if not self._started.is_set() and request.method not in self._early:
+                await self._started.wait()
             context = request_context.context_of(request, self, self._session, self._principal)
             if request.method == "subscriptions/listen":
                 self._streams[request.id] = asyncio.current_task()
