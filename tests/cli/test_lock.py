@@ -25,6 +25,11 @@ REFUSE_FIND = """
     BEGIN SELECT RAISE(ABORT, 'the disk is full'); END
 """
 
+REFUSE_PINS = """
+    CREATE TRIGGER refuse_pins BEFORE UPDATE ON pins
+    BEGIN SELECT RAISE(ABORT, 'the disk is full'); END
+"""
+
 
 @pytest.fixture
 def offer(home: Path) -> Offer:
@@ -230,6 +235,33 @@ def test_strict_acceptance_that_fails_is_not_recorded_as_accepted(
     pin = next(each for each in interlock("lock", "status", "--json").json if "tool" in each)
     assert "decidedBy" not in pin
     assert sorted(each.name for each in home.glob(".lock.json.*")) == []
+
+
+def test_strict_acceptance_that_fails_without_a_trail_is_harmless(
+    interlock, strict: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config, before = home / "config" / "interlock" / "mcp.json", strict.read_text()
+    written = json.loads(config.read_text())
+    written["gateway"]["audit"] = {"mode": "off"}
+    config.write_text(json.dumps(written))
+
+    def fail(*_: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(durable, "_put", fail)
+        unwritten = interlock("lock", "accept", "crm:find", "--yes")
+    (pin,) = interlock("lock", "diff", "crm:find", "--json").json
+    assert (unwritten.code, strict.read_text(), "decidedBy" in pin) == (1, before, False)
+
+    with closing(sqlite3.connect(home / "g.db", isolation_level=None)) as database:
+        database.execute(REFUSE_PINS)
+        assert interlock("lock", "accept", "crm:find", "--yes").code == 1
+        assert "Find." in strict.read_text()  # the file decides, and was written first
+        database.execute("DROP TRIGGER refuse_pins")
+    assert interlock("lock", "accept", "crm:find", "--yes").code == 0
+    (pin,) = interlock("lock", "diff", "crm:find", "--json").json
+    assert (pin["state"], pin["decidedBy"]) == ("accepted", "user:local")
 
 
 def test_lock_file_whose_hash_is_not_that_of_its_definition_is_refused(

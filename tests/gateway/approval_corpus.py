@@ -52,6 +52,7 @@ CHANGES = {
     "nothing": MADE,
     "restart": MADE,
     "expiry": "approval_pending",
+    "clock set back": "approval_pending",
     "policy": "approval_pending",
     "definition": "approval_pending",
     "revoked key": "approval_required",

@@ -15,7 +15,7 @@ from interlock.config import Config
 from interlock.errors import DecisionRefused
 from interlock.gateway.approvals import approvals_in
 from interlock.store import AuditReader
-from interlock.store.approvals import Approval
+from interlock.store.approvals import LEEWAY, Approval
 from interlock.types import CallToolResult, ElicitParams, ElicitResult
 from tests.gateway.approval_corpus import APPROVED, CHANGES, FOLLOWS, MADE
 from tests.gateway.conftest import RunningGateway, bearer, offering
@@ -214,6 +214,8 @@ async def alter(
     if change == "expiry":
         approvals._now = lambda: found.expires  # the clock
         await approvals.refresh()
+    elif change == "clock set back":
+        approvals._now = lambda: found.created - LEEWAY - 1
     elif change == "policy":
         await gateway.reload({**gateway_settings, "groups": {"leads": []}}, s=server)
     elif change == "definition":
@@ -228,6 +230,19 @@ async def alter(
         await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
     elif change == "denial":
         await approvals.deny(found.id, found.hash, None)
+
+
+@pytest.mark.slow("fills a database")
+async def test_call_is_asked_about_again_after_the_clock_was_set_back(running: Callable[..., Any]):
+    server = offering("put")
+    async with running(settings(), s=server) as gateway:
+        key = await gateway.key("anna")
+        await ask_others(gateway, key)
+        await alter(gateway, server, "clock set back", {})
+        await ask_others(gateway, key)
+        made = await gateway.call("s__put", key, **APPROVED)
+
+    assert (reason(made), calls(server)) == (MADE, 1)
 
 
 @pytest.mark.slow("fills a database")

@@ -8,7 +8,7 @@ import pytest
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter
-from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.approvals import LEEWAY, Approval, ApprovalStore
 from interlock.store.database import open_database
 
 APPROVAL = Approval(
@@ -41,8 +41,13 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
             await first.append(AuditRecord("asked"), store.insertion(APPROVAL))
             too_late = store.decision(APPROVAL, "approved", "user:berta", "", 5_000)
             await first.append(AuditRecord("decided"), too_late)
+            set_back = 1_000 - LEEWAY - 1  # the clock, to before the call
+            too_early = store.decision(APPROVAL, "approved", "user:berta", "", set_back)
+            await first.append(AuditRecord("decided"), too_early)
             decision = store.decision(APPROVAL, "approved", "user:berta", "ok", 2_000)
             await first.append(AuditRecord("decided"), decision)
+            used_early = store.use("a_1", "c_0", set_back)
+            await first.append(AuditRecord("intent"), used_early)
             uses = [store.use("a_1", f"c_{number}", 3_000) for number in range(10)]
             writers = [first, second] * 5
             await asyncio.gather(
@@ -58,7 +63,8 @@ async def test_an_approval_is_used_by_one_of_many_records_and_its_arguments_are_
     finally:
         await database.close()
 
-    assert too_late.has_failed
+    assert [each.has_failed for each in (too_late, too_early, used_early)] == [True] * 3
+    assert [APPROVAL.state_at(at) for at in (set_back, set_back + 1)] == ["expired", "pending"]
     assert not decision.has_failed
     assert sum(not each.has_failed for each in uses) == 1
     assert (found.state, found.decided_by, found.note) == ("used", "user:berta", "ok")

@@ -102,6 +102,7 @@ class KeyRing:
         self._answered_at = float("-inf")  # when the database last answered
         self._touched_at = 0.0
         self._refreshing = asyncio.Lock()
+        self._must_load = False  # changes may have been missed
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -197,6 +198,7 @@ class KeyRing:
         if self._source is None:
             return
         stored = await self._source.load()
+        self._must_load = False
         for id in self._by_id.keys() - {each.id for each in stored} - self._in_memory:
             del self._by_hash[self._by_id.pop(id).stored.hash]
             self.limits.pop(id, None)
@@ -215,9 +217,22 @@ class KeyRing:
             return
         # The source returns each change once, so a second call waits until the first has used it.
         async with self._refreshing:
+            if self._must_load:
+                await self.load()
+                return
+            self._must_load = True  # a failure may lose the position in the changes
             for each in await self._source.changed():
                 self._put(each)
+            self._must_load = False
             self._answered_at = self._clock()
+
+    async def use(self, stored: StoredKey) -> None:
+        """Use a key as it was just written, even if the database does not answer any more."""
+        try:
+            await self.refresh()
+        except InterlockError:  # the next refresh loads all keys
+            self._put(stored)
+        self.report_ended()
 
     async def write_uses(self) -> None:
         """Write when keys were last used.
@@ -243,8 +258,7 @@ class KeyRing:
         while True:
             await asyncio.sleep(POLL_EVERY)
             try:
-                # After a failure the position in the changes may be lost.
-                await (self.refresh() if was_answering else self.load())
+                await self.refresh()
                 was_answering = True
                 if self._clock() - self._touched_at >= TOUCH_EVERY:
                     self._touched_at = self._clock()
@@ -255,7 +269,6 @@ class KeyRing:
                 was_answering = False
             except Exception:  # the next revocation must still be noticed
                 _log.exception("changes of API keys could not be used")
-                was_answering = False
             try:
                 self.report_ended()
             except Exception:  # the next keys must still be followed

@@ -6,7 +6,7 @@
    it changes.
 4. No callers approve their own calls, unless the rule names "caller" among its approvers.
 5. The wall clock decides about expiry. All processes that use the database have it in common, and
-   it goes on while the machine is suspended.
+   it goes on while the machine is suspended. When it is set back, approvals made since then expire.
 """
 
 from __future__ import annotations
@@ -242,8 +242,8 @@ class Approvals:
         if by is not None and state == "approved" and found.policy != self._policy().hash:
             text = f"approval {found.id} is void: the policy has changed since; call again"
             raise DecisionRefused(text, "approval_void")
-        note, who = note[:MAX_NOTE], record_of(Caller(by), "decided")
-        claim = self._store.decision(found, state, who.user, note, self._now())
+        note, who, now = note[:MAX_NOTE], record_of(Caller(by), "decided"), self._now()
+        claim = self._store.decision(found, state, who.user, note, now)
         verdict: Literal["approve", "deny"] = "approve" if state == "approved" else "deny"
         body = _decided(found, verdict, surface=surface, note=note)
         await self._write(
@@ -254,11 +254,13 @@ class Approvals:
             ),
             claim,
         )
-        decided = await self._store.get(found.id)
         if claim.has_failed:  # another decision, the expiry or the use was faster
+            decided = await self._store.get(found.id)
             raise _not_pending(decided, self.state(decided))
         self._note_change(found.id)
-        return decided
+        # Not read again: a decision that was made is answered so.
+        decision = {"state": state, "decided_by": who.user, "decided_at": now, "note": note}
+        return msgspec.structs.replace(found, **decision)
 
     # The layer
 
@@ -332,7 +334,7 @@ class Approvals:
     async def standing(self, call: Call, decision: Decision) -> Approval | None:
         """Return the approval that a call would use or wait for; None if it would ask for one."""
         binding = self._binding(call, decision)
-        found = await self._store.newest(binding)
+        found = await self._store.newest(binding, self._now())
         holds = found is not None and self._holds(found, self.state(found), binding)
         return found if holds else None
 
@@ -372,7 +374,7 @@ class Approvals:
             finding.exception()  # mark it as retrieved: all its calls may have been cancelled
 
     async def _find(self, binding: Binding, call: Call, decision: Decision) -> Approval:
-        found = await self._store.newest(binding)
+        found = await self._store.newest(binding, self._now())
         if found is not None:
             state = self.state(found)
             if self._holds(found, state, binding):

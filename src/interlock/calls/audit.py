@@ -327,9 +327,14 @@ class AuditTrail:
         Raises:
             AuditUnavailable: It could not be made durable in time.
         """
-        encoded = _encode(body)
-        record = record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
-        await self._writer.append(record, claim)
+        await self._writer.append(_deed(kind, body, principal, server, tool), claim)
+
+    def record_soon(self, kind: str, body: JsonObject, principal: Principal) -> None:
+        """Record what a person has done already, such as a reload, without waiting; see `record`.
+
+        While the database fails, the record is kept and written when it recovers.
+        """
+        self._write_soon(_deed(kind, body, principal))
 
     def flush(self) -> None:
         """Record the counts of the last second; to be called before the writer is closed."""
@@ -425,6 +430,14 @@ class AuditTrail:
                 _log.error("%d audit records were lost", lost)
 
         self._gap.add_done_callback(marked)
+
+
+def _deed(
+    kind: str, body: JsonObject, principal: Principal, server: str = "", tool: str = ""
+) -> AuditRecord:
+    """Return a record of what a person did besides calls."""
+    encoded = _encode(body)
+    return record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
 
 
 def record_of(

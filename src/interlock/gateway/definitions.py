@@ -129,11 +129,7 @@ class Definitions:
             return (await accept(record=self._recorded("accept")))[1]
         try:
             with lock_file.staged(self._file, _with(self._file, pin, hash, risk)) as put:
-                if self._record is None:
-                    _, after = await accept()
-                    put()
-                else:
-                    _, after = await accept(record=_recorded_around(put, self._record))
+                _, after = await accept(record=self._recorded_around(put))
         except (OSError, NotSynced) as error:
             why = getattr(error, "strerror", None) or error
             raise ConfigError(f"{self._file} cannot be written: {why}") from error
@@ -182,24 +178,26 @@ class Definitions:
     def _recorded(self, decision: str) -> Callable[..., Awaitable[None]] | None:
         return None if self._record is None else partial(self._record, decision)
 
+    def _recorded_around(self, put: Callable[[], None]) -> Callable[..., Awaitable[None]]:
+        """Return what records an acceptance as begun, puts the lock file in place, and records it.
 
-def _recorded_around(put: Callable[[], None], record: Record) -> Callable[..., Awaitable[None]]:
-    """Return what records an acceptance as begun, puts the lock file in place, and records it.
+        So the audit trail never says "accept" of what the lock file does not accept, and the file
+        accepts nothing of which the audit trail says nothing. The database changes last: the file
+        decides, and what follows from it is written again with the next list.
+        """
+        is_put = False
 
-    So the audit trail never says "accept" of what the lock file does not accept, and the file
-    accepts nothing of which the audit trail says nothing.
-    """
-    is_put = False
+        async def recorded(claim: Claim, changes: Sequence[Change]) -> None:
+            nonlocal is_put
+            if not is_put:  # called again if the row was changed meanwhile
+                if self._record is not None:
+                    await self._record("accept_started", None, changes)
+                put()
+                is_put = True
+            change = self._recorded("accept") or self._store.unrecorded
+            await change(claim, changes)
 
-    async def recorded(claim: Claim, changes: Sequence[Change]) -> None:
-        nonlocal is_put
-        if not is_put:  # called again if the row was changed meanwhile
-            await record("accept_started", None, changes)
-            put()
-            is_put = True
-        await record("accept", claim, changes)
-
-    return recorded
+        return recorded
 
 
 def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:

@@ -17,7 +17,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import AuditTrail
 from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Lock
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, StoreError
 from interlock.gateway.lock_file import LockFile
 from interlock.store.database import Database
 from interlock.store.pin import Key, Kinds, Offered, Pin
@@ -164,6 +164,16 @@ class Pinning:
             changed |= {server for server, _ in self._states}
         if changed:
             await self._on_change(changed)
+
+    async def obey(self, server: str) -> None:
+        """Obey a decision that was just made about a server.
+
+        If the database does not answer any more, all tools of the server wait until it does.
+        """
+        try:
+            await self.refresh()
+        except StoreError:
+            await self._on_change({server})
 
 
 def make_pinning(

@@ -22,7 +22,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
 from interlock.config import HttpServer
-from interlock.errors import InterlockError, LoginRequired, StoreCorrupt
+from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
 from interlock.oauth.stored_login import StoredLogin
 from interlock.server.sealing import EncryptingSeal
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
@@ -239,7 +239,7 @@ class Vault:
         """
         place = place_of(owner, server, name)
         await self._store.set(place, value, record=self._recording("set", by))
-        await self.refresh(patience=LIST_PATIENCE)
+        await self._use_change(owner, server)
 
     async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
         """Delete a value or a login; return whether there was one.
@@ -249,7 +249,7 @@ class Vault:
         """
         place = place_of(owner, server, name)
         was_there = await self._store.revoke(place, record=self._recording("deleted", by))
-        await self.refresh(patience=LIST_PATIENCE)
+        await self._use_change(owner, server)
         return was_there
 
     async def logged_in(self, owner: str, server: str) -> None:
@@ -260,7 +260,14 @@ class Vault:
         """
         await self._store.note(place_of(owner, server, LOGIN))
         self.note("logged_in", owner, server)
-        await self.refresh(patience=LIST_PATIENCE)
+        await self._use_change(owner, server)
+
+    async def _use_change(self, owner: str, server: str) -> None:
+        """Use a change that was just made, even if the database does not answer any more."""
+        try:
+            await self.refresh(patience=LIST_PATIENCE)
+        except StoreError:
+            self._changed(owner, server)  # the earlier credential is not used any more
 
     async def refused(self, owner: str, server: str) -> None:
         """Stop using the current token, which the server refuses and which cannot be renewed."""

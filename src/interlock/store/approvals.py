@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
-from sqlalchemy import Row, Select, and_, case, delete, func, select
+from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth.gateway_key import GatewayKey
@@ -33,24 +33,26 @@ KIND = "approvals"  # of rows in `changes`
 SEALED_FOR = "approvals"  # the purpose of the key
 KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after it expired
 MAX_LISTED = 500
+LEEWAY = 60 * 1_000_000  # microseconds that the clocks of two machines may differ
 
 _COLUMNS = tuple(column.name for column in tables.approvals.columns)
 _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
 _INSERT = f"INSERT INTO approvals ({_NAMES}) VALUES ({', '.join('?' * len(_COLUMNS))})"  # noqa: S608
 _DECIDE = (
     "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, note = ?"
-    " WHERE id = ? AND state = 'pending' AND expires > ? AND hash = ?"
+    " WHERE id = ? AND state = 'pending' AND expires > ? AND created <= ? AND hash = ?"
 )
 # What was approved can be denied until it is used.
 _DENY = _DECIDE.replace("state = 'pending'", "state IN ('pending', 'approved')")
 _EXPIRE = (
     "UPDATE approvals SET state = 'expired'"
-    " WHERE id = ? AND state IN ('pending', 'approved') AND expires <= ?"
+    " WHERE id = ? AND state IN ('pending', 'approved') AND (expires <= ? OR created > ?)"
 )
 # The caller's key must be valid when the approval is used.
 _USE = (
     "UPDATE approvals SET state = 'used', used_by_call = ?"
-    " WHERE id = ? AND state = ? AND COALESCE(used_by_call, '') = ? AND expires > ?"
+    " WHERE id = ? AND state = ? AND COALESCE(used_by_call, '') = ?"
+    " AND expires > ? AND created <= ?"
     " AND NOT EXISTS (SELECT 1 FROM keys WHERE keys.id = approvals.key"
     " AND (keys.revoked <= ? OR keys.expires <= ?))"
 )
@@ -121,9 +123,13 @@ class Approval(Struct, frozen=True, kw_only=True):
     used_by_call: str | None = None
 
     def state_at(self, now: int) -> State:
-        """Return the state at a time: what is not used or denied in time has expired."""
+        """Return the state at a time: what is not used or denied in time has expired.
+
+        So has what was asked for in the future: the clock was set back, and would let it live on.
+        """
         is_open = self.state in ("pending", "approved")
-        return "expired" if is_open and self.expires <= now else self.state
+        is_over = self.expires <= now or self.created > now + LEEWAY
+        return "expired" if is_open and is_over else self.state
 
     @property
     def binding(self) -> Binding:
@@ -215,9 +221,10 @@ class ApprovalStore:
             )
         return await self._read(query)
 
-    async def newest(self, binding: Binding) -> Approval | None:
+    async def newest(self, binding: Binding, now: int) -> Approval | None:
         """Return the newest approval of a call; None if there is none."""
-        query = _for(binding).order_by(_of.created.desc(), _of.id.desc()).limit(1)
+        query = _for(binding).where(_of.created <= now + LEEWAY)
+        query = query.order_by(_of.created.desc(), _of.id.desc()).limit(1)
         return next(iter(await self._read(query)), None)
 
     async def used_by(self, binding: Binding, call: str) -> Approval | None:
@@ -228,7 +235,7 @@ class ApprovalStore:
     async def count_pending(self, tenant: str, user: str, now: int) -> int:
         """Return how many approvals of a user wait for a decision."""
         query = select(func.count()).where(
-            _of.tenant == tenant, _of.user == user, _of.state == "pending", _of.expires > now
+            _of.tenant == tenant, _of.user == user, _of.state == "pending", ~_is_over(now)
         )
 
         async def work(connection: AsyncConnection) -> int:
@@ -250,9 +257,7 @@ class ApprovalStore:
     async def overdue(self, now: int) -> _Approvals:
         """Return approvals that have expired without being marked so."""
         return await self._read(
-            select(tables.approvals)
-            .where(_of.state.in_(("pending", "approved")), _of.expires <= now)
-            .limit(MAX_LISTED)
+            select(tables.approvals).where(_is_open(), _is_over(now)).limit(MAX_LISTED)
         )
 
     async def changed(self) -> set[str]:
@@ -286,12 +291,13 @@ class ApprovalStore:
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
         """Return what approves or denies an approval that is as it was read."""
         sql = _DENY if state == "denied" else _DECIDE
-        row = (state, storable(by), now, storable(note) or None, approval.id, now, approval.hash)
+        at = (now, now + LEEWAY)
+        row = (state, storable(by), now, storable(note) or None, approval.id, *at, approval.hash)
         return Claim(sql, row, change_statements(KIND, approval.id))
 
     def expiry(self, id: str, now: int) -> Claim:
         """Return what marks an approval as expired."""
-        return Claim(_EXPIRE, (id, now), change_statements(KIND, id))
+        return Claim(_EXPIRE, (id, now, now + LEEWAY), change_statements(KIND, id))
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
         """Return what uses an approval for a call; it fails if the caller's key is not valid.
@@ -304,7 +310,7 @@ class ApprovalStore:
                 the server.
         """
         state = "used" if after else "approved"
-        row = (call, id, state, after, now, now, now)
+        row = (call, id, state, after, now, now + LEEWAY, now, now)
         return Claim(_USE, row, change_statements(KIND, id))
 
     def _approval(self, row: Row[Any]) -> Approval:
@@ -324,8 +330,15 @@ def _for(binding: Binding) -> Select[Any]:
 
 
 def _state_at(now: int) -> Any:
-    is_over = and_(_of.state.in_(("pending", "approved")), _of.expires <= now)
-    return case((is_over, "expired"), else_=_of.state)
+    return case((and_(_is_open(), _is_over(now)), "expired"), else_=_of.state)
+
+
+def _is_open() -> ColumnElement[bool]:
+    return _of.state.in_(("pending", "approved"))
+
+
+def _is_over(now: int) -> ColumnElement[bool]:
+    return or_(_of.expires <= now, _of.created > now + LEEWAY)
 
 
 def _bound_to(id: str) -> bytes:

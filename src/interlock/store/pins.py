@@ -16,7 +16,7 @@ from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.claims import Claim
 from interlock.store.database import Database
 from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
-from interlock.store.recorded import Record, claim_of, make_change, statement_of
+from interlock.store.recorded import Record, claim_of, make_change, statement_of, unrecorded
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 
@@ -39,6 +39,11 @@ class PinStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._changes = ChangeReader(KIND)
+
+    @property
+    def unrecorded(self) -> Record:
+        """What makes a change without an audit record."""
+        return unrecorded(self._database)
 
     async def list(self, server: str | None = None) -> _Pins:
         """Return the pins of a server, or of all."""

@@ -47,10 +47,17 @@ async def make_change(
         StoreError: The change was not made, or it is unknown whether it was. Its record is in the
             same transaction.
     """
-    if record is not None:
-        await record(claim, *about)
-        return not claim.has_failed
-    return await database.write(lambda connection: _run(connection, claim))
+    await (record or unrecorded(database))(claim, *about)
+    return not claim.has_failed
+
+
+def unrecorded(database: Database) -> Record:
+    """Return what makes a change without a record."""
+
+    async def change(claim: Claim, *_: object) -> None:
+        claim.has_failed = not await database.write(lambda connection: _run(connection, claim))
+
+    return change
 
 
 async def _run(connection: AsyncConnection, claim: Claim) -> bool:
@@ -72,4 +79,4 @@ def _dialect() -> PGDialect:
     return PGDialect(paramstyle="qmark")  # type: ignore[no-untyped-call]
 
 
-__all__ = ["Record", "claim_of", "make_change", "statement_of"]
+__all__ = ["Record", "claim_of", "make_change", "statement_of", "unrecorded"]

@@ -5,23 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from interlock.errors import StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
+from interlock.store import AuditWriter
+from interlock.store.database import Database
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_approvals import DECIDES, SETTINGS, refund
 from tests.gateway.admin.test_credentials import PER_USER
 from tests.gateway.admin.test_plugins import DOCUMENT, REFUNDS
-from tests.gateway.conftest import offering
+from tests.gateway.conftest import RunningGateway, offering
 
 SEVERAL = ("admin:read", "admin:write", "admin:approve", "mcp:*")
 READS = {"/explain", "/audit/verify", "/servers/{name}/test"}  # POSTs that change nothing
 OF_PAGES = "/api/"  # decisions of users about their own calls, as those of /approvals
 ALLOWED = {"id": "wiki", "effect": "allow", "who": ["user:admin"], "tools": ["wiki:*"]}
 WIKI = "/me/credentials/wiki/TOKEN"
+APPROVAL, PIN = "/approvals/{id}", "/lock/{server}/{name*}"
+RECORDED_BEFORE = {"/servers/{name}/restart", "/reload"}  # changes of no table
 OWN = "/me/credentials/{server}/{name}"
 REFUSE_RECORDS = (
     "CREATE TRIGGER refuse BEFORE INSERT ON audit WHEN NEW.kind IN"
@@ -42,8 +50,20 @@ def tables_of(file: Path) -> dict[str, list[object]]:
         }
 
 
-@pytest.mark.slow("fills a database")
-async def test_change_whose_record_cannot_be_written_is_not_made(running, tmp_path: Path):
+class Change(NamedTuple):
+    """A request that changes something, and the path of its route."""
+
+    by: Operator
+    method: str
+    route: str
+    path: str
+    body: object = None
+    query: str = ""
+
+
+@pytest.fixture
+def prepared(running, tmp_path: Path) -> Callable[[], Any]:
+    """Run a gateway in which each change of the API can be made, in the order of the list."""
     folder = tmp_path / "plugins" / "refunds"
     folder.mkdir(parents=True)
     (folder / "manifest.json").write_text(json.dumps(REFUNDS))
@@ -53,39 +73,51 @@ async def test_change_whose_record_cannot_be_written_is_not_made(running, tmp_pa
     policy = {"rules": [*SETTINGS["policy"]["rules"], ALLOWED]}
     plugins = {"folder": str(tmp_path / "plugins"), "server": "api"}
     settings = {**SETTINGS, "policy": policy, "plugins": plugins}
-    async with running(settings, **servers) as gateway:
-        admin = Operator(gateway, await gateway.key("admin", *SEVERAL))
-        berta = Operator(gateway, await gateway.key("berta", *DECIDES))
-        await refund(gateway, await gateway.key("anna"))
-        (asked,) = await admin.get("/approvals")
-        (pin,) = await admin.get("/lock/crm/refund")
-        made = await admin.change("POST", "/keys", {"user": "chris", "scopes": ["mcp:*"]})
-        await admin.change("POST", "/plugins/refunds/users/anna", {})
-        await admin.change("PUT", WIKI, {"value": "v"})
-        key, approval = f"/keys/{made['id']}", f"/approvals/{asked['id']}"
-        changes = [
-            (admin, "POST", "/servers/{name}/restart", "/servers/crm/restart", {}),
-            (admin, "POST", "/reload", "/reload", {}),
-            (admin, "POST", "/keys", "/keys", {"user": "dora"}),
-            (admin, "PATCH", "/keys/{id}", key, {"scopes": ["mcp:read"]}),
-            (admin, "POST", "/keys/{id}/rotate", f"{key}/rotate", {}),
-            (admin, "DELETE", "/keys/{id}", key, None),
-            (berta, "POST", "/approvals/{id}/approve", f"{approval}/approve", asked),
-            (berta, "POST", "/approvals/{id}/deny", f"{approval}/deny", asked),
-            (admin, "POST", "/lock/{server}/{name*}/accept", "/lock/crm/refund/accept", pin),
-            (admin, "POST", "/lock/{server}/{name*}/reject", "/lock/crm/refund/reject", pin),
-            (admin, "DELETE", "/credentials", "/credentials", None),
-            (admin, "POST", "/plugins/{name}/users/{user*}", "/plugins/refunds/users/berta", {}),
-            (admin, "DELETE", "/plugins/{name}/users/{user*}", "/plugins/refunds/users/anna", None),
-            (admin, "PUT", OWN, WIKI, None),
-            (
-                admin,
-                "DELETE",
-                "/me/credentials/{server}/{name}",
-                "/me/credentials/wiki/TOKEN",
-                None,
-            ),
-        ]
+
+    @asynccontextmanager
+    async def prepare() -> AsyncIterator[tuple[RunningGateway, list[Change]]]:
+        async with running(settings, **servers) as gateway:
+            admin = Operator(gateway, await gateway.key("admin", *SEVERAL))
+            berta = Operator(gateway, await gateway.key("berta", *DECIDES))
+            await refund(gateway, await gateway.key("anna"))
+            (asked,) = await admin.get("/approvals")
+            (pin,) = await admin.get("/lock/crm/refund")
+            of_call, of_pin = ({"hash": each["hash"]} for each in (asked, pin))
+            made = await admin.change("POST", "/keys", {"user": "chris", "scopes": ["mcp:*"]})
+            await admin.change("POST", "/plugins/refunds/users/anna", {})
+            await admin.change("PUT", WIKI, {"value": "v"})
+            key, approval, lock = f"/keys/{made['id']}", f"/approvals/{asked['id']}", "/lock/crm"
+            user, plugin = "/plugins/{name}/users/{user*}", "/plugins/refunds/users"
+            of_wiki = "user=admin&server=wiki&name=TOKEN"
+            changes = [
+                Change(admin, "POST", "/servers/{name}/restart", "/servers/crm/restart", {}),
+                Change(admin, "POST", "/reload", "/reload", {}),
+                Change(admin, "POST", "/keys", "/keys", {"user": "dora"}),
+                Change(admin, "PATCH", "/keys/{id}", key, {"scopes": ["mcp:read"]}),
+                Change(admin, "DELETE", "/keys/{id}", key),
+                Change(admin, "POST", "/keys/{id}/rotate", f"/keys/{key_id(berta)}/rotate", {}),
+                Change(berta, "POST", f"{APPROVAL}/approve", f"{approval}/approve", of_call),
+                Change(berta, "POST", f"{APPROVAL}/deny", f"{approval}/deny", of_call),
+                Change(admin, "POST", f"{PIN}/accept", f"{lock}/refund/accept", of_pin),
+                Change(admin, "POST", f"{PIN}/reject", f"{lock}/refund/reject", of_pin),
+                Change(admin, "DELETE", "/credentials", "/credentials", query=of_wiki),
+                Change(admin, "POST", user, f"{plugin}/berta", {}),
+                Change(admin, "DELETE", user, f"{plugin}/anna"),
+                Change(admin, "PUT", OWN, WIKI, {"value": "another"}),
+                Change(admin, "DELETE", OWN, WIKI),
+            ]
+            yield gateway, changes
+
+    return prepare
+
+
+def key_id(owner: Operator) -> str:
+    return owner.key.split("_")[1]
+
+
+@pytest.mark.slow("fills a database")
+async def test_change_whose_record_cannot_be_written_is_not_made(prepared, tmp_path: Path):
+    async with prepared() as (gateway, changes):
         every = {
             (each.method, each.path.removeprefix(BASE))
             for each in (*ADMIN_ROUTES, *USER_ROUTES)
@@ -93,24 +125,56 @@ async def test_change_whose_record_cannot_be_written_is_not_made(running, tmp_pa
             and each.path.removeprefix(BASE) not in READS
             and not each.path.startswith(OF_PAGES)
         }
-        assert {(method, route) for _, method, route, *_ in changes} == every
+        assert {(each.method, each.route) for each in changes} == every
         with sqlite3.connect(tmp_path / "gateway.db") as database:
             database.execute(REFUSE_RECORDS)
         before = tables_of(tmp_path / "gateway.db")
         starts = gateway.assembly.gateway.toolbox.status["crm"].starts
         loaded = gateway.assembly.loaded_at
 
-        for who, method, _, path, body in changes:
-            query = "user=admin&server=wiki&name=TOKEN" if path == "/credentials" else ""
-            if isinstance(body, dict) and "hash" in body:
-                body = {"hash": body["hash"]}
-            elif method == "PUT":
-                body = {"value": "another"}
-            refused = await who.refused(method, path, body, query)
+        for by, method, _, path, body, query in changes:
+            refused = await by.refused(method, path, body, query)
             assert refused == (503, "audit_unavailable"), (method, path)
             assert tables_of(tmp_path / "gateway.db") == before, (method, path)
         assert gateway.assembly.gateway.toolbox.status["crm"].starts == starts
         assert gateway.assembly.loaded_at == loaded
+
+
+@pytest.mark.slow("fills a database")
+async def test_change_is_answered_as_made_though_nothing_can_be_read_after_its_record(
+    prepared, monkeypatch: pytest.MonkeyPatch
+):
+    is_down = False
+    append, run = AuditWriter.append, Database._run
+
+    async def append_and_fail(*args: Any) -> None:
+        nonlocal is_down
+        await append(*args)
+        is_down = True
+
+    async def run_unless_down(*args: Any) -> Any:
+        if is_down:
+            raise StoreLocked("locked")
+        return await run(*args)
+
+    async with prepared() as (gateway, changes):
+        keys = gateway.assembly.keys
+        monkeypatch.setattr(AuditWriter, "append", append_and_fail)
+        monkeypatch.setattr(Database, "_run", run_unless_down)
+        for by, method, route, path, body, query in changes:
+            if route in RECORDED_BEFORE:
+                continue
+            is_down = False
+            reply = await by.send(method, path, body, query)
+            assert reply.code < 300, (method, path, reply.body)
+            if (method, route) == ("DELETE", "/keys/{id}"):
+                revoked = path.removeprefix("/keys/")
+                assert revoked not in [each.stored.id for each in keys.active()]
+                is_down = False
+                await keys.refresh()  # loads all keys, as changes may have been missed
+                assert revoked not in [each.stored.id for each in keys.active()]
+            elif path == "/lock/crm/refund/reject":
+                assert gateway.assembly.gateway.toolbox.upstreams["crm"].entries == ()
 
 
 @pytest.mark.slow("fills a database")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from interlock.config import Config
@@ -35,6 +38,7 @@ async def test_plan_says_what_a_reload_then_does(running):
         assert applied == plan | {"applied": True}
         assert await gateway.names(anna) == ["crm__x"]
         assert await gateway.names(berta) == []
+        await gateway.settle()
         records = await operator.recorded()
         assert [(each["action"], each["user"]) for each in records] == [
             ("configuration_reload_started", "user:op"),
@@ -54,12 +58,38 @@ async def test_reload_that_fails_is_recorded_as_failed(running, monkeypatch):
         reply = await operator.send("POST", "/reload", {})
 
         assert reply.code == 422
+        await gateway.settle()
         started, failed = await operator.recorded()
         assert started["action"] == "configuration_reload_started"
         assert failed["action"] == "configuration_reload_failed"
         assert failed["error"] == "ConfigError"
         assert failed["after"] == started["after"]
         assert "canary" not in str(failed)
+
+
+@pytest.mark.slow("fills a database")
+async def test_reload_that_cannot_be_recorded_at_its_end_is_answered_as_made(
+    running, monkeypatch, tmp_path
+):
+    settings = {"lock": {"mode": "off"}}
+    async with running(settings, crm=offering("x")) as gateway:
+        operator, anna = await Operator.of(gateway), await gateway.key("anna")
+        gateway.write(settings, crm=offering("y"))
+        reload = gateway.assembly.reload
+        locked = sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)
+
+        async def reload_and_lock(config: Config) -> list[str]:
+            restart = await reload(config)
+            locked.execute("BEGIN IMMEDIATE")
+            return restart
+
+        monkeypatch.setattr(gateway.assembly, "reload", reload_and_lock)
+        with closing(locked):
+            applied = await operator.change("POST", "/reload", {})
+            assert applied["applied"] is True
+            assert await gateway.names(anna) == ["crm__y"]
+        await gateway.settle()
+        assert (await operator.recorded())[-1]["action"] == "configuration_reloaded"
 
 
 @pytest.mark.slow("fills a database")

@@ -104,7 +104,7 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
         created_by=request.principal.id,
         record=_recording(gate, request, "key_created"),
     )
-    await _changed(gate)
+    await gate.assembly.keys.use(stored)
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
@@ -137,7 +137,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
         raise Problem(409, "key_ended", str(error)) from None
     except InvalidArguments as error:
         raise Problem(400, "not_narrower", f"body: {error}") from None
-    await _changed(gate)
+    await gate.assembly.keys.use(after)
     return _shown(after)
 
 
@@ -158,7 +158,7 @@ async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
         raise _unknown() from None
     except KeyEnded as error:
         raise Problem(409, "key_ended", str(error)) from None
-    await _changed(gate)
+    await gate.assembly.keys.use(stored)
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
@@ -169,18 +169,12 @@ async def revoke(gate: Operations, request: ApiRequest) -> JsonObject:
         after = await gate.keys.revoke(request.path["id"], record=record)
     except UnknownKey:
         raise _unknown() from None
-    await _changed(gate)
-    gate.assembly.keys.report_ended()
+    await gate.assembly.keys.use(after)
     return _shown(after)
 
 
 def _recording(gate: Operations, request: ApiRequest, action: str) -> Record | None:
     return gate.recording(request, lambda *keys: change_of(action, *keys))
-
-
-async def _changed(gate: Operations) -> None:
-    """Let this process use the change at once; others notice it within seconds."""
-    await gate.assembly.keys.refresh()
 
 
 def _unknown() -> Problem:

@@ -64,7 +64,7 @@ async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
         after = await definitions.accept(pin, given.hash, risk_from_hints=given.risk_from_hints)
     except DefinitionChanged:
         raise _changed() from None
-    await gate.assembly.pins.refresh()
+    await gate.assembly.pins.obey(pin.server)
     return as_json(after)
 
 
@@ -76,7 +76,7 @@ async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
         after = await definitions.reject(pin, request.body.hash)
     except DefinitionChanged:
         raise _changed() from None
-    await gate.assembly.pins.refresh()
+    await gate.assembly.pins.obey(pin.server)
     return None if after is None else as_json(after)
 
 

@@ -92,10 +92,14 @@ class Operations:
             AuditUnavailable: The record could not be made durable, so the change must not be made.
         """
         if self.assembly.trail is not None:
-            about = {"surface": "api"} | body
-            if request.http.address:
-                about["address"] = request.http.address
+            about = _described(request, body)
             await self.assembly.trail.record("admin", about, request.principal, claim=claim)
+
+    def record_soon(self, request: ApiRequest, body: JsonObject) -> None:
+        """Record how a change ended that has been made; see `record`. The answer does not wait."""
+        if self.assembly.trail is not None:
+            about = _described(request, body)
+            self.assembly.trail.record_soon("admin", about, request.principal)
 
     def recording(self, request: ApiRequest, describe: Callable[..., JsonObject]) -> Record | None:
         """Return what writes a change with its audit record; None without an audit trail.
@@ -139,6 +143,11 @@ class Operations:
         if view and principal.view not in ("", view):
             raise Problem(409, "not_in_view", "the key is bound to another view")
         return Caller(replace(principal, view=view) if view else principal), stored
+
+
+def _described(request: ApiRequest, body: JsonObject) -> JsonObject:
+    address = {"address": request.http.address} if request.http.address else {}
+    return {"surface": "api"} | body | address
 
 
 def _document(value: object) -> object:

@@ -34,9 +34,10 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
     except Exception as error:
         # Only the type: a message may quote the file, and the answer has it anyway.
         failed = {"action": "configuration_reload_failed", "error": type(error).__name__}
-        await gate.record(request, failed | hashes)
+        gate.record_soon(request, failed | hashes)
         raise
-    await gate.record(request, {"action": "configuration_reloaded", **hashes})
+    # Not awaited: the reload has taken effect, whether the record can be written now or not.
+    gate.record_soon(request, {"action": "configuration_reloaded", **hashes})
     return plan | {"applied": True}
 
 
