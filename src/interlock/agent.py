@@ -48,7 +48,6 @@ from interlock.models import (
     TextDelta,
     ToolDefinition,
     Usage,
-    choose,
 )
 from interlock.models.answer_size import AnswerSize, check_size
 from interlock.protocol import Progress, ProgressHandler
@@ -392,6 +391,9 @@ class Agent:
     async def _ready(self) -> Model:
         async with self._choosing:  # two answers may start at the same time
             if self._model is None or isinstance(self._model, str):
+                # Here, because a program with a model of its own needs no providers.
+                from interlock.models import choose
+
                 self._model = self._own_model = await choose.choose(self._model)
             return self._model
 

@@ -20,9 +20,10 @@ from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
+from interlock.toolbox import Toolbox
 from tests.langchain.support import call, content
 from tests.support.chat_model import ScriptedChatModel, calls
-from tests.support.scripted_server import Json
+from tests.support.scripted_server import LEGACY, Json
 from tests.support.toolboxes import box, described, expire_list, kb
 
 READER = "interlock__read_result"
@@ -44,6 +45,7 @@ async def test_a_tool_has_the_wire_name_the_exact_schema_and_its_address() -> No
     assert convert_to_openai_tool(tool)["function"]["parameters"] == schema
     assert tool.tags == ["mcp", "server:kb"]
     assert tool.metadata["interlock"]["address"] == "kb:find it"
+    assert tool.metadata["interlock"]["server"] == "scripted 1"
     assert tool.metadata["interlock"]["annotations"]["readOnlyHint"] is True
 
 
@@ -128,7 +130,20 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
         assert second[1].description == "Changed."
 
 
-# Arguments
+async def test_servers_are_looked_at_once_for_all_tools() -> None:
+    class Watched(Toolbox):
+        @property
+        def status(self) -> Any:
+            looked.append(1)
+            return super().status
+
+    looked: list[int] = []
+    server = kb([described(f"t{number}") for number in range(9)])
+    async with Watched({"kb": server}, environ={}, revision=LEGACY) as toolbox:
+        looked.clear()
+        assert len(tools(toolbox)) == 10
+
+    assert len(looked) == 1
 
 
 async def test_tools_do_not_keep_a_toolbox_that_nothing_else_uses() -> None:
@@ -139,6 +154,9 @@ async def test_tools_do_not_keep_a_toolbox_that_nothing_else_uses() -> None:
     gc.collect()
 
     assert freed() is None
+
+
+# Arguments
 
 
 NAMES = ("config", "run_manager", "runtime", "self", "callbacks", "kwargs", "args", "input")
@@ -164,9 +182,6 @@ async def test_one_message_goes_to_the_server_for_a_call() -> None:
         before = len(server.received)
         await tools(toolbox)[0].ainvoke(call("kb__get"))
         assert len(server.received) == before + 1
-
-
-# Results
 
 
 # Failures

@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -46,17 +47,20 @@ class LangChainTool(BaseTool):
     _images: int = PrivateAttr()
 
     def __init__(
-        self, toolbox: Toolbox, entry: Entry, *, caller: Caller = LANGCHAIN, images: int = 0
+        self,
+        toolbox: Toolbox,
+        entry: Entry,
+        *,
+        caller: Caller = LANGCHAIN,
+        images: int = 0,
+        server_info: str = "",
     ) -> None:
-        status = toolbox.status.get(entry.server)  # None for a tool of interlock itself
         super().__init__(
             name=entry.wire_name,
             description=entry.tool.description or entry.tool.title or entry.tool.name,
             args_schema=readable(entry.input_schema),
             tags=["mcp", f"server:{entry.server}"],
-            metadata={
-                "interlock": _metadata(entry, status.server_info if status is not None else "")
-            },
+            metadata={"interlock": _metadata(entry, server_info)},
         )
         self._toolbox = toolbox
         self._address = entry.address
@@ -213,9 +217,18 @@ def tools(
     found = [each for each in toolbox.tools if patterns is None or _fits(each.address, patterns)]
     if reader:
         found += toolbox.own.entries_for(caller)
+
+    @cache
+    def server_infos() -> dict[str, str]:
+        return {name: each.server_info for name, each in toolbox.status.items()}
+
+    def make(entry: Entry) -> LangChainTool | None:
+        info = server_infos().get(entry.server, "")  # none for a tool of interlock itself
+        return _make(toolbox, entry, caller, most, info)
+
     kept: dict[object, _Made] | None = getattr(toolbox, "adapted", None)
     if caller != LANGCHAIN or kept is None:
-        return [tool for each in found if (tool := _make(toolbox, each, caller, most))]
+        return [tool for each in found if (tool := make(each))]
     made = kept.setdefault((LangChainTool, images, most), {})
     every = [*toolbox.tools, *toolbox.own.entries]
     for address in made.keys() - {each.address for each in every}:
@@ -224,7 +237,7 @@ def tools(
     for entry in found:
         known = made.get(entry.address)
         if known is None or known[0] != entry.definition:
-            known = made[entry.address] = entry.definition, _make(toolbox, entry, caller, most)
+            known = made[entry.address] = entry.definition, make(entry)
         if known[1] is not None:
             result.append(known[1])
     return result
@@ -235,9 +248,11 @@ def need_reader(messages: Iterable[AnyMessage]) -> bool:
     return any(isinstance(each, ToolMessage) and READER in str(each.content) for each in messages)
 
 
-def _make(toolbox: Toolbox, entry: Entry, caller: Caller, images: int) -> LangChainTool | None:
+def _make(
+    toolbox: Toolbox, entry: Entry, caller: Caller, images: int, server_info: str
+) -> LangChainTool | None:
     try:
-        return LangChainTool(toolbox, entry, caller=caller, images=images)
+        return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)
     except ValueError as error:
         # LangChain would refuse all tools because of this one.
         _log.warning("tool %s is left out: %s", entry.address, error)
