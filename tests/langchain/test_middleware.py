@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import Context
 from typing import Any
 
 import pytest
@@ -101,7 +102,10 @@ async def test_progress_reaches_the_custom_stream() -> None:
 
     async def report(params: Json) -> Json:
         token = params["_meta"]["progressToken"]
-        server.notify("notifications/progress", progressToken=token, progress=1, total=2)
+        # As the messages of a process arrive: outside of the task that called.
+        Context().run(
+            server.notify, "notifications/progress", progressToken=token, progress=1, total=2
+        )
         return {"content": []}
 
     server.answers["tools/call"] = report

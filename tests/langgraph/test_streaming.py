@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import Context
 
 import pytest
 from langchain_core.tools import tool
@@ -89,7 +90,10 @@ async def test_progress_of_a_tool_is_an_event() -> None:
 
     def report(params: Json) -> Json:
         token = params["_meta"]["progressToken"]
-        server.notify("notifications/progress", progressToken=token, progress=1, total=2)
+        # As the messages of a process arrive: outside of the task that called.
+        Context().run(
+            server.notify, "notifications/progress", progressToken=token, progress=1, total=2
+        )
         return text("done")
 
     server.answers["tools/call"] = report

@@ -7,6 +7,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import copy_context
 from fnmatch import fnmatchcase
 from functools import cache
 from time import monotonic
@@ -289,6 +290,18 @@ def progress_writer(id: str | None) -> ProgressHandler | None:
         write = config.get_stream_writer()
     except (RuntimeError, KeyError, LookupError):  # not in a graph
         return None
+    return reporter(id, write)
+
+
+def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
+    """Return a handler that writes the progress of a call as events.
+
+    Args:
+        id: The model's id of the call.
+        write: LangGraph's writer of the custom stream. It needs the context and the event loop of
+            the task that runs now; the server's messages arrive in others.
+    """
+    context = copy_context()
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:  # `graph.invoke` in a thread
@@ -297,8 +310,8 @@ def progress_writer(id: str | None) -> ProgressHandler | None:
     def report(progress: Progress) -> None:
         event = ToolProgress(id, progress.progress, progress.total, progress.message or "")
         if loop is None or loop is asyncio.get_running_loop():
-            write(event)
+            context.run(write, event)
         else:
-            loop.call_soon_threadsafe(write, event)
+            loop.call_soon_threadsafe(write, event, context=context)
 
     return report

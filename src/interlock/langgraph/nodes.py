@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
@@ -29,7 +28,6 @@ from interlock.agent import (
     MAX_CALLS,
     TOO_MANY_CALLS,
     ToolFinished,
-    ToolProgress,
     ToolStarted,
 )
 from interlock.calls import Caller, Entry
@@ -37,7 +35,7 @@ from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
 from interlock.langchain.messages import MAX_IMAGE, Finished, message
-from interlock.langchain.tool import need_reader, run, tools
+from interlock.langchain.tool import need_reader, reporter, run, tools
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
 from interlock.langgraph.state import (
@@ -48,7 +46,6 @@ from interlock.langgraph.state import (
     ModelSource,
     ToolSource,
 )
-from interlock.protocol import Progress, ProgressHandler
 from interlock.toolbox import Toolbox
 
 MAX_ROUNDS = 10
@@ -174,7 +171,7 @@ class Nodes:
         elif toolbox is None:
             done = Finished(f"error: no tool {call['name']!r}", True, "failed")
         else:
-            report = _reporter(call["id"], write, toolbox)
+            report = reporter(call["id"], write)
             done = await aio.run_in(
                 toolbox.loop,
                 lambda: run(
@@ -293,19 +290,6 @@ def _named_model(name: str) -> BaseChatModel:
         text = f"model {name!r} is given by name: pip install 'langchain>=1.4,<2'"
         raise ImportError(text) from None
     return init_chat_model(name)
-
-
-def _reporter(id: str, write: Callable[[Any], None], toolbox: Toolbox) -> ProgressHandler:
-    loop = asyncio.get_running_loop()
-
-    def report(progress: Progress) -> None:
-        event = ToolProgress(id, progress.progress, progress.total, progress.message or "")
-        if toolbox.loop in (None, loop):
-            write(event)
-        else:
-            loop.call_soon_threadsafe(write, event)
-
-    return report
 
 
 async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage | None]:
