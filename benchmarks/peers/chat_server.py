@@ -17,11 +17,13 @@ import uvloop
 from interlock.agent import AgentEvent
 from interlock.calls import Caller
 from interlock.models import TextDelta
+from interlock.server.http.sockets import SocketConnection
 from interlock.types import JsonObject
 from interlock.web.app import ChatApp
 from interlock.web.turn import Turn, TurnLimits
 
 PAUSE = 0.05  # seconds
+SPACING = 0.003  # between the starts of two answers
 MANY = 1_000_000
 LIMITS = TurnLimits(turns=MANY, messages=MANY, all_turns=MANY, sockets=MANY)
 
@@ -63,12 +65,13 @@ async def main() -> None:
     app = ChatApp(Ticking(), limits=LIMITS)
     for _ in range(int(sys.argv[1])):
         await app.turns.start(Caller(surface="web"), "go")
+        await asyncio.sleep(SPACING)  # turns in step would cost less than those of sockets
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(1_024)
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(
-            app, log_level="error", lifespan="off", ws="websockets-sansio",
+            app, log_level="error", lifespan="off", ws=SocketConnection,
             ws_per_message_deflate=False,
         )  # fmt: skip
         await uvicorn.Server(config).serve([listener])

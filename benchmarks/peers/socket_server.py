@@ -18,6 +18,7 @@ import uvicorn
 
 from interlock.messages import AssistantMessage, Message
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
+from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.web.app import ChatApp
 from interlock.web.engines import AgentEngine
@@ -68,7 +69,7 @@ async def main() -> None:
                 app,
                 port=0,
                 log_level="error",
-                ws="websockets-sansio",
+                ws=SocketConnection,
                 ws_per_message_deflate=False,
             )
             server = uvicorn.Server(config)

@@ -23,6 +23,7 @@ from interlock.langgraph import chat_graph
 from interlock.langgraph.agent import GraphAgent, agent_graph
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
+from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.toolbox import Toolbox
 from interlock.web.app import ChatApp
@@ -191,7 +192,7 @@ async def served_chat(
             engine = GraphEngine(graph, store)
         app = ChatApp(engine, keys, **options)
         config = uvicorn.Config(
-            app, port=0, log_level="error", ws="websockets-sansio", ws_per_message_deflate=False
+            app, port=0, log_level="error", ws=SocketConnection, ws_per_message_deflate=False
         )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

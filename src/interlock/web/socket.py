@@ -377,7 +377,9 @@ class Socket:
 
     def _on_event(self, turn: Turn, event: TurnEvent) -> None:
         self._followed.add(turn)
-        if self._queue and self._queue[-1].joins(turn, event):
+        if self._idle is not None:
+            self._send_now(event.text)
+        elif self._queue and self._queue[-1].joins(turn, event):
             self._queue[-1].add(event)
             self._queued += len(event.fields["content"])
         else:
@@ -388,15 +390,16 @@ class Socket:
             self._note_full()
 
     def send(self, fields: JsonObject) -> None:
-        """Queue a frame that belongs to no turn."""
-        self._push(_Frame(None, TurnEvent(0, fields)))
+        """Send a frame that belongs to no turn."""
+        event = TurnEvent(0, fields)
+        if self._idle is not None:
+            self._send_now(event.text)
+        else:
+            self._push(_Frame(None, event))
 
     def _push(self, frame: _Frame) -> None:
-        if self._idle is not None:
-            self._send_now(frame.text)
-        else:
-            self._queue.append(frame)
-            self._queued += frame.size
+        self._queue.append(frame)
+        self._queued += frame.size
 
     def _send_now(self, text: str) -> None:
         """Begin to send; the writer takes over only if the connection is busy.

@@ -111,7 +111,7 @@ class UvicornServer(uvicorn.Server):
                 host=host,
                 port=port,
                 http=bounded_connection(MAX_PER_ADDRESS, app.dropped),
-                ws="websockets-sansio" if takes_sockets else "none",
+                ws=socket_connection() if takes_sockets else "none",
                 ws_per_message_deflate=False,
                 ws_max_size=MAX_SOCKET_FRAME,
                 lifespan="on",
@@ -218,6 +218,15 @@ class HeadWithBody:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+
+def socket_connection() -> type[asyncio.Protocol]:
+    """Return the class of WebSocket connections, which needs another package."""
+    try:
+        from interlock.server.http.sockets import SocketConnection
+    except ImportError as error:
+        raise MissingExtra("serving WebSockets", "web") from error
+    return SocketConnection
 
 
 def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
