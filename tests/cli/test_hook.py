@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +125,20 @@ def told(home: Path) -> list[dict[str, Any]]:
             return [each async for piece in reader.export() for each in piece]
 
     return sorted(asyncio.run(read()), key=lambda each: each["at"])
+
+
+def test_hook_of_a_gateway_loads_no_package_that_it_does_not_need(interlock, policy: Path):
+    first = interlock("hook", "--config", policy, stdin=asked("Read"))  # creates the database
+    code = "import sys, interlock.cli\ntry: interlock.cli.main()\nfinally: print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "hook", "--config", str(policy)],
+        input=asked("Read"),
+        capture_output=True,
+        check=True,
+    )
+    loaded = {*ran.stdout.decode().split()}
+
+    assert (first.code, ran.returncode) == (0, 0)
+    unneeded = {"sqlalchemy", "aiosqlite", "jwt", "aiohttp"}
+    unneeded |= {f"interlock.{name}" for name in ("agent", "client", "toolbox", "store.database")}
+    assert loaded & {*unneeded, "cryptography"} == {"cryptography"}  # it signs the audit trail

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from interlock.errors import StoreError
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore, sqlite_file
+from interlock.store.revisions import REVISIONS
 from tests.faults.failing_disk import failing_disk
 from tests.store.filled import HELLO, fill, read, size
 
@@ -87,3 +89,21 @@ async def test_a_failed_sync_during_creation_is_reported_and_not_retried(
                     await fill(path)
                 assert disk.count == synced
     assert nth > 8
+
+
+def test_only_a_whole_file_of_this_version_is_ready(sqlite: str):
+    file = Path(sqlite)
+    assert not sqlite_file.is_ready(file)  # there is none
+    asyncio.run(fill(sqlite))
+    assert sqlite_file.is_ready(file)
+    with closing(sqlite3.connect(sqlite, isolation_level=None)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '0001'")
+        assert not sqlite_file.is_ready(file)
+        database.execute("DELETE FROM alembic_version")
+        assert not sqlite_file.is_ready(file)
+        database.execute("INSERT INTO alembic_version VALUES (?)", [REVISIONS[-1]])
+        assert sqlite_file.is_ready(file)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 :] = b"\0" * (len(content) - len(content) // 2)
+    file.write_bytes(content)
+    assert not sqlite_file.is_ready(file)

@@ -22,7 +22,8 @@ import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
 from interlock.store import ConversationStore
-from interlock.store.tables import REVISIONS, metadata
+from interlock.store.revisions import REVISIONS
+from interlock.store.tables import metadata
 from interlock.store.upgrade import migrate, upgrade
 
 MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from interlock.agent import ToolFinished, ToolStarted
-from interlock.claude.claude_code import ClaudeCode
-from interlock.claude.decisions import Allow, Decide, Deny, Request
-from interlock.claude.events import Answer, ClaudeEvent, Done, Notice, Retrying, ToolProgress
-from interlock.claude.names import split
-from interlock.claude.program import find, version
-from interlock.models import ReasoningDelta, TextDelta
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlock.agent import ToolFinished, ToolStarted
+    from interlock.claude.claude_code import ClaudeCode
+    from interlock.claude.decisions import Allow, Decide, Deny, Request
+    from interlock.claude.events import Answer, ClaudeEvent, Done, Notice, Retrying, ToolProgress
+    from interlock.claude.names import split
+    from interlock.claude.program import find, version
+    from interlock.models import ReasoningDelta, TextDelta
 
 __all__ = [
     "Allow",
@@ -30,3 +34,33 @@ __all__ = [
     "split",
     "version",
 ]
+
+_HOMES = {
+    "Allow": "claude.decisions",
+    "Answer": "claude.events",
+    "ClaudeCode": "claude.claude_code",
+    "ClaudeEvent": "claude.events",
+    "Decide": "claude.decisions",
+    "Deny": "claude.decisions",
+    "Done": "claude.events",
+    "Notice": "claude.events",
+    "ReasoningDelta": "models",
+    "Request": "claude.decisions",
+    "Retrying": "claude.events",
+    "TextDelta": "models",
+    "ToolFinished": "agent",
+    "ToolProgress": "claude.events",
+    "ToolStarted": "agent",
+    "find": "claude.program",
+    "split": "claude.names",
+    "version": "claude.program",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Each name is loaded when it is first used: a hook needs no agent.
+    if name in _HOMES:
+        value: object = getattr(import_module(f"interlock.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'interlock.claude' has no attribute {name!r}")

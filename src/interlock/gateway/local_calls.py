@@ -25,11 +25,11 @@ from interlock.config.gateway import GatewaySettings, Results
 from interlock.errors import ConfigError, StoreError
 from interlock.policy import Policy, enforce
 from interlock.store.kept import Kept, Owner
-from interlock.toolbox.pins import PinKeeper
-from interlock.transports import InProcessServer
 
 if TYPE_CHECKING:
     from interlock.calls.audit import AuditTrail
+    from interlock.toolbox.pins import PinKeeper
+    from interlock.transports import InProcessServer
 
 _log = logging.getLogger("interlock.results")
 

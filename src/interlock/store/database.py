@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -23,13 +24,13 @@ from urllib.parse import quote
 import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; fail here if it is missing
 from sqlalchemy import URL, event, text
 from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from interlock.errors import StoreError
 from interlock.store import postgres, sqlite_file
 from interlock.store.error_mapping import (
-    DATABASE_ERRORS,
     damage_error,
     is_failed_sync,
     store_error,
@@ -42,7 +43,8 @@ from interlock.store.upgrade import is_current, upgrade
 # connection of the pool.
 LOCK_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
-_CHECK_PAGES = 4096  # a file of up to 16 MiB is checked completely at start, in at most 10 ms
+# What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 _UPGRADE_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
 T = TypeVar("T")
@@ -122,6 +124,8 @@ class Database:
         try:
             async with self._engine.connect() as connection:
                 return await work(connection)
+        except PoolTimeout as error:
+            raise store_error(TimeoutError(), self.location) from error
         except DATABASE_ERRORS as error:
             if self._file and is_failed_sync(error):
                 sqlite_file.mark_unsynced(self._file)
@@ -191,7 +195,7 @@ async def _open_sqlite(path: Path) -> Database:
 
 async def _check(connection: AsyncConnection, location: str) -> None:
     pages = await connection.scalar(text("PRAGMA page_count"))
-    if pages <= _CHECK_PAGES:
+    if pages <= sqlite_file.CHECK_PAGES:
         verdict = await connection.scalar(text("PRAGMA quick_check(1)"))
         if verdict != "ok":
             raise damage_error(verdict, location)

@@ -1,4 +1,4 @@
-"""Conversion of database errors to `StoreError`s.
+"""Conversion of database errors to `StoreError`s. This module needs no SQLAlchemy.
 
 The driver's text is used only where it cannot contain a parameter, which may be a message.
 """
@@ -8,13 +8,7 @@ from __future__ import annotations
 import re
 import sqlite3
 
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
-
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked
-
-# What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
-DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 
 _SQLITE: dict[int, tuple[type[StoreError], str]] = {
     sqlite3.SQLITE_BUSY: (StoreLocked, "is locked by another process: try again when it is done"),
@@ -63,8 +57,7 @@ def damage_error(verdict: str, location: str) -> StoreError:
 
 def is_failed_sync(error: Exception) -> bool:
     """Return whether a sync failed, after which written data may be lost."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    return getattr(cause, "sqlite_errorcode", None) in _FAILED_SYNCS
+    return getattr(_cause(error), "sqlite_errorcode", None) in _FAILED_SYNCS
 
 
 def unsynced_error(location: str) -> StoreError:
@@ -77,7 +70,7 @@ def unsynced_error(location: str) -> StoreError:
 
 def store_error(error: Exception, location: str) -> StoreError:
     """Return the error to raise instead of a database error; it names location and remedy."""
-    cause = error.orig if isinstance(error, DBAPIError) else error
+    cause = _cause(error)
     if is_failed_sync(error):
         return unsynced_error(location)
     if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
@@ -89,8 +82,13 @@ def store_error(error: Exception, location: str) -> StoreError:
             if found := _POSTGRES.get(sqlstate[:length]):
                 return found[0](f"{location} {found[1]}")
         return StoreError(f"{location} failed: PostgreSQL error {sqlstate}")
-    if isinstance(error, DBAPIError) and error.connection_invalidated:
+    if getattr(error, "connection_invalidated", False):
         return StoreError(f"{location} has closed the connection: is the server running?")
-    if isinstance(cause, TimeoutError | PoolTimeout):
+    if isinstance(cause, TimeoutError):
         return StoreLocked(f"{location} took too long to answer: try again")
     return StoreError(f"{location} failed: {type(cause).__name__}")
+
+
+def _cause(error: Exception) -> Exception:
+    """Return the driver's error in one of SQLAlchemy."""
+    return getattr(error, "orig", None) or error

@@ -23,28 +23,6 @@ from sqlalchemy import (
     text,
 )
 
-# Oldest first; this program uses the last one. Listed here so that Alembic need not be imported.
-REVISIONS = (
-    "0001",
-    "0002",
-    "0003",
-    "0004",
-    "0005",
-    "0006",
-    "0007",
-    "0008",
-    "0009",
-    "0010",
-    "0011",
-    "0012",
-    "0013",
-    "0014",
-    "0015",
-    "0016",
-    "0017",
-    "0018",
-)
-
 
 class UtcDateTime(TypeDecorator[datetime]):
     """An aware time. SQLite stores no time zone, so its columns are in UTC."""

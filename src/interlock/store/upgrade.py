@@ -11,7 +11,8 @@ from sqlalchemy import Connection, insert, inspect, select
 
 from interlock.errors import MissingExtra, StoreCorrupt, StoreTooNew
 from interlock.store import search  # noqa: F401  # it adds the index of words to new databases
-from interlock.store.tables import REVISIONS, metadata, versions
+from interlock.store.revisions import REVISIONS
+from interlock.store.tables import metadata, versions
 
 # The columns of the tables before there were versions.
 _FIRST_COLUMNS = {
