@@ -17,6 +17,7 @@ FULL, BUSY = 13, 5
 _UNLOCK = 1  # among the flags of `shm_lock`
 FAILURES: dict[str, dict[str, int]] = {
     "full": {"write": FULL, "truncate": FULL},
+    "read-only": {"write": 10 | 3 << 8, "truncate": 10 | 6 << 8},
     "locked": {"lock": BUSY, "shm_lock": BUSY},
     "unsynced": {"sync": 10 | 4 << 8},
     "broken": {

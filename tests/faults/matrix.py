@@ -133,6 +133,9 @@ FAULTS = (
     "Bad config reload",
     "Model provider down / cut / nonsense",
     "Approval raced",
+    "Server floods list changes",
+    "Server floods questions",
+    "Greedy caller",
 )
 
 # Rows of the matrix, or parts of them, whose part of the program does not exist yet.

@@ -17,6 +17,7 @@ from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.health import PROBE_EVERY
 from interlock.store.pins import PinStore
 from tests.faults.failing_disk import failing_disk
 from tests.faults.ground import Ground
@@ -122,15 +123,33 @@ def check_refused(reply: Reply) -> None:
     within=1.0,
 )
 async def is_full(ground: Ground) -> None:
+    await cannot_write(ground, "full")
+
+
+@row(
+    "Disk full, audit: a disk that becomes read-only, of a gateway",
+    "503 audit_unavailable before the effect of each call; once it can be written, calls succeed",
+    GATEWAY,
+    within=1.0,
+)
+async def is_read_only(ground: Ground) -> None:
+    await cannot_write(ground, "read-only")
+
+
+async def cannot_write(ground: Ground, kind: str) -> None:
     with failing_disk() as disk:
         async with running(ground) as gateway:
-            disk.arm("full", 1, lasting=True)
+            disk.arm(kind, 1, lasting=True)
             for _ in range(3):
                 with ground.promise(outcome="503 audit_unavailable"):
                     check_refused(await gateway.call())
+            assert (await gateway.http.request("GET", "/readyz")).code == 503
             disk.disarm()
             with ground.promise(outcome="recorded and sent"):
                 await gateway.recover()
+            with ground.flying_time():
+                await asyncio.sleep(PROBE_EVERY)
+            assert (await gateway.http.request("GET", "/readyz")).code == 200
 
 
 @row(

@@ -29,7 +29,6 @@ from interlock.toolbox.user_lists import UserLists
 from interlock.types import JsonObject, Tool
 
 LIST_TTL = 300.0  # seconds, when the server does not say
-MAX_REFRESHES = 3  # in a row, for a server that changes its tools all the time
 REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
 ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
 REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
@@ -88,6 +87,7 @@ class ServerLists:
         self._launch: JsonObject = {}
         self._listed_until = 0.0
         self._changes = 0  # how often the server has said that its tools changed
+        self._seen_changes = 0  # those before the last list
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
 
@@ -232,7 +232,8 @@ class ServerLists:
 
     def _refreshed(self, _: asyncio.Task[None]) -> None:
         self._refreshing = None
-        if self._items.unlisted and self.connection is not None and not self._health.is_closed:
+        is_outdated = self._items.unlisted or self._changes != self._seen_changes
+        if is_outdated and self.connection is not None and not self._health.is_closed:
             self._refresh_later()
 
     async def _list_items(self, pooled: PooledClient) -> bool:
@@ -240,34 +241,35 @@ class ServerLists:
 
     async def refresh(self) -> None:
         """List the tools again if the list has expired and the server is connected."""
-        for _ in range(MAX_REFRESHES):
-            pooled, changes = self.connection, self._changes
-            if pooled is None or not self.has_expired:
-                return
-            try:
-                fresh = self._ttl is not None  # which may be shorter than the server's
-                listing = await _list_tools(pooled.client, fresh=fresh)
-            except InterlockError as error:
-                # The last good list stays.
-                reason = pooled.redactor.redact(str(error))
-                _log.warning("server %r: tools not refreshed: %s", self._name, reason)
-                self._failures.note(pooled, error)
-                self._listed_until = monotonic() + REFRESH_PAUSE
-                return
-            if pooled is not self.connection:
-                return
-            listing = self._merged(pooled, listing)
-            offered = self._offered(listing, pooled)
-            if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
-                self.tools.listing.skipped
-            ):
-                self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
-                self.tools.forget_wrong_results()
-            else:
-                await self._check_and_install(listing, pooled)
-                self._on_change()
-            if changes != self._changes:  # the tools changed while the list was on its way
-                self._listed_until = 0.0
+        pooled, changes = self.connection, self._changes
+        self._seen_changes = changes
+        if pooled is None or not self.has_expired:
+            return
+        try:
+            fresh = self._ttl is not None  # which may be shorter than the server's
+            listing = await _list_tools(pooled.client, fresh=fresh)
+        except InterlockError as error:
+            # The last good list stays.
+            reason = pooled.redactor.redact(str(error))
+            _log.warning("server %r: tools not refreshed: %s", self._name, reason)
+            self._failures.note(pooled, error)
+            self._listed_until = monotonic() + REFRESH_PAUSE
+            return
+        if pooled is not self.connection:
+            return
+        listing = self._merged(pooled, listing)
+        offered = self._offered(listing, pooled)
+        if self._checked.is_same(offered, TOOL_KINDS) and listing.skipped == (
+            self.tools.listing.skipped
+        ):
+            self._listed_until = monotonic() + (listing.ttl or LIST_TTL)
+            self.tools.forget_wrong_results()
+        else:
+            await self._check_and_install(listing, pooled)
+            self._on_change()
+        if changes != self._changes:  # the tools changed while the list was on its way
+            self._listed_until = 0.0
+            self._refresh_later()
 
     async def close(self) -> None:
         """End what lists in the background."""
