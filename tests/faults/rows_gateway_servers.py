@@ -9,14 +9,15 @@ import random
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from interlock import Client
-from interlock.calls import limits
+from interlock.calls.limits import Limiter
 from interlock.client import features
 from interlock.config import load, loads
 from interlock.config.gateway import Address
@@ -369,19 +370,27 @@ async def has_its_clock_set(ground: Ground) -> None:
         await go_on.wait()
         return text("done")
 
-    jump = 0.0
-    wall: Callable[[], float] = limits.time
+    shift = 0.0
+    real = time.time
+
+    def wall() -> float:
+        return real() + shift
+
     rates = {"perKey": {"rate": "2/h", "perDay": 2}}
     slow = offering(work)
-    with mock.patch.object(limits, "time", lambda: wall() + jump):
+    with (
+        mock.patch.dict(Limiter.__init__.__kwdefaults__, wall=wall),
+        mock.patch("time.time", new=wall),
+    ):
         async with stage(ground, {"limits": rates}, s=offering(), slow=slow) as gateway:
             held = asyncio.create_task(gateway.call("slow__x"))
             await slow.heard("tools/call")
             assert (await gateway.call("s__x")).text == "done"
-            for jump in (3_600.0, -3_600.0):
-                with mock.patch("time.time", lambda: wall() + jump), ground.promise(outcome="429"):  # noqa: B023
+            for hours in (1, -1):
+                shift = hours * 3_600.0
+                with ground.promise(outcome="rate_limited, as before"):
                     refused = await gateway.call("s__x")
                 assert reason(refused) == "rate_limited"
-                assert 3_500 <= int(refused.header("retry-after") or 0) <= 86_400
+                assert 1_700 <= int(refused.header("retry-after") or 0) <= 86_400
             go_on.set()
             assert (await held).text == "done"

@@ -55,7 +55,7 @@ async def test_change_during_listing_causes_another_listing_after_the_gap(
     async with started(server) as upstream:
         server.notify("notifications/tools/list_changed")
         async with asyncio.timeout(10):
-            while [each.tool.name for each in upstream.entries] != ["new"]:
+            while [each.tool.name for each in upstream.entries] != ["new"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         assert lists == []
 
