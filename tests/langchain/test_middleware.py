@@ -95,6 +95,21 @@ async def test_names_of_an_old_history_are_fitted_for_the_request_only() -> None
     assert messages[1].tool_calls[0]["name"] == "kb:get"
 
 
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, str), ({"images": True}, list), ({"images": True, "max_image_bytes": 2}, str)],
+)
+async def test_images_up_to_a_size_are_passed_on_if_they_are_wanted(
+    options: Any, kind: type
+) -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    model = ScriptedChatModel(calls(("kb__get", {})), "done")
+    async with box(kb([described("get")], lambda _: {"content": [image]})) as toolbox:
+        messages = await ask(agent_of(model, toolbox, **options))
+
+    assert isinstance(messages[2].content, kind)
+
+
 async def test_progress_reaches_the_custom_stream() -> None:
     definitions = [described("get")]
     model = ScriptedChatModel(calls(("kb__get", {})), "done")

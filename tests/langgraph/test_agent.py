@@ -95,15 +95,22 @@ def plain(event: AgentEvent) -> Any:
     return event
 
 
-async def test_image_of_a_tool_reaches_the_model():
+async def test_images_and_sounds_of_a_tool_reach_the_model_and_are_recorded():
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    sound = {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"}
+    messages: list[Message] = [UserMessage("go")]
     model = ScriptedModel([[GET], "Nice."])
-    async with opened(lambda _: {"content": [image]}) as toolbox:
-        await events_of(graph_agent(model, toolbox), [UserMessage("go")])
+    async with opened(lambda _: {"content": [image, sound]}) as toolbox:
+        await events_of(graph_agent(model, toolbox), messages)
 
     result = model.requests[1].messages[-1]
+    assert result == messages[2]
     assert isinstance(result, ToolMessage)
-    assert result.attachments == (Attachment("image/png", b"\0\0\0"),)
+    assert result.content == "[image/png, 3 bytes]\n[audio/wav, 3 bytes]"
+    assert result.attachments == (
+        Attachment("image/png", bytes(3)),
+        Attachment("audio/wav", bytes(3)),
+    )
 
 
 async def test_stopped_answer_leaves_a_result_for_each_call():

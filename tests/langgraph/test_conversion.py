@@ -45,14 +45,12 @@ def test_call_with_a_new_id_or_name_is_the_one_that_langchain_has():
     )
 
 
-def test_blocks_of_a_tool_become_text_and_attachments():
-    blocks = [
-        {"type": "text", "text": "a picture:"},
-        {"type": "image", "base64": "AAAA", "mime_type": "image/png"},
-    ]
-    message = LcToolMessage(blocks, name="kb__get", tool_call_id="c1", status="error")
-    files = (Attachment("image/png", b"\0\0\0"),)
+def test_result_of_a_tool_gets_the_files_of_its_call():
+    about = {"interlock": {"call_id": "i1"}}
+    given = LcToolMessage(
+        "a picture", name="kb__get", tool_call_id="c1", status="error", additional_kwargs=about
+    )
 
-    assert from_langchain(message) == ToolMessage(
-        "c1", "a picture:\n[image/png]", "kb__get", is_error=True, attachments=files
+    assert from_langchain(given, {"i1": (FILE,), "i2": ()}) == ToolMessage(
+        "c1", "a picture", "kb__get", is_error=True, attachments=(FILE,)
     )

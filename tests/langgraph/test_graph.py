@@ -88,6 +88,17 @@ async def test_a_local_tool_wins_and_its_failure_is_an_answer(
     assert "hides the one of the toolbox" in caplog.text
 
 
+@pytest.mark.parametrize(("most", "kind"), [({}, "image"), ({"max_image_bytes": 2}, "text")])
+async def test_images_up_to_a_size_are_passed_on_if_they_are_wanted(most: Any, kind: str) -> None:
+    image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+    model = ScriptedChatModel(calls(("kb__get", {})), "done")
+    async with box(kb([described("get")], lambda _: {"content": [image]})) as toolbox:
+        await events_of(chat_graph(model, toolbox, images=True, **most))
+
+    content = model.requests[1][-1].content
+    assert (content[0]["type"] if isinstance(content, list) else "text") == kind  # type: ignore[index]
+
+
 async def test_bind_tools_gets_parallel_tool_calls_only_if_it_is_set() -> None:
     class Watching(ScriptedChatModel):
         def bind_tools(self, tools: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ from langgraph.types import Command
 from interlock.calls import Caller
 from interlock.errors import InterlockError, UnknownTool
 from interlock.langchain.history import fitted
-from interlock.langchain.messages import failed, message
+from interlock.langchain.messages import MAX_IMAGE, failed, message
 from interlock.langchain.tool import LANGCHAIN, need_reader, tools
 from interlock.toolbox import Toolbox
 
@@ -31,6 +31,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         toolbox: An open toolbox.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
         images: Pass images on to the model.
+        max_image_bytes: The largest image that is passed on.
         caller: On whose behalf the tools are called.
     """
 
@@ -40,18 +41,24 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         select: str | list[str] | None = None,
         *,
         images: bool = False,
+        max_image_bytes: int = MAX_IMAGE,
         caller: Caller = LANGCHAIN,
     ) -> None:
         super().__init__()
         self._toolbox = toolbox
         self._select = select
-        self._images = images
+        self._images = max_image_bytes if images else 0
         self._caller = caller
         self._warned: set[str] = set()
 
     def _tools(self, reader: bool) -> list[Any]:
         return tools(
-            self._toolbox, self._select, images=self._images, reader=reader, caller=self._caller
+            self._toolbox,
+            self._select,
+            images=self._images > 0,
+            max_image_bytes=self._images,
+            reader=reader,
+            caller=self._caller,
         )
 
     async def awrap_model_call(

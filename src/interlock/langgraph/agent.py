@@ -23,14 +23,22 @@ from interlock.agent import (
     ToolFinished,
     ToolProgress,
     ToolStarted,
+    files_of,
 )
 from interlock.calls import Call, Outcome
 from interlock.langgraph.chat_model import InterlockChatModel
-from interlock.langgraph.conversion import from_langchain, to_langchain
+from interlock.langgraph.conversion import Files, from_langchain, to_langchain
 from interlock.langgraph.graph import chat_graph
 from interlock.langgraph.nodes import MAX_ROUNDS
 from interlock.langgraph.state import ChatContext
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, interrupted
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    ToolCall,
+    ToolMessage,
+    interrupted,
+)
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 from interlock.toolbox import Toolbox
 
@@ -43,7 +51,6 @@ def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
         lambda context: context.data.model,
         lambda context: context.data.toolbox,
         max_rounds=max_rounds,
-        images=True,
     )
 
 
@@ -66,16 +73,17 @@ class GraphAgent(Agent):
     async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
         """See `Agent.stream`."""
         model = await self._ready()
-        shown = _Shown(self._toolbox) if self._toolbox is not None else None
+        files: dict[str, tuple[Attachment, ...]] = {}
+        shown = _Shown(self._toolbox, files) if self._toolbox is not None else None
         context = ChatContext(
             caller=self._caller,
             streams=True,
             begins_at=len(messages),
-            data=_Run(InterlockChatModel(model), cast("Toolbox | None", shown)),
+            data=_Run(InterlockChatModel(model, files), cast("Toolbox | None", shown)),
         )
         given = {"messages": [to_langchain(each) for each in messages]}
         parts = self._graph.astream(given, context=context, stream_mode=["custom", "updates"])
-        turn = _Turn()
+        turn = _Turn(files)
         try:
             async with aclosing(parts):
                 async for mode, part in parts:
@@ -114,12 +122,18 @@ class _Shown:
 
     LangGraph starts a call beside the reader of its events. Without this, a question about a call
     could come before the call.
+
+    Args:
+        toolbox: Makes the calls.
+        files: Gets the images and sounds of results, by the id of the call. Messages of the graph
+            have only text.
     """
 
     adapted = None  # it lives for one answer, so nothing is kept for it
 
-    def __init__(self, toolbox: Toolbox) -> None:
+    def __init__(self, toolbox: Toolbox, files: dict[str, tuple[Attachment, ...]]) -> None:
         self._toolbox = toolbox
+        self._files = files
         self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def __getattr__(self, name: str) -> Any:
@@ -133,13 +147,17 @@ class _Shown:
         """See `Toolbox.handle`."""
         await self._delivered[call.id].wait()
         del self._delivered[call.id]
-        return await self._toolbox.handle(call)
+        outcome = await self._toolbox.handle(call)
+        if files := files_of(outcome.result):
+            self._files[call.id] = files
+        return outcome
 
 
 class _Turn:
     """The messages of one answer, in the order in which a conversation has them."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self.answer = AssistantMessage()
         self.used = Usage()
         self.stop_reason = "end"
@@ -161,7 +179,7 @@ class _Turn:
         return []
 
     def _take(self, message: AnyMessage) -> list[Message]:
-        ours = from_langchain(message)
+        ours = from_langchain(message, self._files)
         if isinstance(ours, ToolMessage):
             self._results[ours.tool_call_id] = ours
             has_all = len(self._results) == len(self.answer.tool_calls)

@@ -15,7 +15,7 @@ from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from interlock.agent import Compacted, request_answer
-from interlock.langgraph.conversion import OURS, from_langchain
+from interlock.langgraph.conversion import NO_FILES, OURS, Files, from_langchain
 from interlock.models import Model, Notice, ReasoningDelta, Reply, TextDelta, ToolDefinition
 from interlock.protocol.envelope import encode
 
@@ -24,13 +24,19 @@ class InterlockChatModel(BaseChatModel):
     """A chat model for a graph of LangGraph that asks one of our models.
 
     Notices of the model go to the custom stream of the graph.
+
+    Args:
+        model: The model.
+        files: Images and sounds in results of tools.
     """
 
     _model: Model = PrivateAttr()
+    _files: Files = PrivateAttr()
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, files: Files = NO_FILES) -> None:
         super().__init__()
         self._model = model
+        self._files = files
 
     @property
     def _llm_type(self) -> str:
@@ -52,7 +58,7 @@ class InterlockChatModel(BaseChatModel):
         definitions: Sequence[ToolDefinition] = (),
         **_: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        request = [from_langchain(each) for each in messages]  # type: ignore[arg-type]
+        request = [from_langchain(each, self._files) for each in messages]  # type: ignore[arg-type]
         has_text = False
         async with aclosing(request_answer(self._model, request, definitions)) as events:
             async for event in events:

@@ -6,8 +6,8 @@ that a provider needs again, attachments, usage. It is not meant for a checkpoin
 
 from __future__ import annotations
 
-from base64 import b64decode
-from typing import Any
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langchain_core.messages import SystemMessage as LcSystemMessage
@@ -26,6 +26,8 @@ from interlock.messages import (
 )
 
 OURS = "interlock_message"  # key of additional_kwargs
+Files: TypeAlias = Mapping[str, tuple[Attachment, ...]]  # images and sounds, by id of their call
+NO_FILES: Files = {}
 
 
 def to_langchain(message: Message) -> AnyMessage:
@@ -52,8 +54,13 @@ def to_langchain(message: Message) -> AnyMessage:
             )
 
 
-def from_langchain(message: AnyMessage) -> Message:
-    """Return a message as it is stored and sent to our models."""
+def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
+    """Return a message as it is stored and sent to our models.
+
+    Args:
+        message: The message.
+        files: Of the results that are not in `message`.
+    """
     ours = message.additional_kwargs.get(OURS)
     if isinstance(message, AIMessage):
         malformed = about_call(message).get("malformed", {})
@@ -71,30 +78,10 @@ def from_langchain(message: AnyMessage) -> Message:
     if isinstance(message, LcToolMessage):
         return ToolMessage(
             message.tool_call_id,
-            _text_of(message.content),
+            str(message.text),
             message.name or "",
             message.status == "error",
-            _files_of(message.content),
+            files.get(about_call(message).get("call_id", ""), ()),
         )
     text = str(message.text)
     return SystemMessage(text) if isinstance(message, LcSystemMessage) else UserMessage(text)
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(
-        each if isinstance(each, str) else each.get("text", f"[{each.get('mime_type', 'file')}]")
-        for each in content
-    )
-
-
-def _files_of(content: Any) -> tuple[Attachment, ...]:
-    """Return the images that `interlock.langchain` has put into the result of a tool."""
-    if isinstance(content, str):
-        return ()
-    return tuple(
-        Attachment(each["mime_type"], b64decode(each["base64"]))
-        for each in content
-        if isinstance(each, dict) and each.get("type") == "image"
-    )

@@ -17,6 +17,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send
 
 from interlock.langchain.history import open_calls
+from interlock.langchain.messages import MAX_IMAGE
 from interlock.langgraph.nodes import MAX_INPUT, MAX_ROUNDS, Nodes, about_call, too_many
 from interlock.langgraph.state import Approve, ChatContext, ChatState, ModelSource, ToolSource
 
@@ -32,6 +33,7 @@ def chat_graph(
     approve: Approve | None = None,
     local_tools: Sequence[Any] = (),
     images: bool = False,
+    max_image_bytes: int = MAX_IMAGE,
     parallel_tool_calls: bool | None = None,
 ) -> Any:
     """Return a compiled graph that chats with the tools of a toolbox.
@@ -47,7 +49,8 @@ def chat_graph(
         approve: Returns why a person must allow a call, or None if none has to. The graph is
             interrupted then; resume it with `Command(resume={approval_id: "allow"})`.
         local_tools: Tools or functions of this program. They win over tools of the toolbox.
-        images: Pass images of tools on to the model.
+        images: Pass images of tools on to the model; otherwise it gets a line of text for each.
+        max_image_bytes: The largest image that is passed on. Each later step stores it again.
         parallel_tool_calls: Passed to `bind_tools` if set; not every provider knows it.
     """
     nodes = Nodes(
@@ -58,7 +61,7 @@ def chat_graph(
         max_input=max_input,
         approve=approve,
         local_tools=[each if isinstance(each, BaseTool) else as_tool(each) for each in local_tools],
-        images=images,
+        images=max_image_bytes if images else 0,
         bind_options={}
         if parallel_tool_calls is None
         else {"parallel_tool_calls": parallel_tool_calls},

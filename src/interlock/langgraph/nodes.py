@@ -34,7 +34,7 @@ from interlock.calls import Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, StepLimit
 from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls, open_calls
-from interlock.langchain.messages import MAX_IMAGE, Finished, message
+from interlock.langchain.messages import Finished, message
 from interlock.langchain.tool import need_reader, reporter, run, tools
 from interlock.langgraph.answers import ask, normalized
 from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
@@ -79,7 +79,7 @@ class Nodes:
         max_input: int,
         approve: Approve | None,
         local_tools: Sequence[BaseTool],
-        images: bool,
+        images: int,
         bind_options: dict[str, Any],
     ) -> None:
         self._model = _named_model(model) if isinstance(model, str) else model
@@ -180,7 +180,7 @@ class Nodes:
                     call["args"],
                     caller=context.caller,
                     progress=report,
-                    images=MAX_IMAGE if self._images else 0,
+                    images=self._images,
                     id=id,
                 ),
             )
@@ -209,7 +209,7 @@ class Nodes:
         known = self._bound.get(key)
         if known is not None and known[:3] == (model, toolbox, version):
             return known[3]
-        found = [] if toolbox is None else tools(toolbox, images=self._images, reader=reader)
+        found = [] if toolbox is None else tools(toolbox, reader=reader)
         for name in self._local.keys() & {each.name for each in found} - self._warned:
             self._warned.add(name)
             _log.warning("local tool %r hides the one of the toolbox", name)
