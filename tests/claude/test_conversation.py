@@ -148,6 +148,11 @@ def test_result_belongs_to_the_prompt_it_names(more: dict[str, Any], is_ours: bo
         ({"subtype": "error_max_budget_usd"}, "max_cost", "the limit of cost is reached"),
         ({"subtype": "error_during_execution", "errors": ["a", "b"]}, "error", "a; b"),
         ({"subtype": "error_of_tomorrow"}, "error", "error"),
+        (
+            {"subtype": "success", "num_turns": "two"},
+            "error",
+            "Claude Code's result could not be read: Expected `int`, got `str` - at `$.num_turns`",
+        ),
     ],
 )
 def test_stop_reason_and_reason_of_a_result(result: dict[str, Any], stop: str, reason: str):

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from interlock.claude.decisions import ASK_USER, Allow, Decisions, Deny, Request
+from interlock.claude.decisions import (
+    ASK_USER,
+    MAX_DECISIONS,
+    Allow,
+    Decisions,
+    Deny,
+    Request,
+)
 
 CALL = Request("s:add", {"a": 1}, "t1")
 
@@ -100,30 +107,31 @@ async def test_call_without_earlier_question_is_decided_when_it_runs():
     assert decide.count == 1
 
 
-async def test_withdrawn_question_cancels_the_function_unless_another_place_waits():
+async def test_withdrawn_question_cancels_the_function_and_denies_the_call():
     cancelled = asyncio.Event()
 
     async def decide(_: Request) -> Allow:
         try:
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
+        finally:
             cancelled.set()
-            raise
         return Allow()
 
     decisions = Decisions(decide, 100.0)
-    one = asyncio.create_task(decisions.of(CALL))
-    two = asyncio.create_task(decisions.of(CALL))
+    first = asyncio.create_task(decisions.of(CALL))
+    second = asyncio.create_task(decisions.of(CALL))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    one.cancel()
-    await asyncio.gather(one, return_exceptions=True)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
     assert not cancelled.is_set()
-    two.cancel()
-    await asyncio.gather(two, return_exceptions=True)
+    third = asyncio.create_task(decisions.of(CALL))
     await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
     assert cancelled.is_set()
-    assert isinstance(await decisions.of(CALL), Deny)
+    assert isinstance(await third, Deny)
+    assert isinstance(await decisions.use(CALL), Deny)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +141,37 @@ async def test_wrong_verdict_is_a_denial(verdict: Any):
     assert isinstance(await Decisions(Decider(verdict), 5.0).of(CALL), Deny)
 
 
-async def test_denials_are_reported():
+def broken(_: Request) -> Any:
+    raise ValueError("s3cr3t")
+
+
+@pytest.mark.parametrize(
+    ("decide", "check"), [(Decider(Deny()), None), (broken, None), (Decider(), broken)]
+)
+async def test_denials_are_reported_once_broken_decisions_and_policies_included(
+    decide: Any, check: Any
+):
     denied: list[Request] = []
-    decisions = Decisions(Decider(Deny()), 5.0, on_deny=lambda request, _: denied.append(request))
-    await decisions.of(CALL)
-    await decisions.of(CALL)
+    decisions = Decisions(
+        decide, 5.0, check=check, on_deny=lambda request, _: denied.append(request)
+    )
+    verdicts = [await decisions.of(CALL), await decisions.of(CALL)]
 
     assert denied == [CALL]
+    assert all(isinstance(each, Deny) for each in verdicts)
+    assert "s3cr3t" not in str(verdicts)
+
+
+async def test_number_of_remembered_decisions_is_bounded_and_the_newest_stay():
+    decide = Decider()
+    decisions = Decisions(decide, 5.0)
+    calls = [Request("s:add", {"a": 1}, str(number)) for number in range(MAX_DECISIONS + 1)]
+    for call in calls:
+        await decisions.of(call)
+
+    newest = [decisions.made(call) for call in calls[-MAX_DECISIONS // 2 :]]
+    assert decisions.made(calls[0]) is None
+    assert None not in newest
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ class Pipe:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
+        self.writes = 0
         self.receiver: Receiver
 
     async def open(self, receiver: Receiver) -> None:
         self.receiver = receiver
 
     def send(self, frames: list[bytes]) -> None:
+        self.writes += 1
         self.sent += map(json.loads, frames)
 
     def forget(self, id: object) -> None: ...
@@ -48,6 +51,7 @@ class Host:
     def __init__(self) -> None:
         self.mcp: Any = b"{}"
         self.question: Any = b"{}"
+        self.known = b""
         self.messages: list[str] = []
         self.ended: InterlockError | None = None
         self.cancelled = 0
@@ -55,8 +59,8 @@ class Host:
     async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
         return await self._answer(self.mcp)
 
-    async def answer_question(self, subtype: str, line: bytes) -> bytes:
-        return await self._answer(self.question)
+    def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+        return self.known or self._answer(self.question)
 
     async def _answer(self, answer: Any) -> bytes:
         if answer == "hang":
@@ -142,6 +146,27 @@ async def test_question_that_fails_is_refused(answer: Exception, said: str, open
     await settled()
 
     assert pipe.sent[0]["response"] == {"subtype": "error", "request_id": "q1", "error": said}
+    await link.close()
+
+
+async def test_known_answer_is_sent_before_the_reader_returns(opened):
+    link, pipe, host = opened
+    host.known = b'{"behavior":"allow"}'
+    pipe.receiver.frames_received([question()])
+
+    assert pipe.sent[0]["response"]["response"] == {"behavior": "allow"}
+    await link.close()
+
+
+async def test_answers_to_lines_that_came_together_are_sent_together(opened):
+    link, pipe, host = opened
+    host.mcp = b'{"tools":[]}'
+    asked = [TOOLS_CALL.replace(b'"q1"', b'"q%d"' % number) for number in range(64)]
+    pipe.receiver.frames_received([*asked, question("known")])
+    await settled()
+
+    assert len(pipe.sent) == 65
+    assert pipe.writes == 1
     await link.close()
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import Raw
 
 from interlock.claude.protocol import (
+    MAX_REMEMBERED,
     ControlProtocol,
     Failed,
     McpMessage,
@@ -105,6 +107,38 @@ def test_mcp_request_keeps_the_id_0_and_its_params_encoded():
     assert isinstance(event, McpMessage)
     assert (event.id, event.server, event.method, event.rpc_id) == ("q1", "s", "initialize", 0)
     assert json.loads(bytes(event.params)) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (r"a\ud83d", "a\ufffd"),
+        (r"\udc00b", "\ufffdb"),
+        (r"\ud83d\ud83d\ude00", "\ufffd\N{GRINNING FACE}"),
+        (r"\\ud83d \"\ud83d", '\\ud83d "\ufffd'),
+    ],
+)
+def test_half_characters_are_replaced_before_anything_is_decoded(sent: str, read: str):
+    request = b'{"subtype":"can_use_tool","tool_name":"Bash","input":{"command":"%b"}}'
+    line = b'{"type":"control_request","request_id":"q1","request":%b}' % request % sent.encode()
+    event = ControlProtocol().receive(line)
+
+    assert isinstance(event, Question)
+    assert msgspec.json.decode(event.line)["request"]["input"] == {"command": read}
+
+
+def test_ids_of_old_requests_are_forgotten_unless_they_still_need_an_answer():
+    protocol = ControlProtocol()
+    for number in range(2 * MAX_REMEMBERED):
+        protocol.receive(question(f"q{number}"))
+        if number:
+            protocol.answer(f"q{number}", b"{}")
+    newest = question(f"q{2 * MAX_REMEMBERED - 1}")
+    again = [protocol.receive(line) for line in (question("q0"), question("q1"), newest)]
+
+    assert [each is None for each in again] == [True, False, True]
+    protocol.answer("q0", b"{}")
+    assert b'"q0"' in protocol.lines_to_send()[-1]
 
 
 def test_request_is_answered_once_and_not_after_it_was_withdrawn():

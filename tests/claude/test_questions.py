@@ -33,7 +33,8 @@ def questions_of(verdict: Allow | Deny, *, applies_changes: bool = True) -> Ques
 
 async def asked(questions: Questions, subtype: str, **request: Any) -> Any:
     line = msgspec.json.encode({"request": {"subtype": subtype, **request}})
-    return msgspec.json.decode(await questions.answer(subtype, line))
+    answer = questions.answer(subtype, line)
+    return msgspec.json.decode(answer if isinstance(answer, bytes) else await answer)
 
 
 PERMISSION = {"tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t1"}
@@ -72,6 +73,22 @@ async def test_changed_arguments_reach_programs_that_take_them_only_with_a_permi
 
     permission = await asked(questions, "can_use_tool", **PERMISSION)
     assert permission["updatedInput"] == {"command": "pwd"}
+
+
+async def test_permission_is_answered_at_once_after_the_hook():
+    questions = questions_of(Allow())
+    hook = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    await asked(questions, "hook_callback", callback_id="decide", input=hook, tool_use_id="t1")
+
+    line = msgspec.json.encode({"request": {"subtype": "can_use_tool", **PERMISSION}})
+    assert isinstance(questions.answer("can_use_tool", line), bytes)
+
+
+@pytest.mark.parametrize("request_of", [{"input": []}, {"input": {"tool_input": ["ls"]}}])
+async def test_hook_that_cannot_be_read_denies_the_call(request_of: dict[str, Any]):
+    said = await asked(questions_of(Allow()), "hook_callback", callback_id="decide", **request_of)
+
+    assert said["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 async def test_elicitation_is_answered_and_other_questions_are_unsupported():

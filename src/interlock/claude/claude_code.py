@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 from uuid import uuid4
 
 import msgspec
@@ -495,13 +495,13 @@ class ClaudeCode:
 
     # What the program asks; see `link.Host`
 
-    async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
+    def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request to one of our servers."""
-        return await self._servers.answer(server, method, params)
+        return self._servers.answer(server, method, params)
 
-    async def answer_question(self, subtype: str, line: bytes) -> bytes:
+    def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
         """Answer another control request."""
-        return await self._questions.answer(subtype, line)
+        return self._questions.answer(subtype, line)
 
     def message_received(self, kind: str, line: bytes) -> None:
         """Take in a line of the conversation."""

@@ -303,7 +303,10 @@ class Conversation:
                 self.put(Notice(system.subtype, text))
 
     def _result(self, line: bytes, _: float) -> None:
-        result = _decode_result(line)
+        try:
+            result = _decode_result(line)
+        except msgspec.DecodeError as error:  # the turn is over all the same
+            result = _Result("error", errors=[f"Claude Code's result could not be read: {error}"])
         self.session = result.session_id or self.session
         cost, self._cost = result.total_cost_usd - self._cost, result.total_cost_usd
         refused = [each.get("tool_name") for each in result.permission_denials or ()]

@@ -6,7 +6,8 @@ calling the tool. Rules:
 1. The first place makes the decision; the others get the same one. It is found by the id of the
    call, or by tool and arguments where an old program sends no id.
 2. An allowed call runs once, and with exactly the arguments that were allowed.
-3. A decision always comes: an exception, a wrong answer or no answer in time is a denial.
+3. A decision always comes: an exception, a wrong answer, no answer in time, or a question that
+   the program withdraws is a denial.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.aio import start
 from interlock.calls import Caller, Entry
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.policy import Policy
@@ -106,12 +106,12 @@ def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Ch
 
 
 class _Decision:
-    """One decision, made or not."""
+    """One decision, a denial until it is made."""
 
-    def __init__(self, request: Request, task: asyncio.Task[Allow | Deny]) -> None:
+    def __init__(self, request: Request) -> None:
         self.request = request
-        self.task = task
-        self.waiting = 0
+        self.verdict: Allow | Deny = Deny("the decision was cancelled")
+        self.made = asyncio.Event()
         self.is_used = False
 
 
@@ -148,15 +148,19 @@ class Decisions:
         self._decisions: dict[object, _Decision] = {}
         self._remembered: set[str] = set()
 
+    def made(self, request: Request) -> Allow | Deny | None:
+        """Return the decision about a call; None if it must be waited for, or made."""
+        decision = self._find(request)
+        return decision.verdict if decision is not None and decision.made.is_set() else None
+
     async def of(self, request: Request) -> Allow | Deny:
         """Return the decision about a call; `arguments` of an `Allow` are always set."""
-        decision = self._find(request) or self._begin(request)
-        return await self._wait(decision)
+        return (await self._decided(request)).verdict
 
     async def use(self, request: Request) -> Allow | Deny:
         """Return the decision about a call that is about to run. It can be used once."""
-        decision = self._find(request) or self._begin(request)
-        verdict = await self._wait(decision)
+        decision = await self._decided(request)
+        verdict = decision.verdict
         if isinstance(verdict, Deny):
             return verdict
         if decision.is_used:
@@ -168,6 +172,23 @@ class Decisions:
         ):
             return self._denied(request, "this call differs from the one that was allowed")
         return verdict
+
+    async def _decided(self, request: Request) -> _Decision:
+        """Make the decision in the task that asks first; the others wait for it."""
+        decision = self._find(request)
+        if decision is not None:
+            if not decision.made.is_set():
+                await decision.made.wait()
+            return decision
+        decision = self._remember(request)
+        try:
+            decision.verdict = await self._make(request)
+        except Exception:
+            _log.exception("the decision about a tool call failed")
+            decision.verdict = self._denied(request, BROKEN)
+        finally:
+            decision.made.set()
+        return decision
 
     # Finding
 
@@ -183,28 +204,11 @@ class Decisions:
         )
         return next(matching, None)
 
-    def _begin(self, request: Request) -> _Decision:
-        while len(self._decisions) >= MAX_DECISIONS:
-            del self._decisions[next(iter(self._decisions))]
-        task = start(self._make(request), loop=asyncio.get_running_loop())
-        decision = _Decision(request, task)
-        self._decisions[request.id or object()] = decision
+    def _remember(self, request: Request) -> _Decision:
+        if len(self._decisions) >= MAX_DECISIONS:
+            self._decisions = dict([*self._decisions.items()][MAX_DECISIONS // 2 :])
+        decision = self._decisions[request.id or object()] = _Decision(request)
         return decision
-
-    async def _wait(self, decision: _Decision) -> Allow | Deny:
-        if decision.task.done() and not decision.task.cancelled():
-            return decision.task.result()  # without the turns of the loop that `shield` takes
-        decision.waiting += 1
-        try:
-            return await asyncio.shield(decision.task)
-        except asyncio.CancelledError:
-            if not decision.task.cancelled():
-                raise
-            return self._denied(decision.request, "the decision was cancelled")
-        finally:
-            decision.waiting -= 1
-            if not decision.waiting and not decision.task.done():
-                decision.task.cancel()  # the program has withdrawn its question
 
     # Deciding
 
@@ -248,15 +252,12 @@ class Decisions:
         return Allow()
 
     async def _bounded(self, deciding: Awaitable[Any]) -> Allow | Deny:
-        """Wait for the caller's function; whatever goes wrong is a denial."""
+        """Wait for the caller's function; a late or wrong answer is a denial."""
         try:
             async with asyncio.timeout(self._timeout):
                 verdict = await deciding
         except TimeoutError:
             return Deny(f"no decision within {self._timeout:g} s")
-        except Exception:
-            _log.exception("the decision about a tool call failed")
-            return Deny(BROKEN)
         if isinstance(verdict, Deny):
             return verdict
         if isinstance(verdict, Allow) and _is_usable(verdict.arguments):

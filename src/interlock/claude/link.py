@@ -2,8 +2,8 @@
 
 Rules:
 
-1. The reader never runs a handler: each question is answered by a task of its own, so that an
-   interrupt always gets through.
+1. The reader never runs a handler: a question whose answer is not known yet is answered by a task
+   of its own, so that an interrupt always gets through.
 2. Each question gets one answer, also if its handler fails or is cancelled.
 3. After the end of the program every waiting request fails, and every task is cancelled.
 """
@@ -45,12 +45,12 @@ _log = logging.getLogger("interlock.claude")
 class Host(Protocol):
     """What answers the program."""
 
-    async def answer_mcp(self, server: str, method: str, params: Raw) -> bytes:
+    def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request to one of our servers; may raise `RpcError`."""
         ...
 
-    async def answer_question(self, subtype: str, line: bytes) -> bytes:
-        """Answer another control request; the result is encoded.
+    def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+        """Answer another control request: encoded if it is known, else by a coroutine.
 
         Raises:
             UnsupportedQuestion: It has no answer here.
@@ -89,7 +89,7 @@ class Link:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id
         self._calls: dict[tuple[str, RequestId], list[str]] = {}  # their ids, by JSON-RPC id
         self._timer: asyncio.TimerHandle | None = None
-        self._is_flushing = False
+        self._is_flushing = False  # or will be, in this turn of the loop
         self._error: InterlockError | None = None
 
     @property
@@ -180,6 +180,14 @@ class Link:
             self._is_flushing = True
             self._loop.call_soon(self._flush)
 
+    def _flush_answers(self) -> None:
+        """Send queued lines in this turn of the loop, unless other answers may join them."""
+        if self._protocol.has_lines and not self._is_flushing:
+            if self._tasks:
+                self._flush_soon()
+            else:
+                self._flush()
+
     def _flush(self) -> None:
         self._is_flushing = False
         lines = self._protocol.lines_to_send()
@@ -190,22 +198,25 @@ class Link:
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
         """Handle lines, in order."""
-        for line in frames:
-            event = self._protocol.receive(line)
-            match event:
-                case McpMessage():
-                    self._mcp(event)
-                case Message():
-                    self._host.message_received(event.kind, event.line)
-                case Question():
-                    self._start(event.id, self._answer_question(event))
-                case Withdrawn():
-                    self._cancel(event.id)
-                case Response() | Failed():
-                    self._settle(event)
-                    self._set_timer()
-        if self._protocol.has_lines:
-            self._flush_soon()
+        was_flushing, self._is_flushing = self._is_flushing, True  # answers to these lines join
+        try:
+            for line in frames:
+                event = self._protocol.receive(line)
+                match event:
+                    case McpMessage():
+                        self._mcp(event)
+                    case Message():
+                        self._host.message_received(event.kind, event.line)
+                    case Question():
+                        self._question(event)
+                    case Withdrawn():
+                        self._cancel(event.id)
+                    case Response() | Failed():
+                        self._settle(event)
+                        self._set_timer()
+        finally:
+            self._is_flushing = was_flushing
+        self._flush_answers()
 
     def awaits(self, id: RequestId) -> bool:  # noqa: ARG002 - of `Receiver`; for HTTP
         """Return False."""
@@ -237,13 +248,23 @@ class Link:
 
     def _mcp(self, message: McpMessage) -> None:
         if message.rpc_id is not UNSET:
-            key = message.server, message.rpc_id
-            self._calls.setdefault(key, []).append(message.id)
-            self._start(message.id, self._answer_mcp(message, message.rpc_id), key)
+            self._calls.setdefault((message.server, message.rpc_id), []).append(message.id)
+            self._start(message.id, self._answer_mcp(message, message.rpc_id))
             return
         self._protocol.answer(message.id, ACKNOWLEDGED)
         if message.method == "notifications/cancelled":
             self._cancel_call(message)
+
+    def _question(self, question: Question) -> None:
+        try:
+            answer = self._host.answer_question(question.subtype, question.line)
+        except Exception as error:
+            self._refuse(question, error)
+            return
+        if isinstance(answer, bytes):
+            self._protocol.answer(question.id, answer)
+        else:
+            self._start(question.id, self._answer_question(question, answer))
 
     def _cancel_call(self, message: McpMessage) -> None:
         try:
@@ -258,59 +279,52 @@ class Link:
             # After its first step: a task that never ran would leave its question unanswered.
             self._loop.call_soon(task.cancel)
 
-    def _start(
-        self,
-        id: str,
-        work: Coroutine[Any, Any, None],
-        call: tuple[str, RequestId] | None = None,
-    ) -> None:
-        task = start(self._run(id, work, call), loop=self._loop)
+    def _start(self, id: str, answering: Coroutine[Any, Any, None]) -> None:
+        task = start(answering, loop=self._loop)
         if not task.done():
             self._tasks[id] = task
 
-    async def _run(
-        self, id: str, work: Coroutine[Any, Any, None], call: tuple[str, RequestId] | None
-    ) -> None:
-        # A callback of the task would cost another turn of the loop for each call.
-        try:
-            await work
-        finally:
-            self._tasks.pop(id, None)
-            if call is not None:
-                self._calls[call].remove(id)
-                if not self._calls[call]:
-                    del self._calls[call]
-
     async def _answer_mcp(self, message: McpMessage, rpc_id: RequestId) -> None:
+        id, server = message.id, message.server
         try:
-            result = await self._host.answer_mcp(message.server, message.method, message.params)
+            result = await self._host.answer_mcp(server, message.method, message.params)
             answer = rpc_result(rpc_id, result)
         except RpcError as error:
             answer = rpc_error(rpc_id, error.code, str(error))
         except asyncio.CancelledError:
             answer = rpc_error(rpc_id, CANCELLED, "cancelled")
         except Exception:
-            _log.exception("answering %s of %r failed", message.method, message.server)
+            _log.exception("answering %s of %r failed", message.method, server)
             answer = rpc_error(rpc_id, INTERNAL_ERROR, "internal error")
-        self._protocol.answer(message.id, answer)
-        if len(self._tasks) == 1:  # no other answer will join this one
-            self._flush()
-        else:
-            self._flush_soon()
+        self._protocol.answer(id, answer)
+        running = self._calls[server, rpc_id]
+        running.remove(id)
+        if not running:
+            del self._calls[server, rpc_id]
+        self._task_ends(id)
 
-    async def _answer_question(self, question: Question) -> None:
+    async def _answer_question(
+        self, question: Question, answering: Coroutine[Any, Any, bytes]
+    ) -> None:
         try:
-            answer = await self._host.answer_question(question.subtype, question.line)
-        except UnsupportedQuestion:
-            self._protocol.refuse(question.id, f"unsupported: {question.subtype}")
+            self._protocol.answer(question.id, await answering)
         except asyncio.CancelledError:
             self._protocol.refuse(question.id, "cancelled")
-        except Exception:
-            _log.exception("answering %s failed", question.subtype)
-            self._protocol.refuse(question.id, "internal error")
-        else:
-            self._protocol.answer(question.id, answer)
-        self._flush_soon()
+        except Exception as error:
+            self._refuse(question, error)
+        self._task_ends(question.id)
+
+    def _refuse(self, question: Question, error: Exception) -> None:
+        if isinstance(error, UnsupportedQuestion):
+            self._protocol.refuse(question.id, f"unsupported: {question.subtype}")
+            return
+        _log.error("answering %s failed", question.subtype, exc_info=error)
+        self._protocol.refuse(question.id, "internal error")
+
+    def _task_ends(self, id: str) -> None:
+        # A callback of the task would cost another turn of the loop for each answer.
+        self._tasks.pop(id, None)
+        self._flush_answers()
 
 
 def object_of(raw: Raw) -> JsonObject:

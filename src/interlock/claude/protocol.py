@@ -9,10 +9,12 @@ Rules:
 4. Only valid JSON is sent, one object a line: one bad byte on its stdin ends the program.
 5. A line that cannot be decoded is counted in `dropped`. Unknown kinds of lines are delivered as
    `Message`, so a newer program breaks nothing.
+6. Half a character in a text, which JavaScript permits, is U+FFFD in every delivered line.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import msgspec
@@ -122,6 +124,9 @@ _decode_head = msgspec.json.Decoder(_Head).decode
 _decode_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+# An escaped character: a pair of surrogates, half of one (the group), or any other.
+_ESCAPE = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.DOTALL)
+
 
 class ControlProtocol:
     """One conversation with the program, without its pipes.
@@ -141,6 +146,8 @@ class ControlProtocol:
 
     def receive(self, line: bytes) -> Event | None:
         """Decode one line; None if it is of no use here."""
+        if b"\\ud" in line:
+            line = _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
         try:
             decoded = _decode(line)
         except _BAD_JSON:
@@ -162,7 +169,9 @@ class ControlProtocol:
             self.dropped["repeated request" if id else "request without id"] += 1
             return None
         if len(self._seen) >= MAX_REMEMBERED:
-            self._forget_oldest()
+            seen = [*self._seen.items()]  # many at once: one by one costs more from time to time
+            owed = {id: True for id, is_owed in seen if is_owed}
+            self._seen = owed | dict(seen[MAX_REMEMBERED // 2 :])
         self._seen[id] = True
         if asked is UNSET:
             self.refuse(id, "malformed request")
@@ -174,12 +183,6 @@ class ControlProtocol:
                 return None
             return McpMessage(id, asked.server_name, message.method, message.params, message.id)
         return Question(id, asked.subtype, line)
-
-    def _forget_oldest(self) -> None:
-        for id, is_owed in self._seen.items():
-            if not is_owed:
-                del self._seen[id]
-                return
 
     def _answered(self, answered: _Answered) -> Event | None:
         waiting = self._waiting.pop(answered.request_id, None)

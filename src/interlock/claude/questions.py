@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from interlock.claude.decisions import Allow, Decisions, Deny, Request
+from interlock.claude.decisions import BROKEN, Allow, Decisions, Deny, Request
 from interlock.client.features import Elicit
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
 
 HOOK = "decide"  # the id of our callback
 HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours comes first
+_log = logging.getLogger("interlock.claude")
 
 
 class UnsupportedQuestion(Exception):
@@ -51,39 +54,41 @@ class Questions:
         hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT}
         return {"PreToolUse": [{**hook, "onFailure": "block"}]}
 
-    async def answer(self, subtype: str, line: bytes) -> bytes:
-        """Answer a control request; the result is encoded.
+    def answer(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
+        """Answer a control request: encoded if it is known, else by a coroutine.
 
         Raises:
             UnsupportedQuestion: It has no answer here.
         """
         if subtype == "can_use_tool":
-            return await self._permission(_decode_permission(line).request)
+            asked = _decode_permission(line).request
+            id = asked.tool_use_id or ""
+            request = Request(
+                self._address(asked.tool_name),
+                asked.input,
+                id,
+                self._agent_of(id) or asked.agent_id or "",
+                asked.title or asked.description or "",
+                tuple(asked.permission_suggestions or ()),
+            )
+            verdict = self._decisions.made(request)  # by the hook, unless other hooks are slow
+            return self._permission(request) if verdict is None else _permission(verdict)
         if subtype == "hook_callback":
-            return await self._hook(_decode_hook(line).request)
+            return self._hook(line)
         if subtype == "elicitation" and self._elicitation is not None:
-            asked = _decode_elicitation(line).request
-            return encode(await self._elicitation(asked.params()))
+            return self._elicited(self._elicitation, _decode_elicitation(line).request.params())
         raise UnsupportedQuestion(subtype)
 
-    async def _permission(self, asked: _Permission) -> bytes:
-        request = Request(
-            self._address(asked.tool_name),
-            asked.input,
-            asked.tool_use_id or "",
-            self._agent_of(asked.tool_use_id or "") or asked.agent_id or "",
-            asked.title or asked.description or "",
-            tuple(asked.permission_suggestions or ()),
-        )
-        verdict = await self._decisions.of(request)
-        if isinstance(verdict, Allow):
-            # Old programs refuse an "allow" without arguments.
-            arguments = asked.input if verdict.arguments is None else verdict.arguments
-            return encode_lossy({"behavior": "allow", "updatedInput": arguments})
-        denied = {"behavior": "deny", "message": verdict.message}
-        return encode_lossy({**denied, "interrupt": True} if verdict.interrupt else denied)
+    async def _permission(self, request: Request) -> bytes:
+        return _permission(await self._decisions.of(request))
 
-    async def _hook(self, asked: _Hook) -> bytes:
+    async def _hook(self, line: bytes) -> bytes:
+        try:
+            asked = _decode_hook(line).request
+        except msgspec.DecodeError:
+            # Most versions run the call if a hook fails.
+            _log.exception("a hook of Claude Code could not be read")
+            return _hook({"permissionDecision": "deny", "permissionDecisionReason": BROKEN})
         hook = asked.input
         if asked.callback_id != HOOK or hook.hook_event_name != "PreToolUse":
             return b"{}"
@@ -92,14 +97,28 @@ class Questions:
         verdict = await self._decisions.of(
             Request(self._address(hook.tool_name), hook.tool_input, id, agent)
         )
-        output: JsonObject = {"hookEventName": "PreToolUse"}
         if isinstance(verdict, Deny):
-            output |= {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
-        elif verdict.arguments != hook.tool_input and not self._applies_changes():
-            output["permissionDecision"] = "ask"  # it takes the changed ones as the answer to that
-        else:
-            output |= {"permissionDecision": "allow", "updatedInput": verdict.arguments}
-        return encode_lossy({"hookSpecificOutput": output})
+            denied = {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
+            return _hook(denied)
+        if verdict.arguments != hook.tool_input and not self._applies_changes():
+            # It takes the changed ones as the answer to a permission question.
+            return _hook({"permissionDecision": "ask"})
+        return _hook({"permissionDecision": "allow", "updatedInput": verdict.arguments})
+
+    async def _elicited(self, elicitation: Elicit, params: ElicitParams) -> bytes:
+        return encode(await elicitation(params))
+
+
+def _permission(verdict: Allow | Deny) -> bytes:
+    if isinstance(verdict, Allow):
+        # Old programs refuse an "allow" without arguments.
+        return encode_lossy({"behavior": "allow", "updatedInput": verdict.arguments})
+    denied = {"behavior": "deny", "message": verdict.message}
+    return encode_lossy({**denied, "interrupt": True} if verdict.interrupt else denied)
+
+
+def _hook(output: JsonObject) -> bytes:
+    return encode_lossy({"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}})
 
 
 class _Permission(Struct):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec import Raw
 
@@ -111,7 +112,7 @@ class Servers:
 
     # Tools
 
-    async def answer(self, server: str, method: str, params: Raw) -> bytes:
+    def answer(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request of the program.
 
         Raises:
@@ -120,7 +121,7 @@ class Servers:
         facade = self._facades.get(server)
         if facade is None:
             raise RpcError(INVALID_REQUEST, f"no server {server!r}")
-        return await facade.answer(method, params)
+        return facade.answer(method, params)
 
     def address(self, tool: str) -> str:
         """Return the address of a tool, by the program's name for it."""

@@ -188,7 +188,11 @@ class StdioTransport:
             return
         waiting = bool(self._unsent)
         try:
-            pieces = [memoryview(b"\n".join([*frames, b""]))]
+            data = b"\n".join([*frames, b""])
+            written = 0 if waiting else self._write_some(data)
+            if written == len(data):
+                return
+            pieces = [memoryview(data)[written:]]
         except MemoryError:
             pieces = separately(frames)
         self._unsent.extend(pieces)
@@ -204,13 +208,10 @@ class StdioTransport:
         """Write as far as the pipe has room; return True if something is left."""
         while self._unsent:
             data = self._unsent[0]
-            try:
-                written = os.write(self._process_now.stdin, data)
-            except (BlockingIOError, InterruptedError):
+            written = self._write_some(data)
+            if not written:
                 return True
-            except OSError:  # it closed its stdin
-                self._clear_unsent()
-                self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
+            if not self._unsent:  # it closed its stdin
                 return False
             self._unsent_size -= written
             if written < len(data):
@@ -218,6 +219,17 @@ class StdioTransport:
             else:
                 self._unsent.popleft()
         return False
+
+    def _write_some(self, data: bytes | memoryview) -> int:
+        """Write what the pipe has room for now; return how many bytes need no other attempt."""
+        try:
+            return os.write(self._process_now.stdin, data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:  # it closed its stdin
+            self._clear_unsent()
+            self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
+            return len(data)
 
     def _write_more(self) -> None:
         if not self._write():
