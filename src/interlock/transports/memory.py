@@ -10,9 +10,14 @@ from interlock.types import RequestId
 
 
 class MemoryTransport:
-    """One end of a pair. Frames arrive in order, in a later turn of the event loop."""
+    """One end of a pair. Frames arrive in order.
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    What the server sends arrives at once: it only wakes what waits for it. What the client sends
+    starts handlers, so it arrives in the next turn of the event loop.
+    """
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, is_server: bool = False) -> None:
+        self._is_server = is_server
         self._max_frame_bytes = max_frame_bytes
         self._other: MemoryTransport
         self._receiver: Receiver | None = None
@@ -23,10 +28,10 @@ class MemoryTransport:
     def pair(
         cls, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> tuple[MemoryTransport, MemoryTransport]:
-        """Return both ends of a new connection, which a larger frame would end."""
-        one, other = cls(max_frame_bytes), cls(max_frame_bytes)
-        one._other, other._other = other, one
-        return one, other
+        """Return the server's and the client's end of a connection, which a larger frame ends."""
+        server, client = cls(max_frame_bytes, is_server=True), cls(max_frame_bytes)
+        server._other, client._other = client, server
+        return server, client
 
     async def open(self, receiver: Receiver) -> None:
         """Begin to receive; deliver frames that arrived earlier.
@@ -43,8 +48,19 @@ class MemoryTransport:
 
     def send(self, frames: list[bytes]) -> None:
         """Send frames to the other end."""
-        if not self._closed:
+        if self._closed:
+            return
+        if self._is_server:
+            self._other._deliver(frames)
+        else:
             asyncio.get_running_loop().call_soon(self._other._deliver, frames)
+
+    def _end_other(self) -> None:
+        self._closed = True
+        if self._is_server:
+            self._other._end()
+        else:
+            asyncio.get_running_loop().call_soon(self._other._end)
 
     def forget(self, id: RequestId) -> None:
         """Do nothing: a late response is dropped."""
@@ -57,17 +73,14 @@ class MemoryTransport:
         """End the connection and notify both ends."""
         if self._closed:
             return
-        self._closed = True
-        asyncio.get_running_loop().call_soon(self._other._end)
+        self._end_other()
         if self._receiver is not None:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
         """End the connection and notify the other end."""
-        if self._closed:
-            return
-        self._closed = True
-        asyncio.get_running_loop().call_soon(self._other._end)
+        if not self._closed:
+            self._end_other()
 
     def _deliver(self, frames: list[bytes]) -> None:
         if self._closed:
