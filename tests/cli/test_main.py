@@ -40,6 +40,14 @@ def test_every_command_has_help_with_an_example(interlock, words: str):
     assert ran.err == ""
 
 
+@pytest.mark.parametrize("words", ["", "conversations"])
+def test_command_without_arguments_prints_its_help(interlock, words: str):
+    ran = interlock(*words.split())
+
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == interlock(*words.split(), "--help").out
+
+
 def test_version_option_prints_the_version(interlock):
     assert interlock("--version") == (0, f"interlock {__version__}\n", "")
 

@@ -126,6 +126,9 @@ def _exit_code() -> int:
         code = interlock.main(prog_name="interlock", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        say(error.format_message())
+        return 2
     except click.UsageError as error:
         complain(_usage(error))
         return 2

@@ -86,7 +86,7 @@ def _emit_list(found: list[Conversation], as_json: bool) -> None:
         (
             each.id,
             f"{each.updated.astimezone():%Y-%m-%d %H:%M}",
-            f"{each.message_count:4} messages",
+            f"{each.message_count:4} {'message ' if each.message_count == 1 else 'messages'}",
             each.model,
             each.title,
         )

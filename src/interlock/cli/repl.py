@@ -201,7 +201,7 @@ class _Repl:
         toolbox = self._chat.toolbox
         listed = rows(toolbox) if toolbox is not None else []
         if not listed:
-            say("no tools")
+            say("no tools; add a server with `interlock servers add` or `interlock servers import`")
         for line in in_columns([(address, description) for address, _, description in listed]):
             say(line)
         if toolbox is not None:

@@ -13,10 +13,12 @@ import re
 from collections.abc import Sequence
 from hashlib import blake2s
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import msgspec
 
+from interlock import urls
 from interlock.errors import (
     ContextTooLong,
     ModelError,
@@ -240,7 +242,12 @@ class ModelEndpoint(NamedTuple):
         if "Timeout" in type(error).__name__:
             return ModelUnavailable(f"{self.host} did not answer {self.name} in time")
         reason = self.clean(str(error.__cause__ or error))
-        return ModelUnavailable(f"cannot connect to {self.host} for {self.name}: {reason}")
+        is_ours = urls.is_loopback(urlsplit(f"//{self.host}").hostname or "")
+        hint = "start its server" if is_ours else "check your connection"
+        return ModelUnavailable(
+            f"cannot connect to {self.host} for {self.name}: {reason}; {hint}, or use another "
+            "model: see `interlock models`"
+        )
 
     def _refusal(self, status: int, detail: str, error: Exception) -> ModelError:
         if status == 401:

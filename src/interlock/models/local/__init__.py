@@ -57,7 +57,10 @@ UNFIT = (
     "None of my tools seems to fit this, and I am too small a model to know facts. Name the tool's "
     f"subject and its values, or {_LARGER}"
 )
-TOOLLESS = f"I have no tools, and I am too small a model to know facts; {_LARGER}"
+TOOLLESS = (
+    "I have no tools, and I am too small a model to know facts. Add tools by `interlock servers "
+    f"add` or `interlock servers import`, or {_LARGER}"
+)
 _OUTSIDE = bag("path url email sql hash expression")
 _FOLLOWS = re.compile(r"(?:and|or|now|then|what about|how about|same)\b.{1,60}$", re.IGNORECASE)
 
