@@ -1,4 +1,4 @@
-"""JSON values for people: in error messages, and whole with every character visible."""
+"""JSON values and texts for people: in error messages, whole, and in Markdown."""
 
 from __future__ import annotations
 
@@ -102,3 +102,11 @@ def replace_surrogates(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [replace_surrogates(each) for each in value]
     return value
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return `text` as a code block of Markdown, whatever is in it."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.messages import AssistantMessage, Message, ToolMessage
+from interlock.quoting import fenced
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:
@@ -30,22 +31,15 @@ def _section(message: Message) -> str:
     match message:
         case ToolMessage():
             failed = ", failed" if message.is_error else ""
-            return f"## tool `{message.name}`{failed}\n\n{_fenced(message.content)}\n"
+            return f"## tool `{message.name}`{failed}\n\n{fenced(message.content)}\n"
         case AssistantMessage():
             parts = [message.content] if message.content else []
             parts += [
-                f"Calls `{call.name}`:\n\n{_fenced(encoded(call.input), 'json')}"
+                f"Calls `{call.name}`:\n\n{fenced(encoded(call.input), 'json')}"
                 for call in message.tool_calls
             ]
             return "## assistant\n\n" + "\n\n".join(parts) + "\n"
     return f"## {role_of(message)}\n\n{message.content}\n"
-
-
-def _fenced(text: str, language: str = "") -> str:
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def encoded(value: Any) -> str:

@@ -14,10 +14,10 @@ def test_a_flat_object_becomes_one_line_per_field() -> None:
     assert format_results([result]) == "Current time:\n\n- timezone: Asia/Tokyo\n- is_dst: false"
 
 
-def test_text_stays_unchanged() -> None:
+def test_lines_of_a_text_stay_apart() -> None:
     assert format_results(
         [ToolMessage("1", "On branch main\nnothing to commit", "git__git_status")]
-    ) == ("Git status:\n\nOn branch main\nnothing to commit")
+    ) == ("Git status:\n\n```\nOn branch main\nnothing to commit\n```")
 
 
 def test_a_single_value_stays_on_one_line() -> None:
@@ -74,4 +74,4 @@ def test_an_oversized_result_is_cut_and_says_so() -> None:
     answer = format_results([ToolMessage("1", "x" * 10_000, "read_file")])
 
     assert len(answer) < 8_200
-    assert answer.endswith("… 2000 more characters")
+    assert answer.endswith("\n… 2000 more characters\n```")

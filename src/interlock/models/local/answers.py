@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interlock.messages import ToolCall, ToolMessage
+from interlock.quoting import fenced
 
 __all__ = ["format_results"]
 
@@ -31,8 +32,10 @@ def _format_result(result: ToolMessage, input: dict[str, Any]) -> str:
         return f"{title} did not work: {reason}"
     if not content:
         return f"{title}: done, and nothing was returned."
-    block = "\n" in content or content.startswith("- ")
-    return f"{title}:\n\n{content}" if block else f"{title}: {content}"
+    if content.startswith("- "):
+        return f"{title}:\n\n{content}"
+    # Markdown would join the lines of a text.
+    return f"{title}:\n\n{fenced(content)}" if "\n" in content else f"{title}: {content}"
 
 
 def _title(name: str) -> str:
