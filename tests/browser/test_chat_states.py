@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Route, expect
 
-from interlock.messages import AssistantMessage, ToolCall, UserMessage
+from interlock.config.settings import ModelSettings, Price, Settings
+from interlock.messages import AssistantMessage, ToolCall, Usage, UserMessage
 from interlock.models.scripted import ScriptedModel
 from interlock.store import transcripts
 from interlock.web import turn_toolbox
@@ -75,6 +76,25 @@ async def test_model_that_is_switched_answers_from_a_marked_line_on(
         await expect(line).to_have_count(1)
         await page.reload()
         await expect(line).to_have_count(1)
+
+
+async def test_panel_shows_the_tokens_and_the_price_of_an_answer_and_of_the_conversation(
+    open_page: OpenPage, tmp_path: Path
+):
+    answer = AssistantMessage("It is noon.", usage=Usage(1_000, 200))
+    async with chat(tmp_path, open_page, answer, answer) as served:
+        prices = ModelSettings(price=Price(2, 10))
+        served.site._context.engine.models.settings = Settings(models={"scripted": prices})
+        page = await served.ask()
+        await expect(page.get_by_text("1,000 tokens in · 200 out · cost 0.0040")).to_have_count(2)
+
+        await page.get_by_label("Message", exact=True).fill("and now?")
+        await page.keyboard.press("Enter")
+        whole = page.get_by_text("2,000 tokens in · 400 out · cost 0.0080")
+        await expect(whole).to_be_visible()
+        await expect(page.get_by_text("All of scripted", exact=False)).to_be_visible()
+        await page.reload()
+        await expect(whole).to_be_visible()
 
 
 async def test_result_of_fifteen_megabytes_is_cut_and_says_so(open_page: OpenPage, tmp_path: Path):

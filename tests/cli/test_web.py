@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interlock.config.settings import Settings
 from interlock.models import Model
 from interlock.web import local_site
 from interlock.web.model_choice import OpenModel
@@ -23,9 +24,17 @@ class Served:
 
     @asynccontextmanager
     async def open(
-        self, config: object, models: Sequence[str], port: int, *, opens: OpenModel, engine: str
+        self,
+        config: object,
+        models: Sequence[str],
+        port: int,
+        *,
+        opens: OpenModel,
+        settings: Settings,
+        engine: str,
     ) -> AsyncIterator[Served]:
         self.models = [await opens(name) for name in models]
+        self.settings = settings
         yield self
 
     async def link(self) -> str:
@@ -53,6 +62,7 @@ def test_models_have_the_aliases_and_options_of_the_settings(interlock, served: 
     assert [each.name for each in served.models] == ["openai:gpt-6-luna", "openai:other"]
     options: list[Any] = [vars(each)["_options"] for each in served.models]
     assert options == [{"temperature": 0.2}] * 2
+    assert served.settings.options == {"temperature": 0.2}  # with the prices, for the page
 
 
 def test_default_model_of_the_settings_comes_first(interlock, served: Served, script):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-from msgspec import Struct
 
 from interlock import attachments
 from interlock.cli import completion, config_option, settings
@@ -105,7 +104,7 @@ def show(id: str, as_json: bool) -> None:
       interlock conversations show k3f
     """
     conversation, messages, used = _with_store(lambda store: _read_used(store, id))
-    costs = _costs(conversation, used)
+    costs = settings.load().costs(used)
     if as_json:
         emit_json({**transcripts.as_json(conversation, messages), "usage": costs})
         return
@@ -218,25 +217,7 @@ async def _read_used(
     store: ConversationStore, id: str
 ) -> tuple[Conversation, list[Message], dict[str, Usage]]:
     conversation, messages = await _read(store, id)
-    return conversation, messages, await store.usage(conversation.id)
-
-
-class _Cost(Struct):
-    """The tokens that a model used in a conversation, and what they cost if that is known."""
-
-    model: str
-    usage: Usage
-    cost: float | None
-
-
-def _costs(conversation: Conversation, used: Mapping[str, Usage]) -> list[_Cost]:
-    prices = settings.load()
-    found = []
-    for name, usage in used.items():
-        model = name or conversation.model
-        price = prices.price_of(model)
-        found.append(_Cost(model, usage, None if price is None else price.cost(usage)))
-    return found
+    return conversation, messages, await store.usage(conversation)
 
 
 # Writing

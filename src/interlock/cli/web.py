@@ -80,7 +80,10 @@ async def _serve(
 
     wishes = settings.wishes()
     names = await _models(models, wishes)
-    async with open_local_site(config, names, port, opens=wishes.open, engine=engine) as site:
+    site_of_user = open_local_site(
+        config, names, port, opens=wishes.open, settings=wishes.settings, engine=engine
+    )
+    async with site_of_user as site:
         url = await site.link()
         emit(url)
         sys.stdout.flush()

@@ -6,6 +6,7 @@ environment variables of a command are stronger than the file.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ class Price(Struct, frozen=True):
         return sum(parts) / 1_000_000
 
 
+class ModelUse(Struct, frozen=True):
+    """The tokens that a model used in a conversation, and what they cost if that is known."""
+
+    model: str
+    usage: Usage
+    cost: float | None
+
+
 class ModelSettings(Struct, frozen=True):
     """The settings of one model."""
 
@@ -86,6 +95,14 @@ class Settings(Struct, frozen=True):
     def price_of(self, model: str) -> Price | None:
         """Return the price of a model by its name; None if the user has not set one."""
         return self._of(model).price
+
+    def costs(self, used: Mapping[str, Usage]) -> list[ModelUse]:
+        """Return the tokens of models by their name with what they cost."""
+        priced = ((name, usage, self.price_of(name)) for name, usage in used.items())
+        return [
+            ModelUse(name, usage, None if price is None else price.cost(usage))
+            for name, usage, price in priced
+        ]
 
     def _of(self, model: str) -> ModelSettings:
         for name, found in self.models.items():

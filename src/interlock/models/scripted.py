@@ -11,7 +11,7 @@ import msgspec
 
 from interlock.errors import ConfigError, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall
-from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
+from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 
 Respond = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessage]
 Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Respond
@@ -74,7 +74,8 @@ class ScriptedModel:
         message = _message(self._replies[position], messages, tools)
         for word in re.findall(r"\s*\S+|\s+$", message.content):
             yield TextDelta(word)
-        yield Reply(message, stop_reason="tool_calls" if message.tool_calls else "end")
+        stop_reason = "tool_calls" if message.tool_calls else "end"
+        yield Reply(message, message.usage or Usage(), stop_reason)
 
     async def close(self) -> None:
         """Do nothing."""

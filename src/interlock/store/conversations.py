@@ -304,18 +304,22 @@ class ConversationStore:
         """Return the messages exactly as they were added, even if no provider accepts them."""
         return await self._database.read(lambda connection: self._messages(connection, id))
 
-    async def usage(self, id: str) -> dict[str, Usage]:
-        """Return the tokens of a conversation by the model that used them; "" if it is unknown."""
+    async def usage(self, conversation: Conversation) -> dict[str, Usage]:
+        """Return the tokens of a conversation by the model that used them.
+
+        The conversation's model has used those of answers that name none.
+        """
         columns = tables.messages.c
-        mine = select(tables.messages).join(tables.conversations).where(self._owned(id))
+        wanted = select(columns.model, columns.usage).join(tables.conversations)
+        mine = wanted.where(self._owned(conversation.id))
         counted = mine.where(columns.usage.is_not(None)).order_by(columns.position)
 
-        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any, Any]]:
             return (await connection.execute(counted)).all()
 
         found: dict[str, Usage] = {}
         for row in await self._database.read(work):
-            model = row.model or ""
+            model = row.model or conversation.model
             used = decode_json(row.usage, type=Usage)
             found[model] = found.get(model, Usage()).plus(used)
         return found

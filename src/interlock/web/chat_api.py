@@ -155,6 +155,7 @@ async def get_conversation(context: ChatContext, request: ApiRequest) -> JsonObj
         "parent": found.parent or None,
         "at": found.forked_at,
         "branches": branches,
+        "usage": context.engine.models.settings.costs(await context.store(request).usage(found)),
     }
 
 

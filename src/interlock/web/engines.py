@@ -111,6 +111,7 @@ class AgentEngine:
         conversation = await store.resolve(turn.conversation)
         name = self.models.pick(turn.asked.model or conversation.model)
         model = await self.models.get(name)
+        turn.price = self.models.settings.price_of(name)
         if name != conversation.model:
             await store.update(conversation.id, model=name)
         messages = await store.resume(conversation.id)

@@ -13,6 +13,7 @@ from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls.results import ResultBudget
 from interlock.config import Config
 from interlock.config.gateway import Address
+from interlock.config.settings import Settings
 from interlock.errors import AskRefused, ConfigError
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
@@ -124,14 +125,14 @@ async def open_local_site(
     port: int,
     *,
     opens: OpenModel | None = None,
+    settings: Settings | None = None,
     engine: str = "agent",
 ) -> AsyncIterator[LocalSite]:
     """Start the servers, and serve the chat on loopback.
 
     Args:
         config: The servers and their policy; None for a chat without tools.
-        models: As for `ModelChoice`.
-        opens: As for `ModelChoice`.
+        models, opens, settings: As for `ModelChoice`.
         port: 0 takes a free one.
         engine: As for `agents_of`.
 
@@ -144,7 +145,7 @@ async def open_local_site(
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
         database = await open_database(location or None)
         stack.push_async_callback(database.close)
-        choice = ModelChoice(models, opens)
+        choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
         approval = TurnApproval(is_local=loaded.gateway is None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from interlock.config.settings import Settings
 from interlock.models import Model, choose
 from interlock.web.errors import TurnError
 
@@ -17,10 +18,17 @@ class ModelChoice:
     Args:
         names: As for `--model`. The first is the default.
         opens: Returns a model by its name; `choose` if None.
+        settings: The user's, for what the models cost.
     """
 
-    def __init__(self, names: Sequence[str], opens: OpenModel | None = None) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        opens: OpenModel | None = None,
+        settings: Settings | None = None,
+    ) -> None:
         self.names = tuple(names)
+        self.settings = settings or Settings()
         self._opens = opens or choose.choose
         self._open: dict[str, Model] = {}
         self._opening = asyncio.Lock()

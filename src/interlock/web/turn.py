@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped
 from interlock.calls import Caller
+from interlock.config.settings import Price
 from interlock.errors import InterlockError
 from interlock.types import JsonObject
 from interlock.web.errors import TurnError, explained
@@ -112,6 +113,7 @@ class Turn:
         asked: What started it.
         first: Position of its first message in the conversation; None until it is stored.
         position: Of the message that it answers; None until it is stored.
+        price: Of the tokens of its model, if the user has set one.
         tool_states: What the settings of the conversation say of tools; see `TurnToolbox`.
         has_ended: There will be no more events.
         decided: What was decided about a call, by the model's id of the call.
@@ -134,6 +136,7 @@ class Turn:
         self.asked = asked
         self.first: int | None = None
         self.position: int | None = None
+        self.price: Price | None = None
         self.tool_states: dict[str, str] = {}
         self.has_ended = False
         self.decided: dict[str, JsonObject] = {}
@@ -275,14 +278,17 @@ class Turn:
                 self._open.pop(fields["tool_call_id"], None)
 
     def _complete(self, done: Done) -> None:
+        usage: JsonObject = {
+            "input_tokens": done.usage.input_tokens,
+            "output_tokens": done.usage.output_tokens,
+        }
+        if self.price is not None:
+            usage["cost"] = self.price.cost(done.usage)
         self._end(
             "complete",
             message_id=f"m_{self.id[2:]}",
             content=done.message.content,
-            usage={
-                "input_tokens": done.usage.input_tokens,
-                "output_tokens": done.usage.output_tokens,
-            },
+            usage=usage,
             stop_reason="length" if done.stop_reason == "length" else "end",
         )
 

@@ -18,7 +18,8 @@ const STATES = {
 export function Panel() {
   useEffect(() => void checkServers(), []);
   const conversation = current.value;
-  const { input, output, rounds, calls } = conversation.usage.value;
+  const { answers, calls } = conversation.done.value;
+  const last = conversation.last.value;
   const waiting = [...conversation.cards.values()].filter((each) => each.value.approval);
   return html`<div class="panel-body">
     <section>
@@ -49,16 +50,22 @@ export function Panel() {
     <section>
       <h2>${t("panel.used")}</h2>
       <dl class="facts mono">
+        ${conversation.used.value.map((each) => html`<dt>${t("panel.model", { model: each.model })}</dt><dd>${tokens(each.usage, each.cost)}</dd>`)}
+        ${last && html`<dt>${t("panel.last")}</dt><dd>${tokens(last, last.cost)}</dd>`}
         <dt>${t("panel.turns")}</dt>
-        <dd>${rounds}</dd>
+        <dd>${answers}</dd>
         <dt>${t("panel.calls")}</dt>
         <dd>${calls}</dd>
-        <dt>${t("panel.tokens")}</dt>
-        <dd>${t("panel.tokens.of", { input, output })}</dd>
       </dl>
       <p class="muted small"><${Icon} name="clock" /> ${t("panel.since")}</p>
     </section>
   </div>`;
+}
+
+/** @param {import("./view.js").Usage} usage @param {number | null} [cost] */
+function tokens({ input_tokens: input, output_tokens: output }, cost) {
+  const price = (cost ?? 0).toFixed(4);
+  return typeof cost === "number" ? t("panel.cost", { input, output, price }) : t("panel.tokens", { input, output });
 }
 
 /** @param {string} state */

@@ -5,6 +5,7 @@ import { batch, signal } from "../shared/view.js";
 
 /** @typedef {import("../shared/outcomes.js").Outcome} Outcome */
 /** @typedef {import("../shared/socket.js").Frame} Frame */
+/** @typedef {{input_tokens: number, output_tokens: number, cost?: number}} Usage */
 
 /**
  * @typedef {object} Approval
@@ -123,7 +124,12 @@ export class Conversation {
     this.interrupted = signal(false);
     this.error = signal(/** @type {ApiError | null} */ (null));
     this.isLoaded = signal(id === null);
-    this.usage = signal({ input: 0, output: 0, rounds: 0, calls: 0 });
+    /** What was done since this page was opened. */
+    this.done = signal({ answers: 0, calls: 0 });
+    /** The tokens of the last answer. */
+    this.last = signal(/** @type {Usage | null} */ (null));
+    /** The tokens of the whole conversation by model. */
+    this.used = signal(/** @type {{model: string, usage: Usage, cost: number | null}[]} */ ([]));
     /** What was typed while a turn ran, to be sent after it. */
     this.queue = signal(/** @type {{content: string, files: any[]}[]} */ ([]));
     /** What just happened, for screen readers. */
@@ -202,6 +208,7 @@ export class Conversation {
     this.model.value = about.model;
     this.tools.value = about.settings.tools ?? {};
     this.branches.value = about.branches;
+    this.used.value = about.usage;
   }
 
   /** Draw older items. They are loaded when all that the page has are drawn. */
@@ -431,8 +438,7 @@ export class Conversation {
     );
     this.cards.set(event.tool_call_id, card);
     this.#add({ kind: "call", key: event.call_id || nextKey(), card });
-    const { value: used } = this.usage;
-    this.usage.value = { ...used, calls: used.calls + 1 };
+    this.done.value = { ...this.done.value, calls: this.done.value.calls + 1 };
   }
 
   /** @param {string} key @param {Partial<Card>} changes */
@@ -534,13 +540,8 @@ export class Conversation {
     }
     this.#put(items);
     this.turn.value = null;
-    const { value: used } = this.usage;
-    this.usage.value = {
-      ...used,
-      rounds: used.rounds + 1,
-      input: used.input + (event.usage?.input_tokens ?? 0),
-      output: used.output + (event.usage?.output_tokens ?? 0),
-    };
+    this.done.value = { ...this.done.value, answers: this.done.value.answers + 1 };
+    this.last.value = event.usage?.input_tokens === undefined ? null : event.usage;
     this.said.value = event.type === "error" ? "|error" : `|${event.stop_reason}`;
     this.onEnd();
   }
