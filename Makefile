@@ -35,7 +35,7 @@ help:
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
-	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang while things break"
+	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang in 20,000 turns, or while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make pictures        take the pictures of docs/web.md"
@@ -95,6 +95,7 @@ fuzz: .venv/.stamp-fuzz
 MINUTES ?= 20
 soak: .venv/.stamp-dev
 	@$(bin)/python -m pytest -q -n 2 -m product
+	@$(bin)/python -m tests.soak.turns
 	@$(bin)/python -m tests.soak $(MINUTES)
 
 # Newest versions that pyproject.toml and requirements/*.in allow, with the hashes

@@ -172,6 +172,24 @@ def place(tmp_path: Path, empty_database: Path) -> Path:
 
 
 @asynccontextmanager
+async def listening(app: Any) -> AsyncIterator[int]:
+    """Serve an ASGI application; the value is its port."""
+    config = uvicorn.Config(
+        app, port=0, log_level="error", ws=SocketConnection, ws_per_message_deflate=False
+    )
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0.001)
+    try:
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@asynccontextmanager
 async def served_chat(
     kind: str, place: Path, *script: Any, approve: Any = None, **options: Any
 ) -> AsyncIterator[Served]:
@@ -191,22 +209,12 @@ async def served_chat(
             graph = chat_graph(theirs, toolbox, checkpointer=InMemorySaver(), approve=approve)
             engine = GraphEngine(graph, store)
         app = ChatApp(engine, keys, **options)
-        config = uvicorn.Config(
-            app, port=0, log_level="error", ws=SocketConnection, ws_per_message_deflate=False
-        )
-        server = uvicorn.Server(config)
-        server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        serving = asyncio.create_task(server.serve())
-        while not server.started:  # noqa: ASYNC110 - it has no event
-            await asyncio.sleep(0.001)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        try:
-            yield Served(app, port, desk, keys)
-        finally:
-            desk.go_on.set()
-            await app.close()
-            server.should_exit = True
-            await serving
+        async with listening(app) as port:
+            try:
+                yield Served(app, port, desk, keys)
+            finally:
+                desk.go_on.set()
+                await app.close()
 
 
 Serve = Callable[..., Any]
