@@ -56,5 +56,6 @@ CHANGES = {
     "policy": "approval_pending",
     "definition": "approval_pending",
     "revoked key": "approval_required",
+    "rotated key": "approval_required",
     "denial": "approval_denied",
 }

@@ -228,8 +228,28 @@ async def alter(
                 await asyncio.sleep(0.01)
     elif change == "revoked key":
         await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
+    elif change == "rotated key":
+        await gateway.keys.rotate(found.key, overlap=0)
     elif change == "denial":
         await approvals.deny(found.id, found.hash, None)
+
+
+@pytest.mark.slow("fills a database")
+async def test_approval_of_a_user_without_a_key_is_not_for_another_one(
+    running: Callable[..., Any],
+):
+    server = offering("put")
+    users = [Principal(f"https://id.example#{each}", frozenset({"mcp:*"})) for each in (1, 2, 1)]
+    async with running(settings(), s=server) as gateway:
+        codes = []
+        for user in users:
+            async with Client.memory(as_principal(gateway.assembly.gateway, user)) as client:
+                codes.append(code(await client.call_tool("s__put", {"a": 1})))
+            if len(codes) == 1:
+                await approve(gateway)
+
+    assert codes == ["approval_pending", "approval_pending", MADE]
+    assert calls(server) == 1
 
 
 @pytest.mark.slow("fills a database")

@@ -225,6 +225,7 @@ class Assembly:
         writer = self._writer
         return state | {
             "writer": writer.id,
+            "head": {"seq": writer.head.seq, "hash": writer.head.hash.hex()},
             "records": writer.rows,
             "lost": writer.dropped,
             "lag": round(writer.lag, 3),

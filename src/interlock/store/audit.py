@@ -114,6 +114,7 @@ class AuditWriter:
     Attributes:
         id: Names the writer and its chain.
         rows: How many records it has written.
+        head: The end of its chain, as far as it is committed.
         is_failing: The last commit has failed.
         group: The records that are being added; `queue` and `append_soon` add to it.
     """
@@ -129,6 +130,7 @@ class AuditWriter:
     ) -> None:
         self.id = secrets.token_hex(6)
         self.rows = 0
+        self.head = START
         self.is_failing = False
         self._tables = tables
         self._key = key
@@ -278,7 +280,7 @@ class AuditWriter:
                 on_failed, self._on_failed = self._on_failed, lambda: None
                 on_failed()
             raise
-        self._head = head
+        self._head = self.head = head
         self.is_failing = False
         self.rows += len(rows)
         self._committed(rows, counts, signed)
