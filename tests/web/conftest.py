@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import Context
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -56,7 +57,10 @@ class Keys:
 
 
 class Desk:
-    """The tool "kb:get": it returns x, fails for "bad", waits for "wait" until it is let go."""
+    """The tool "kb:get": it returns x, fails for "bad", waits for "wait" until it is let go.
+
+    For "slow" it reports its progress.
+    """
 
     def __init__(self) -> None:
         self.waiting = asyncio.Event()
@@ -70,6 +74,11 @@ class Desk:
         self.made.append(x)
         if x == "bad":
             return text("it is broken", isError=True)
+        if x == "slow":
+            token = params["_meta"]["progressToken"]
+            told = {"progressToken": token, "progress": 1, "total": 2, "message": "half"}
+            # As the messages of a process arrive: outside of the task that called.
+            Context().run(self.server.notify, "notifications/progress", **told)
         if x == "wait":
             self.waiting.set()
             await self.go_on.wait()

@@ -12,6 +12,17 @@ from interlock.web.agui import AguiEncoder, AguiInput
 START = {"type": "tool_start", "tool_call_id": "t1", "tool_name": "kb:get", "tool_input": "{}"}
 END = {"type": "tool_complete", "tool_call_id": "t1", "tool_result": "no", "is_error": True}
 
+APPROVAL = {
+    "type": "approval",
+    "approval_id": "a1",
+    "tool_call_id": "t1",
+    "tool_name": "kb:get",
+    "tool_input": "{}",
+    "reason": "it deletes",
+    "expires": "2026-11-24T00:00:00Z",
+}
+PROGRESS = {"type": "tool_progress", "tool_call_id": "t1", "progress": 1, "total": 2, "message": ""}
+
 
 def encoded(*events: dict[str, Any], announced: frozenset[str] = frozenset()) -> list[Any]:
     encoder = AguiEncoder("thread", "run", "turn", announced)
@@ -37,6 +48,55 @@ def test_text_after_a_result_is_a_new_message() -> None:
     assert found[3]["parentMessageId"] == found[0]["messageId"]
     assert found[7]["messageId"] != found[0]["messageId"]
     assert found[6]["content"] == "error: no"
+
+
+def test_a_run_begins_and_ends_with_its_ids_and_its_usage() -> None:
+    encoder = AguiEncoder("thread", "run", "turn", frozenset())
+    used = {"input_tokens": 7, "output_tokens": 2}
+    ids = {"threadId": "thread", "runId": "run"}
+
+    (ended,) = encoder.feed({"type": "complete", "stop_reason": "end", "usage": used})
+
+    assert encoder.start() == [{"type": "RUN_STARTED", **ids, "protocolVersion": "1.0"}]
+    assert ended.items() >= ids.items()
+    assert ended["usage"] == [{"inputTokens": 7, "outputTokens": 2}]
+
+
+def test_reasoning_and_progress_have_events_of_their_own() -> None:
+    reasoning, text = {"type": "reasoning", "content": "Hm."}, {"type": "token", "content": "a"}
+
+    *thought, _, _ = encoded(reasoning, text)
+    (progress,) = encoded(PROGRESS)
+
+    assert [(each["type"], each.get("delta")) for each in thought] == [
+        ("REASONING_START", None),
+        ("REASONING_MESSAGE_START", None),
+        ("REASONING_MESSAGE_CONTENT", "Hm."),
+        ("REASONING_MESSAGE_END", None),
+        ("REASONING_END", None),
+    ]
+    assert (progress["type"], progress["name"]) == ("CUSTOM", "interlock.progress")
+    assert progress["value"]["progress"] == 1
+
+
+def test_a_run_that_waits_ends_with_what_a_person_is_asked() -> None:
+    encoder = AguiEncoder("thread", "run", "turn", frozenset())
+    shown = encoder.feed(APPROVAL)
+    (ended,) = encoder.interrupted()
+
+    assert shown[0]["type"] == "TOOL_CALL_START"
+    (interrupt,) = ended["outcome"]["interrupts"]
+    assert (ended["type"], ended["outcome"]["type"]) == ("RUN_FINISHED", "interrupt")
+    assert (interrupt["id"], interrupt["toolCallId"]) == ("a1", "t1")
+    assert (interrupt["reason"], interrupt["message"]) == ("tool_call", "kb:get: it deletes")
+    assert interrupt["expiresAt"] == "2026-11-24T00:00:00Z"
+    assert "decision" in interrupt["responseSchema"]["properties"]
+
+
+def test_an_error_has_its_code() -> None:
+    (ended,) = encoded({"type": "error", "code": "timeout", "message": "too slow"})
+
+    assert ended == {"type": "RUN_ERROR", "code": "timeout", "message": "too slow"}
 
 
 def test_a_call_that_the_client_knows_is_not_announced_again() -> None:

@@ -12,6 +12,17 @@ TEXT = {"type": "token", "content": "a"}
 START = {"type": "tool_start", "tool_call_id": "t1", "tool_name": "kb:get", "tool_input": "{}"}
 DONE = {"type": "complete", "stop_reason": "end"}
 
+APPROVAL = {
+    "type": "approval",
+    "approval_id": "a1",
+    "tool_call_id": "t1",
+    "tool_name": "kb:get",
+    "tool_input": "{}",
+    "reason": "it deletes",
+    "expires": "2026-11-24T00:00:00Z",
+}
+PROGRESS = {"type": "tool_progress", "tool_call_id": "t1", "progress": 1, "total": 2, "message": ""}
+
 
 def end(**members: Any) -> dict[str, Any]:
     return {
@@ -44,6 +55,38 @@ def test_every_part_and_step_that_begins_ends() -> None:
         "text-end",
         "finish-step",
         "finish",
+    ]
+
+
+def test_a_response_begins_with_the_id_of_its_message() -> None:
+    assert AiSdkEncoder("m1", frozenset()).start() == [
+        {"type": "start", "messageId": "m1"},
+        {"type": "start-step"},
+    ]
+
+
+def test_reasoning_is_a_part_and_progress_is_not_kept() -> None:
+    found = chunks({"type": "reasoning", "content": "Hm."}, PROGRESS, DONE)
+
+    assert [each["type"] for each in found][:4] == [
+        "reasoning-start",
+        "reasoning-delta",
+        "data-progress",
+        "reasoning-end",
+    ]
+    assert found[2]["transient"] is True
+    assert found[2]["data"]["progress"] == 1
+
+
+def test_a_response_that_waits_ends_with_what_a_person_is_asked() -> None:
+    encoder = AiSdkEncoder("m1", frozenset())
+    call, request = encoder.feed(APPROVAL)
+
+    assert (call["type"], call["dynamic"]) == ("tool-input-available", True)
+    assert request == {"type": "tool-approval-request", "approvalId": "a1", "toolCallId": "t1"}
+    assert encoder.interrupted() == [
+        {"type": "finish-step"},
+        {"type": "finish", "finishReason": "tool-calls"},
     ]
 
 

