@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import msgspec
@@ -129,6 +130,46 @@ async def test_plain_view_has_the_names_that_the_servers_use():
     (clash,) = meta["interlock/missing"]
     assert (clash["address"], clash["reason"]) == ("two:get_x", "name_clash")
     assert [each["name"] for each in two.sent("tools/call")] == ["get z"]
+
+
+PIECES = ("a", "b", "_", "__", "-", "é", "日", " ", ".", "get_", "x" * 40)
+
+
+@pytest.mark.slow("500 configurations")
+async def test_what_is_added_changes_no_wire_name():
+    """Servers, views, and tools of a server, as a plugin adds them, one after another."""
+    chance = random.Random(4)
+    configurations = 0
+
+    def name() -> str:
+        return "".join(chance.choices(PIECES, k=chance.randint(1, 4)))
+
+    for _ in range(50):
+        servers: dict[str, ScriptedServer] = {name(): upstream(*{name(), name()})}
+        views: dict[str, View] = {}
+        gateway = Gateway(servers, policy(), environ={})
+        async with gateway.running():
+            seen: dict[str, str] = {}
+            for _ in range(10):
+                configurations += 1
+                wire = {each.address: each.wire_name for each in gateway.toolbox.tools}
+                assert wire.items() >= seen.items()
+                assert len({*wire.values()}) == len(wire)
+                assert all(0 < len(each) <= 64 for each in wire.values())
+                seen = wire
+                added = chance.choice(["server", "view", "tool"])
+                if added == "server":
+                    servers = {**servers, name(): upstream(*{name(), name()})} | servers
+                elif added == "view":
+                    views[name()] = View(servers=(chance.choice([*servers]),))
+                else:
+                    grown = chance.choice([*servers])
+                    tools = servers[grown].answers["tools/list"]["tools"]  # type: ignore[index]
+                    if (more := name()) not in [each["name"] for each in tools]:
+                        tools.append(tool(more))
+                    await gateway.toolbox.upstreams[grown].restart()
+                await gateway.replace(servers, policy(**views))
+    assert configurations == 500
 
 
 async def test_every_broken_tool_is_missing_also_where_another_one_has_its_name():

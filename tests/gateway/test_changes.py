@@ -73,8 +73,11 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_only_the_clients_whose_own_list_has_changed_are_notified(revision: str):
-    s = server()
+@pytest.mark.parametrize("theirs", [LEGACY, MODERN])
+async def test_only_the_clients_whose_own_list_has_changed_are_notified(revision: str, theirs: str):
+    s = server(theirs)
+    if theirs == MODERN:
+        s.answers["subscriptions/listen"] = acknowledge(s)
     gateway = gateway_of(s)
     anna: list[str] = []
     bert: list[str] = []

@@ -3,44 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlock.config.gateway import Address
 from tests.gateway.conftest import bearer, offering
+from tests.gateway.support import steps_of
 from tests.server.http.conftest import Http, Reply
 from tests.support.scripted_server import Json, text
 
-ROUTES = [
-    ("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("POST", "/mcp/support"),
-    ("POST", "/mcp/absent"), ("GET", "/sse"), ("POST", "/message"), ("POST", "/messages"),
-    ("GET", "/mcp/support/sse"), ("POST", "/mcp/support/message"),
-]  # fmt: skip
 VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]}}}
 
 
 # Credentials
-
-
-@pytest.mark.slow("fills a database")
-async def test_every_bad_credential_gets_the_same_401_on_every_route(running):
-    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
-        expired = await gateway.key(lifetime=-1.0)
-        revoked = await gateway.key()
-        await gateway.keys.revoke(gateway.assembly.keys.find(revoked.encode()).stored.id)
-        await gateway.assembly.keys.refresh()
-        for method, path in ROUTES:
-            seen = set()
-            for bad in ("x", f"{revoked}x", expired, revoked, "a.b.c"):
-                for headers in (bearer(bad), {"x-api-key": bad}):
-                    reply = await gateway.http.request(method, path, headers=headers)
-                    seen.add((reply.code, reply.body))
-            ((code, body),) = seen
-            assert code == 401, (method, path)
-            assert b'"code":-31401' in body
-            assert b'"data":{"reason":"bad_credential"}' in body
 
 
 async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(running):
@@ -52,14 +32,6 @@ async def test_missing_credential_is_a_401_that_names_the_metadata_of_the_view(r
             assert (reply.code, reply.header("www-authenticate")) == (401, challenge)
             metadata = (await gateway.http.request("GET", where)).json
             assert metadata["resource"] == f"http://127.0.0.1:8000{path}"
-
-
-@pytest.mark.slow("fills a database")
-async def test_two_credentials_are_refused_with_400(running):
-    async with running(crm=offering("x")) as gateway:
-        key = await gateway.key()
-        both = bearer(key) | {"x-api-key": key}
-        assert (await gateway.http.request("POST", headers=both)).code == 400
 
 
 @pytest.mark.slow("fills a database")
@@ -127,13 +99,61 @@ async def test_view_has_its_own_tools_and_a_bound_key_has_them_at_the_endpoint(r
 
 
 @pytest.mark.slow("fills a database")
-async def test_foreign_view_and_absent_view_look_alike(running):
-    async with running({"views": VIEWS}, crm=offering("x")) as gateway:
+async def test_hidden_and_absent_look_alike_and_take_the_same_time(running):
+    """Tools, resources, prompts and views that a caller may not see are as those that are not."""
+    crm = offering("x", "hidden")
+    crm.capabilities = {"tools": {}, "resources": {}, "prompts": {}}
+    crm.answers |= {
+        "resources/list": {"resources": [{"uri": "doc://hidden", "name": "1"}]},
+        "resources/templates/list": {"resourceTemplates": []},
+        "prompts/list": {"prompts": [{"name": "hidden"}]},
+    }
+    rules = [
+        {"id": "x", "effect": "allow", "who": ["*"], "tools": ["crm:x"],
+         "arguments": {"n": {"maximum": 1}}}
+    ]  # fmt: skip
+    async with running({"views": VIEWS, "policy": {"rules": rules}}, crm=crm) as gateway:
         bound = await gateway.key(view="support")
-        foreign = await gateway.call("crm__x", bound, "/mcp/time")
-        absent = await gateway.call("crm__x", bound, "/mcp/absent")
 
-    assert (foreign.code, foreign.body) == (404, absent.body)
+        def call(name: str, path: str = "/mcp") -> Callable[[], Awaitable[Reply]]:
+            return lambda: gateway.call(name, bound, path)
+
+        def ask(method: str, **params: Any) -> Callable[[], Awaitable[Reply]]:
+            return lambda: gateway.http.ask(method, params, headers=bearer(bound))
+
+        pairs = {
+            "tool": (call("crm__hidden"), call("crm__absent")),
+            "resource": (
+                ask("resources/read", uri="doc://hidden"),
+                ask("resources/read", uri="doc://absent"),
+            ),
+            "prompt": (
+                ask("prompts/get", name="crm__hidden"),
+                ask("prompts/get", name="crm__absent"),
+            ),
+            "kept result": (
+                ask("resources/read", uri="interlock://results/r_0b9c2e41f7a85d3361ce"),
+                ask("resources/read", uri="interlock://results/r_absent"),
+            ),
+            "view": (call("crm__x", "/mcp/time"), call("crm__x", "/mcp/absent")),
+        }
+        for what, (hidden, absent) in pairs.items():
+            replies = [await hidden(), await absent()]
+            codes = [each.code for each in replies]
+            bodies = [
+                re.sub(rb"hidden|absent|r_\w+|time", b"NAME", bytes(each.body)) for each in replies
+            ]
+            assert codes[0] == codes[1], what
+            assert bodies[0] == bodies[1], what
+            steps = [await steps_of(hidden), await steps_of(absent)]
+            assert max(steps) < 1.25 * min(steps), (what, steps)
+
+        assert await gateway.names(bound) == ["crm__x"]
+        fits, other = [await gateway.call("crm__x", bound, n=n) for n in (1, 987_654)]
+        assert fits.text == "done"
+        reason = other.json["result"]["_meta"]["interlock/reason"]
+        assert reason["code"] == "no_rule"
+        assert b"987" not in other.body
 
 
 @pytest.mark.slow("fills a database")

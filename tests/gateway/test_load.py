@@ -10,6 +10,7 @@ import pytest
 
 from interlock.gateway import assembly
 from tests.gateway.conftest import bearer, offering
+from tests.gateway.support import OWN_TOOLS
 from tests.support.scripted_server import Json, text
 
 
@@ -30,16 +31,17 @@ async def test_thousand_calls_of_twenty_clients_are_thousand_messages_and_one_ha
 
         await asyncio.gather(*map(client, range(20)))
         assert len(crm.sent("tools/call")) == 1_000
-        assert crm.connections == len(crm.sent("tools/list")) == 1
+        assert crm.connections == len(crm.sent("tools/list")) == len(crm.sent("initialize")) == 1
 
         await crm.end()
         assert (await gateway.call("crm__x", keys[0])).text == "done"
-        assert crm.connections == 2
+        assert crm.connections == len(crm.sent("initialize")) == 2
+        assert len(crm.sent("tools/call")) == 1_001
 
 
 @pytest.mark.slow("fills a database")
 async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(running, monkeypatch):
-    monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.3)
+    monkeypatch.setattr(assembly, "IDLE_TIMEOUT", 0.6)
 
     async def hang(_: Json) -> None:
         await asyncio.Event().wait()
@@ -56,10 +58,21 @@ async def test_hanging_missing_and_broken_servers_cost_only_their_own_tools(runn
     servers: dict[str, Any] = {f"s{number}": offering("x") for number in range(7)}
     began = monotonic()
     async with running(hanging=hanging, missing=object(), broken=broken, **servers) as gateway:
-        names = await gateway.names(await gateway.key())
+        headers = bearer(await gateway.key())
+        listed = (await gateway.http.ask("tools/list", headers=headers)).json["result"]
         assert monotonic() - began < 5
 
-    assert {"broken__good", *(f"s{number}__x" for number in range(7))} == set(names)
+    assert {each["name"] for each in listed["tools"]} - {*OWN_TOOLS} == {
+        "broken__good",
+        *(f"s{number}__x" for number in range(7)),
+    }
+    missing = {each["address"]: each for each in listed["_meta"]["interlock/missing"]}
+    assert {address: each["reason"] for address, each in missing.items()} == {
+        "hanging": "server_down",
+        "missing": "server_down",
+        "broken:bad": "tool_invalid",
+    }
+    assert all(each["detail"] for each in missing.values())
 
 
 @pytest.mark.slow("hundreds of calls")

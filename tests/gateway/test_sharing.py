@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from interlock.auth.principal import Principal
-from interlock.calls import Caller
 from interlock.client import Client
 from interlock.config import Pool, StdioServer
 from interlock.config.servers import Sharing
 from interlock.gateway import Gateway
 from interlock.policy import Policy
 from interlock.revisions import LEGACY, MODERN
-from interlock.toolbox.pool import ConnectionPool
 from tests.gateway.support import as_principal
 
 COUNTER = """
@@ -71,30 +66,3 @@ async def test_callers_share_a_count_as_configured(
         ]
 
     assert seen == counts
-
-
-callers = st.lists(
-    st.builds(Caller, st.sampled_from([ANNA, BERT]), st.sampled_from(["", "one", "two"])),
-    max_size=8,
-)
-
-
-@pytest.mark.slow("tries many examples")
-@settings(max_examples=100)
-@given(order=callers, sharing=st.sampled_from(["shared", "per_user", "per_session", "per_call"]))
-def test_key_of_a_connection_separates_exactly_those_who_must_not_share(
-    order: list[Caller], sharing: Sharing
-):
-    pool = ConnectionPool("s", None, sharing, Pool(), lambda _: None, lambda _: None)  # type: ignore[arg-type]
-    keys = [pool.key_of(each) for each in order]
-    users = [each.owner for each in order]
-    sessions = [(each.owner, each.session) for each in order]
-
-    expected = {
-        "shared": ["" for _ in order],
-        "per_user": users,
-        "per_session": sessions,
-        "per_call": list(range(len(order))),
-    }[sharing]
-    assert len(set(keys)) == len(set(expected))
-    assert len(Counter(zip(keys, expected, strict=True))) == len(set(expected))

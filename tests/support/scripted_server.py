@@ -90,6 +90,11 @@ class ScriptedServer:
         assert self._link is not None
         return await self._link.ask(method, params or {})
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the last connection has ended."""
+        return self._link is None or self._link.is_closed
+
     async def end(self) -> None:
         """Close the connection, as a server that goes away."""
         assert self._link is not None
@@ -139,6 +144,7 @@ class _Link:
 
     def __init__(self, server: ScriptedServer, transport: MemoryTransport) -> None:
         self.transport = transport
+        self.is_closed = False
         self._server = server
         self._last_id = 0
         self._asked: dict[int, asyncio.Future[Json]] = {}
@@ -162,6 +168,7 @@ class _Link:
                 self._start(self._answer(message))
 
     def connection_lost(self, error: InterlockError) -> None:
+        self.is_closed = True
         for task in self._tasks:
             task.cancel()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,40 @@ async def test_state_of_a_server_is_shared_as_far_as_configured(
     async with box(sharing) as toolbox:
         assert [await count(toolbox, *each) for each in callers] == expected
     assert all(server.connections == 1 for server in counters.servers)
+
+
+@pytest.mark.slow("1,000 interleavings")
+@pytest.mark.parametrize("sharing", ["shared", "per_user", "per_session", "per_call"])
+async def test_interleaved_calls_of_two_users_count_as_configured(counters: Counters, sharing: str):
+    """250 interleavings for each: two new users with two sessions, six calls at any time."""
+    chance = random.Random(sharing)
+    shared: list[int] = []
+    async with box(sharing, max=8) as toolbox:
+
+        async def call(user: str, session: str) -> tuple[str, str, int]:
+            for _ in range(chance.randint(0, 12)):
+                await asyncio.sleep(0)
+            number = int(await count(toolbox, Principal(user), session))
+            assert toolbox.status["c"].connections <= 8 + 1  # one lists the tools
+            return user, session, number
+
+        for number in range(250):
+            users, sessions = (f"anna{number}", f"bert{number}"), ("one", "two")
+            calls = [(chance.choice(users), chance.choice(sessions)) for _ in range(6)]
+            found = await asyncio.gather(*(call(*each) for each in calls))
+            if sharing == "shared":
+                shared += [each for *_, each in found]
+            elif sharing == "per_call":
+                assert [each for *_, each in found] == [1] * 6
+            else:
+                seen: dict[tuple[str, ...], list[int]] = {}
+                for user, session, each in found:
+                    key = (user,) if sharing == "per_user" else (user, session)
+                    seen.setdefault(key, []).append(each)
+                for numbers in seen.values():
+                    assert sorted(numbers) == [*range(1, len(numbers) + 1)]
+    assert sorted(shared) == [*range(1, len(shared) + 1)]
+    assert all(each.is_closed for each in counters.servers)
 
 
 async def test_two_principals_at_once_never_share_a_connection(counters: Counters):
