@@ -126,3 +126,31 @@ async def is_raced(ground: Ground) -> None:
             assert len(effects) == sum(each.text == "done" for each in made) <= 1
             for asked in await approvals.list(["pending", "approved"]):
                 await approvals.deny(asked.id, asked.hash, None)
+
+
+@row(
+    "Clock jump ±1 h / suspend: approvals",
+    "approvals that were asked for before have expired, whichever way it jumps; "
+    "the call asks again, and runs once approved",
+    GATEWAY,
+    within=1.0,
+)
+async def has_its_clock_set(ground: Ground) -> None:
+    async with asking(ground) as gateway:
+        approvals = gateway.assembly.approvals
+        now = approvals._now
+        for hours in (1, -1):
+            approvals._now = now
+            effects.clear()
+            id = await gateway.approve()
+            approvals._now = lambda: now() + hours * 3_600_000_000  # noqa: B023
+            with ground.promise(outcome="expired, then asked about again"):
+                held = await gateway.call()
+                assert held.json["result"]["isError"]
+                await approvals.refresh()
+                assert (await approvals.get(id)).state == "expired"
+            assert effects == []
+            (asked,) = await approvals.list(["pending"])
+            await approvals.approve(asked.id, asked.hash, None)
+            assert (await gateway.call()).text == "done"
+            assert len(effects) == 1
