@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from interlock.config import StdioServer
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
 from interlock.toolbox import Toolbox
@@ -26,6 +28,7 @@ from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import LEGACY, Json
 from tests.support.toolboxes import box, described, expire_list, kb
 
+ECHO = Path(__file__).parents[1] / "servers" / "echo.py"
 READER = "interlock__read_result"
 PNG = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
@@ -159,7 +162,12 @@ async def test_tools_do_not_keep_a_toolbox_that_nothing_else_uses() -> None:
 # Arguments
 
 
-NAMES = ("config", "run_manager", "runtime", "self", "callbacks", "kwargs", "args", "input")
+# Each is a parameter or an attribute somewhere in LangChain, or a word of Python.
+NAMES = (
+    *("config", "run_manager", "runtime", "self", "cls", "callbacks", "kwargs", "args", "input"),
+    *("tool_input", "tool_call_id", "type", "id", "name", "tags", "metadata", "run_id", "run_name"),
+    *("state", "store", "verbose", "stop", "class", "", "__x", "x-y"),
+)
 
 
 async def test_arguments_of_any_name_arrive() -> None:
@@ -197,6 +205,26 @@ async def test_wrong_arguments_are_returned_as_an_error_message() -> None:
     assert "q" in message.content
     assert message.additional_kwargs["interlock"]["outcome"] == "failed"
     assert "tools/call" not in [each.get("method") for each in server.received]
+
+
+async def test_call_that_takes_too_long_is_returned_as_an_error_message() -> None:
+    async with box(kb([described("get")], lambda _: None), hard_timeout=0.05) as toolbox:
+        message = await tools(toolbox)[0].ainvoke(call("kb__get"))
+
+    assert message.status == "error"
+    assert "no answer" in message.content
+
+
+@pytest.mark.slow("starts a program")
+async def test_lost_server_is_an_error_message_and_the_tools_outlive_it() -> None:
+    server = StdioServer(command=sys.executable, args=("-I", "-S", str(ECHO)))
+    async with Toolbox({"echo": server}, environ={}) as toolbox:
+        by_name = {each.name: each for each in tools(toolbox)}
+        lost = await by_name["echo__exit"].ainvoke(call("echo__exit"))
+        again = await by_name["echo__say"].ainvoke(call("echo__say", {"text": "hi"}))
+
+    assert (lost.status, lost.additional_kwargs["interlock"]["outcome"]) == ("error", "failed")
+    assert (again.status, again.content) == ("success", "hi")
 
 
 @pytest.mark.parametrize(
@@ -274,6 +302,11 @@ async def test_a_call_without_id_returns_text_and_raises_failures() -> None:
         assert await tool.ainvoke({"x": 1}) == '{"x": 1}'
         with pytest.raises(ToolException, match="must be an object, not str"):
             await tool.ainvoke("1")
+
+    failure = content({"type": "text", "text": "no such order"}, isError=True)
+    async with box(kb([described("get")], lambda _: failure)) as toolbox:
+        with pytest.raises(ToolException, match=r"^no such order$"):
+            await tools(toolbox)[0].ainvoke({})
 
 
 async def test_cancelling_a_call_tells_the_server() -> None:
