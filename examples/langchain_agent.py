@@ -9,6 +9,7 @@ from typing import Any
 from langchain.agents import create_agent
 from langchain_core.language_models import FakeMessagesListChatModel
 from langchain_core.messages import AIMessage
+from msgspec.structs import replace
 
 from interlock import StdioServer, Toolbox
 from interlock.callables import callables
@@ -43,15 +44,29 @@ def timed(handle: CallHandler) -> CallHandler:
     return measure
 
 
+def limited(handle: CallHandler) -> CallHandler:
+    """Return a layer that changes arguments, as `request.override(args=...)` does."""
+
+    async def limit(call: Call) -> Outcome:
+        if call.entry.address == "notes:search":  # prompts and resources pass here, too
+            call = replace(call, arguments={**call.arguments, "limit": 1})
+        return await handle(call)
+
+    return limit
+
+
 async def moved() -> None:
     """Do what a program with langchain-mcp-adapters does."""
-    async with Toolbox({"notes": NOTES}, around=[timed], on_log=print) as toolbox:
+    async with Toolbox({"notes": NOTES}, around=[timed, limited], on_log=print) as toolbox:
         (search,) = tools(toolbox, "notes:search", reader=False)
-        answer = await search.ainvoke({"query": "apples"})
+        answer = await search.ainvoke({"query": "e"})
         prompt = await toolbox.get_prompt("notes", "review", {"name": "welcome"})
+        messages = [(each.role, each.content.text) for each in prompt.messages]
         resource = await toolbox.read_resource("notes", "notes://all")
+        every = await toolbox.upstream("notes").list_resources()
         about = toolbox.status["notes"].server_info
-    print(answer, len(prompt.messages), resource.contents[0].mime_type, about)
+    reply = await model().ainvoke(messages)
+    print(answer, reply.tool_calls, resource.contents[0].mime_type, len(every), about)
 
 
 async def main() -> None:
