@@ -46,6 +46,9 @@ os.environ["LANGGRAPH_STRICT_MSGPACK"] = "true"  # what is stored is data, not c
 for _name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
     os.environ.pop(_name, None)
     os.environ.pop(_name.lower(), None)
+# Programs buffer their output as everywhere, and need not compile the package again.
+for _name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+    os.environ.pop(_name, None)
 # Tests reach no server outside. Reading the hundreds of certificates of the system takes 25 ms for
 # each client of a model, and the certificate in this file a millisecond.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "servers" / "authority.pem")

@@ -191,6 +191,6 @@ def main(connect: Callable[[str, list[str]], AbstractAsyncContextManager[Peer]])
         for line in sys.stdin:
             era, *target = json.loads(line)
             async with connect(era, target) as peer:
-                print(json.dumps(await tell(peer)))
+                print(json.dumps(await tell(peer)), flush=True)
 
     asyncio.run(run())
