@@ -8,8 +8,10 @@ text, unchanged, and tool calls are plain lines that begin with "[TOOL]".
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from heapq import heappop, heappush
 from typing import Protocol
 
 from interlock.agent import (
@@ -211,31 +213,41 @@ class _PlainActivity:
     """
 
     def __init__(self) -> None:
-        self._labels: dict[str, str] = {}  # of running calls, by id
+        self._numbers: dict[str, tuple[str, int]] = {}  # address and number of running calls
+        self._free: dict[str, list[int]] = {}  # numbers of ended calls, a heap for each address
+        self._running = Counter[str]()  # calls of each address
 
     def think(self, thought: str = "") -> None:
         """Print nothing."""
 
     def start(self, event: ToolStarted) -> None:
-        label = address = safe_line(event.address)
-        number = 1
-        while label in self._labels.values():
-            number += 1
-            label = f"{address}#{number}"
-        self._labels[event.id] = label
-        say(f"[TOOL] {label}{call_line(event.address, event.arguments).removeprefix(address)}")
+        address = safe_line(event.address)
+        self._running[address] += 1
+        free = self._free.setdefault(address, [])
+        number = heappop(free) if free else self._running[address]
+        self._numbers[event.id] = address, number
+        rest = call_line(event.address, event.arguments).removeprefix(address)
+        say(f"[TOOL] {_label(address, number)}{rest}")
 
     def progress(self, event: ToolProgress) -> None:
         """Print nothing."""
 
     def finish(self, event: ToolFinished) -> None:
-        label = self._labels.pop(event.id, safe_line(event.address))
+        address, number = self._numbers.pop(event.id, (safe_line(event.address), 0))
+        if number:
+            self._running[address] -= 1
+            heappush(self._free[address], number)
         outcome = "failed" if event.is_error else "ok"
         result = safe_line(event.result, LONGEST_ARGUMENTS)
-        say(f"[TOOL] {label} {outcome} in {event.duration:.2f} s: {result}")
+        say(f"[TOOL] {_label(address, number)} {outcome} in {event.duration:.2f} s: {result}")
 
     def stop(self) -> None:
-        self._labels.clear()
+        for each in (self._numbers, self._free, self._running):
+            each.clear()
 
     def pause(self) -> None:
         """Print nothing."""
+
+
+def _label(address: str, number: int) -> str:
+    return f"{address}#{number}" if number > 1 else address

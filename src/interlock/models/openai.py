@@ -599,6 +599,8 @@ class _Calls:
     def __init__(self, size: AnswerSize) -> None:
         self._size = size
         self._calls: list[_OpenCall] = []
+        self._by_index: dict[int, _OpenCall] = {}  # the last call with each index
+        self._by_id: dict[str, _OpenCall] = {}
 
     def add(self, fragment: _Fragment) -> None:
         """Add a fragment to the call it belongs to, or start a call."""
@@ -608,9 +610,12 @@ class _Calls:
             self._size.add_call()
             call = _OpenCall(fragment.index)
             self._calls.append(call)
+            if fragment.index is not None:
+                self._by_index[fragment.index] = call
         if not call.id and fragment.id:
             self._size.add(fragment.id)
             call.id = fragment.id
+            self._by_id[call.id] = call
         if not call.name and function.name:
             self._size.add(function.name)
             call.name = function.name
@@ -622,15 +627,14 @@ class _Calls:
             call.arguments.append(arguments)
 
     def _find(self, fragment: _Fragment, function: _Function) -> _OpenCall | None:
-        for call in reversed(self._calls):
-            if fragment.index is None:
-                same = call.id == fragment.id if fragment.id else not function.name
-            else:
-                same = call.index == fragment.index
-            if same:
-                other = fragment.id and call.id and fragment.id != call.id
-                return None if other and function.name else call
-        return None
+        if fragment.index is not None:
+            call = self._by_index.get(fragment.index)
+        elif fragment.id:
+            call = self._by_id.get(fragment.id)
+        else:
+            call = self._calls[-1] if self._calls and not function.name else None
+        other = call and fragment.id and call.id and fragment.id != call.id
+        return None if other and function.name else call
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
         """Return the calls in order. `cut`: the last one may be incomplete."""
