@@ -88,6 +88,35 @@ async def test_thirty_two_calls_at_once_get_their_own_answers(server):
             assert answers == [number + 1 for number in range(32)]
 
 
+def written(request, *more):
+    """Return a request as its bytes on the wire."""
+    head = [f"{name}: {value}" for name, value in request["headers"].items()]
+    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, *more]
+    return "\r\n".join([*lines, f"content-length: {len(request['data'])}", "", request["data"]])
+
+
+async def test_answers_to_requests_sent_together_come_in_order_and_honour_close(server):
+    async with served(server) as (running, client):
+        session = await initialize(running, client)
+        requests = [
+            written(call("add", {"a": 1}, id=1)),
+            written(legacy("tools/call", {"name": "add", "arguments": {"a": 2}}, session, id=2)),
+            written(call("add", {"a": 3}, id=3), "connection: close"),
+        ]
+        reader, writer = await connect(running)
+        writer.write("".join(requests).encode())
+        async with asyncio.timeout(10):
+            replies = (await reader.read()).decode().split("HTTP/1.1 200 OK\r\n")
+        writer.close()
+
+    heads, bodies = zip(*(each.split("\r\n\r\n") for each in replies if each), strict=True)
+    assert [json.loads(body)["id"] for body in bodies] == [1, 2, 3]
+    assert ["connection: close" in head for head in heads] == [False, False, True]
+    for head, body in zip(heads, bodies, strict=True):
+        assert f"content-length: {len(body)}\r\n" in f"{head}\r\n"
+        assert "date: " in head
+
+
 async def test_a_closed_connection_cancels_the_call_soon(server, gate):
     async with served(server) as (running, client):
         asking = asyncio.create_task(client.post(running.url, **call("hold")))

@@ -109,6 +109,8 @@ class Legacy:
                 status, headers = 200, http.extra
                 if call.refusal is not None:
                     status, headers = call.refusal.status, [*call.refusal.headers, *headers]
+                elif http.at_once and not headers and http.at_once(http.scope, answer):
+                    return
                 # As `reply`, without one more coroutine for each request.
                 headers = [JSON_TYPE, (b"content-length", b"%d" % len(answer)), *headers]
                 start = {"type": "http.response.start", "status": status, "headers": headers}

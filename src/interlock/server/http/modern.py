@@ -315,6 +315,9 @@ class ModernCall(Struct, eq=False):
         """Send the answer as JSON, or as an event if the reply is a stream already."""
         http = self.http
         if self._writer is None and http.takes_json:
+            is_usual = status == 200 and not headers and not http.extra
+            if is_usual and http.at_once and http.at_once(http.scope, body):
+                return
             # As `reply`, without one more coroutine for each request.
             length = (b"content-length", b"%d" % len(body))
             start = {

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from interlock.auth import Authenticator
 from interlock.auth.principal import Principal
 from interlock.server.http.responses import (
+    AT_ONCE,
+    AtOnce,
     ClientGone,
     Header,
     HttpRefusal,
@@ -42,14 +44,16 @@ class HttpRequest:
         principal: The sender, once authenticated.
         authenticator: What identifies the sender.
         extra: Headers for every response.
+        at_once: Sends a whole response, if the host can; see `AT_ONCE`.
         takes_json, takes_stream: The media types that the client accepts.
         is_late: Whether the request takes longer than most.
         on_late: Called when it becomes late. Look at `is_late` when setting it.
     """
 
     __slots__ = (
-        "_is_read", "_timer", "address", "authenticator", "extra", "headers", "is_late", "on_late",
-        "principal", "receive", "repeated", "scope", "send", "takes_json", "takes_stream", "task",
+        "_is_read", "_timer", "address", "at_once", "authenticator", "extra", "headers", "is_late",
+        "on_late", "principal", "receive", "repeated", "scope", "send", "takes_json",
+        "takes_stream", "task",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,6 +68,8 @@ class HttpRequest:
         self.principal: Principal | None = None
         self.authenticator: Authenticator | None = None
         self.extra: list[Header] = []
+        extensions = scope.get("extensions")
+        self.at_once: AtOnce | None = extensions.get(AT_ONCE) if extensions else None
         self.is_late = False
         self.on_late: Callable[[], None] | None = None
         # An ASGI application runs in a task.

@@ -23,6 +23,11 @@ LATER: list[Header] = [(b"retry-after", b"60")]
 CLOSE: Header = (b"connection", b"close")
 JSON = b"application/json"
 JSON_TYPE: Header = (b"content-type", JSON)
+# An extension of ASGI: `extensions[AT_ONCE](scope, body)` answers the request of a scope with
+# status 200 and JSON, and returns True, unless that has to be done by messages. Two messages for
+# each response cost a host more than most of what comes before them.
+AT_ONCE = "interlock.at_once"
+AtOnce = Callable[[Scope, bytes], bool]
 
 
 class HttpRefusal(InterlockError):

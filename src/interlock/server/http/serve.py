@@ -13,12 +13,13 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
-from interlock.server.http.responses import Receive, Scope, Send
+from interlock.server.http.responses import AT_ONCE, Receive, Scope, Send
 from interlock.urls import is_loopback
 
 try:
     import uvicorn
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+    from uvicorn._types import ASGI3Application
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 except ImportError as error:
     raise MissingExtra("serving HTTP", "serve") from error
 
@@ -30,6 +31,7 @@ MAX_PER_ADDRESS = 1_000  # connections from one address
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
 MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
 MAX_SOCKET_FRAME = 256 * 1024  # bytes; the application has lower limits of its own
+_JSON_HEAD = b"HTTP/1.1 200 OK\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 
 
@@ -206,6 +208,11 @@ class HeadWithBody:
         else:
             self._transport.write(data)
 
+    def write_whole(self, response: bytes) -> None:
+        """Send a head together with its body."""
+        self._flush()
+        self._transport.write(response)
+
     def _flush(self) -> None:
         if self._head:
             head, self._head = self._head, b""
@@ -239,6 +246,9 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
         is_refused = False
         chunk = 0  # bytes received last
         head = 0  # bytes of the request's head, at most: its first chunk may hold other bytes
+        answering: RequestResponseCycle
+        extensions: Any  # of ASGI
+        whole_transport: HeadWithBody
 
         # The parser itself accepts headers of any size; small ones take ten times their bytes.
 
@@ -255,6 +265,27 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
             if not self.url.startswith(b"/"):
                 _use_host_of_target(self)
             super().on_headers_complete()
+
+        def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+            self.answering = cycle
+            cycle.scope["extensions"] = self.extensions
+            super()._start_asgi_task(cycle, app)
+
+        def answer_at_once(self, scope: Scope, body: bytes) -> bool:
+            # As the two messages of a response; see `AT_ONCE`.
+            cycle = self.answering
+            if cycle.scope is not scope or cycle.response_started or cycle.disconnected:
+                return False
+            if not cycle.keep_alive or self.flow.write_paused:
+                return False
+            defaults = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+            head = _JSON_HEAD % (b"".join(defaults), len(body))
+            self.whole_transport.write_whole(head + body)  # first: memory may run out
+            cycle.response_started = cycle.response_complete = True
+            cycle.waiting_for_100_continue = False
+            cycle.message_event.set()
+            cycle.on_response()
+            return True
 
         def send_400_response(self, msg: str) -> None:
             if self.is_refused:
@@ -277,7 +308,9 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Http
                     self.refuse_head()
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
-            super().connection_made(HeadWithBody(transport))  # type: ignore[arg-type] # all that is used
+            self.whole_transport = HeadWithBody(transport)
+            self.extensions = {AT_ONCE: self.answer_at_once}
+            super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
             self.address = self.client[0] if self.client else ""
             addresses[self.address] += 1
             if addresses[self.address] > max_per_address:
