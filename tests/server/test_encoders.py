@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from interlock import Client, Server
 from interlock.revisions import ALL, LEGACY
+from interlock.server.encoders import Encoder
 from interlock.server.values import audio
 from interlock.types import (
     Annotations,
@@ -17,6 +19,7 @@ from interlock.types import (
     Completion,
     EmbeddedResource,
     Icon,
+    Implementation,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -502,3 +505,38 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
     result = await asker(revision, "tools/call", {"name": "show"})
 
     assert result["content"] == [{"type": "text", "text": "look"}, fields]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        '{"content":[],"resultType":"complete"}',
+        '{"resultType":"complete","content":[]}',
+        '{"content":[],"resultType":"complete" }',
+        '{"content":[{"type":"text","text":"\\",\\"resultType\\":\\"complete\\"}"}]}',
+        '{"content":[],"structuredContent":{"a":1,"resultType":"complete"}}',
+        '{"content":[],"structuredContent":{"resultType":"x"},"resultType":"complete"}',
+        '{"resultType":"task","content":[],"resultType":"complete"}',
+        '{"_meta":{"mine":1},"content":[],"resultType":"complete"}',
+        '{"isError":true,"resultType":"complete"}',
+    ],
+)
+@pytest.mark.parametrize("revision", [LAST_LEGACY, MODERN])
+def test_a_result_of_another_server_is_passed_on_with_one_type_and_our_identity(result, revision):
+    whole = Encoder(Implementation(name="s", version="2")).call(Raw(result.encode()), revision, {})
+
+    members = json.loads(result)
+    meta, _ = members.pop("_meta", {}), members.pop("resultType", None)
+    expected = {"content": [], **members}
+    if revision == MODERN:
+        expected |= {"resultType": "complete", "_meta": {**INFO, **meta}}
+    elif meta:
+        expected["_meta"] = meta
+    keys = {}  # of one object after the other, the outermost one last
+
+    def members_of(pairs):
+        keys["last"] = sorted(key for key, _ in pairs)
+        return dict(pairs)
+
+    assert json.loads(whole, object_pairs_hook=members_of) == expected
+    assert keys["last"] == sorted(expected)

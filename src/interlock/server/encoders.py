@@ -7,7 +7,6 @@ besides. A result that was encoded elsewhere is decoded only as far as the revis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -97,17 +96,21 @@ class Encoder:
         """
         features = FEATURES[revision]
         if type(result) is Raw:
-            with suppress(msgspec.DecodeError, RecursionError):  # named by what follows
+            # Not in a function of its own, which most results would pass.
+            try:
                 outer = decode_head(result)
-                if (
-                    outer.meta is UNSET
-                    and outer.result_type is UNSET
-                    and outer.content is not UNSET
-                ):
-                    if features.is_modern:
-                        return b"%b,%b" % (self._complete, bytes(result)[1:])
-                    if features.icons and outer.structured_content is UNSET:
-                        return bytes(result)
+            except (msgspec.DecodeError, RecursionError):  # named by what follows
+                return self._encoded_call(result, features, definition)
+            if outer.meta is UNSET and outer.content is not UNSET:
+                body = bytes(result)
+                has_type = outer.result_type is not UNSET
+                if has_type and body.endswith(_COMPLETE_AT_END) and body.count(_RESULT_TYPE) == 1:
+                    body = body[: -len(_COMPLETE_AT_END)] + b"}"
+                    has_type = False
+                if not has_type and features.is_modern:
+                    return b"%b,%b" % (self._complete, body[1:])
+                if not has_type and features.icons and outer.structured_content is UNSET:
+                    return body
             return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
@@ -369,6 +372,8 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
 
 # msgspec writes a block of unknown type as this struct; clients get the block's own members.
 _UNKNOWN = b'{"type":"","fields":{'
+_RESULT_TYPE = b'"resultType"'
+_COMPLETE_AT_END = b',"resultType":"complete"}'  # quotes in strings are escaped
 _COMMA = ord(",")
 
 

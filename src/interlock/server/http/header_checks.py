@@ -6,7 +6,6 @@ Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-h
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -70,12 +69,13 @@ def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
     """
     if message.params is UNSET:
         return _NO_PARAMS, NOTHING_STATED
-    params: AnyParams | None = None
+    params: AnyParams
     if message.method == "tools/call":
-        # If it fails: the headers are checked before the types of the parameters.
-        with suppress(msgspec.DecodeError, RecursionError):
+        try:
             params = decode_call(message.params)
-    if params is None:
+        except (msgspec.DecodeError, RecursionError):  # headers are checked before types
+            params = _decode_params(message.params)
+    else:
         params = _decode_params(message.params)
     if params.meta is UNSET:
         return params, NOTHING_STATED
