@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from interlock.gateway.serving import Served
     from interlock.toolbox import ServerStatus, Toolbox
 
+YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks at them
+
 
 @click.command()
 @config_option.config_option
@@ -193,9 +195,11 @@ class _Reloading:
 
 def _announce(served: Served, assembly: Assembly) -> None:
     open_log(logging.WARNING)
-    # What is there now stays, so the garbage collector need not look at it again.
+    # What is there now stays, so the garbage collector need not look at it again. Calls under way
+    # are many objects, and hardly any garbage that only the collector finds.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")
