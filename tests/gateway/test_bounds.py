@@ -92,6 +92,34 @@ async def test_unknown_names_get_no_metric_and_one_record_a_second(running, time
 
 
 @pytest.mark.slow("fills a database")
+async def test_refused_call_of_a_tool_that_waits_or_whose_server_is_down_is_recorded(running):
+    crm = offering("x")
+    nobody = {"command": "/absent/server"}
+    async with running({}, crm=crm, down=nobody) as gateway:
+        operator, key = await Operator.of(gateway), await gateway.key()
+        crm.answers["tools/list"]["tools"][0]["description"] = "another"
+        await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+        reasons = []
+        for name in ("crm__x", *(f"down__canary{number}" for number in range(50))):
+            result = (await gateway.call(name, key)).json["result"]
+            reasons.append(result["_meta"]["interlock/reason"])
+        await gateway.settle()
+        told = [
+            await operator.get(f"/audit/{each['reference']}", "")
+            for each in (reasons[0], reasons[1])
+        ]
+        count = len(await refusals(operator))
+        page = await metrics(gateway)
+
+    assert [(each["reason"], each["tool"]) for (each,) in told] == [
+        ("tool_quarantined", "crm:x"),
+        ("server_down", "down:canary0"),
+    ]
+    assert count == 2  # names that a caller makes up are one refusal
+    assert 'interlock_refusals_total{reason="server_down"} 50' in page
+
+
+@pytest.mark.slow("fills a database")
 async def test_many_callers_get_no_metrics_of_their_own(running):
     async with running({}, crm=offering("x")) as gateway:
         lines = []

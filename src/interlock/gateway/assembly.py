@@ -17,7 +17,7 @@ from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.calls import Around, Call, Caller, Entry
+from interlock.calls import Around, Call, Caller, Entry, Item
 from interlock.calls.approvals import Approvals
 from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
 from interlock.calls.quotas import Quotas
@@ -159,6 +159,7 @@ class Assembly:
             pins=self.pins,
             asks_pass=True,
             on_unknown_tool=self._unknown_tool,
+            on_refused=self._refused_tool,
             on_task=self._note_task,
             refuses_clashes=True,
         )
@@ -409,6 +410,14 @@ class Assembly:
         self.metrics.refusals[reason] += 1
         if self.trail is not None:
             self.trail.refused(caller, reason, entry=entry, name=name, rule=rule)
+
+    def _refused_tool(
+        self, caller: Caller, reason: str, entry: Entry | Item | None, name: str, call: str
+    ) -> None:
+        """Record a call of a tool that the caller sees, but that cannot be called now."""
+        self.metrics.refusals[reason] += 1
+        if self.trail is not None:
+            self.trail.refused(caller, reason, entry=entry, name=name, call=call)
 
     def _note_task(self, caller: Caller, entry: Entry, call: str, event: str) -> None:
         if self.trail is not None:

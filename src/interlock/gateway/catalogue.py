@@ -246,7 +246,8 @@ class ToolboxCatalogue:
         if state is None or not original or not self.policy.may_use_any(caller, server):
             return None
         url = self._connect_url(caller, server, state[0])
-        return UnusableTool(name, Item("tools", server, original), *state, url)
+        item = Item("tools", server, original)
+        return UnusableTool(name, item, *state, self._forwarder, url=url, is_known=False)
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
         """Return where the caller connects to a server that needs a login; "" for nowhere."""

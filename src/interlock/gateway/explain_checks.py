@@ -80,7 +80,8 @@ def _check_definition(question: Question) -> Check | None:
     if unusable is not None:
         change = "the server must correct the tool's definition"
         if unusable.reason == "tool_quarantined":
-            change = f"interlock lock diff {question.address}, then interlock lock accept"
+            change = "interlock lock diff {0}, then interlock lock accept {0}"
+            change = change.format(question.address)
         return Check("definition", "deny", unusable.detail, unusable.reason, change)
     if problem is not None:
         change = "leave the other tool out of the view, or use wire names"

@@ -20,7 +20,7 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
-from interlock.gateway.forwarding import Forwarder
+from interlock.gateway.forwarding import Forwarder, caller_of
 from interlock.gateway.refusals import refusal
 from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
@@ -108,22 +108,37 @@ class UnusableTool:
         item: The tool; an `Item` if no more than its name is known.
         reason: Why, as a stable word.
         detail: The same for people.
+        forwarder: Reports refused calls.
         url: Where the caller connects to the server, if that would help; "" otherwise.
+        is_known: The server has such a tool; otherwise the caller may have made up its name.
     """
 
     def __init__(
-        self, name: str, item: Entry | Item, reason: str, detail: str, url: str = ""
+        self,
+        name: str,
+        item: Entry | Item,
+        reason: str,
+        detail: str,
+        forwarder: Forwarder,
+        *,
+        url: str = "",
+        is_known: bool = True,
     ) -> None:
         self.item = item
         self.reason = reason
         self.detail = detail
         self.url = url
         self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
+        self._forwarder = forwarder
+        self._is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
         """Return why the tool cannot be called."""
-        text = f"{self.item.address} cannot be called: {self.detail}"
+        text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
+        error = CallRefused(text, self.reason)
         if self.url:
-            text = f"{text}; open {self.url} and call again"
-            return refusal(self.item, LoginNeeded(text, self.url))
-        return refusal(self.item, CallRefused(text, self.reason))
+            error = LoginNeeded(f"{text}; open {self.url} and call again", self.url)
+        entry = self.item if self._is_known else None
+        name = "" if self._is_known else self.item.address
+        self._forwarder.on_refused(caller_of(context), error.reason, entry, name, id)
+        return refusal(self.item, error, id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -44,6 +44,8 @@ class ApprovalTicket(Struct, tag="approval"):
     approval: str  # its id
 
 
+# Given the caller, the reason, the tool or None, else a name, and the id of the call.
+NoteRefusal = Callable[[Caller, str, "Entry | Item | None", str, str], None]
 _decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
 
 
@@ -54,9 +56,14 @@ class Forwarder:
         toolbox: The servers.
         policy: Decides again about a request that goes on after questions.
         task_ids: Makes the ids of tasks that clients see.
+
+    Attributes:
+        on_refused: Called when a call is refused that cannot be sent: with the caller, the reason,
+            the tool, or a name that may be made up, and the id of the call.
     """
 
     def __init__(self, toolbox: Toolbox, policy: Policy, task_ids: TaskIds) -> None:
+        self.on_refused: NoteRefusal = lambda *_: None
         self.parking = Parking(toolbox.handle)
         self.uris = Uris()
         self.task_ids = task_ids

@@ -32,7 +32,7 @@ from interlock.errors import AskRefused, CallRefused, ConfigError, InterlockErro
 from interlock.gateway.catalogue import ToolboxCatalogue
 from interlock.gateway.changes import Changes
 from interlock.gateway.forwarded_tasks import ForwardedTasks, NoteTask
-from interlock.gateway.forwarding import Forwarder, caller_of
+from interlock.gateway.forwarding import Forwarder, NoteRefusal, caller_of
 from interlock.gateway.offers import check_names
 from interlock.gateway.task_ids import TaskIds
 from interlock.policy import Policy, enforce
@@ -96,6 +96,7 @@ class Gateway:
         on_not_admitted: Called with the caller and the error when `admit` has refused a call.
         on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
             caller, the name, and the tool if it exists for others.
+        on_refused: Called when a client calls a tool that cannot be called; see `Forwarder`.
         on_task: Called when the client answers or cancels the task that a call began, and when it
             reads that the task has ended.
         refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
@@ -129,6 +130,7 @@ class Gateway:
         asks_pass: bool = False,
         on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
         on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
+        on_refused: NoteRefusal | None = None,
         on_task: NoteTask | None = None,
         refuses_clashes: bool = False,
     ) -> None:
@@ -154,6 +156,8 @@ class Gateway:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
+        if on_refused is not None:
+            self._forwarder.on_refused = on_refused
         self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
         self.toolbox.find_resource = self._find_resource
         self._changes = Changes(

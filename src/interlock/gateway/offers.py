@@ -74,7 +74,7 @@ class Offers:
         upstreams = toolbox.upstreams
         self._add_tools(toolbox, forwarder, before)
         for server, upstream in upstreams.items():
-            self._add_unusable(server, upstream)
+            self._add_unusable(server, upstream, forwarder)
         uris.compare({server: _uris_of(each) for server, each in upstreams.items()})
         for server, upstream in upstreams.items():
             self._add_resources(server, upstream, uris)
@@ -100,7 +100,7 @@ class Offers:
                     continue
                 if name in self.tools:
                     detail = "another tool of the view has the same name"
-                    self.clashes.append(UnusableTool(name, entry, "name_clash", detail))
+                    self.clashes.append(UnusableTool(name, entry, "name_clash", detail, forwarder))
                     continue
             state, _ = obstacles.get(entry.server, ("server_down", ""))
             tool = before.tools.get(name) if before is not None else None
@@ -108,7 +108,7 @@ class Offers:
                 tool = ForwardedTool(entry, name, state, forwarder)
             self.tools[name] = tool
 
-    def _add_unusable(self, server: str, upstream: Upstream) -> None:
+    def _add_unusable(self, server: str, upstream: Upstream, forwarder: Forwarder) -> None:
         state, reason = upstream.obstacle
         if state and not upstream.entries:
             self.down[server] = state, reason
@@ -121,7 +121,7 @@ class Offers:
                 name = each.name
                 if not self._plain.admits("tools", server, name):
                     continue
-            tool = UnusableTool(name, item, each.reason, each.detail)
+            tool = UnusableTool(name, item, each.reason, each.detail, forwarder)
             if name in self.tools or name in self.unusable:
                 self.clashes.append(tool)
             else:

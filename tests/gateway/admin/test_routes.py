@@ -14,6 +14,7 @@ from tests.gateway.admin.test_login import log_in, session_of
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.server.http.conftest import Http, Reply
 
+KEY = "x-interlock-key"
 ROLES = {
     "user": ("mcp:*",),
     "auditor": ("admin:read",),
@@ -67,11 +68,15 @@ async def test_no_route_is_open_without_a_whole_credential(running):
         key = await gateway.key("admin", *ROLES["admin"], "mcp:*")
         page = session_of(await log_in(gateway, key=key))
         cookie = {name: page[name] for name in ("cookie", "origin")}
-        page_key = {name: page[name] for name in ("x-interlock-key", "origin")}
+        page_key = {name: page[name] for name in (KEY, "origin")}
+        others = page | {KEY: session_of(await log_in(gateway, key=key))[KEY]}
         for route in ROUTES:
             replies = [
                 await send(gateway, route, headers)
-                for headers in ({}, bearer(f"{key}x"), bearer("a.b.c"), cookie, page_key)
+                for headers in (
+                    *({}, bearer(f"{key}x"), bearer("a.b.c")),
+                    *(cookie, page_key, others),
+                )
             ]
             assert {each.code for each in replies} == {401}, route
             # The text tells apart only whether a credential was sent at all.
