@@ -9,10 +9,11 @@ import re
 import subprocess
 import sys
 import tempfile
+from bisect import bisect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 import uvloop
@@ -23,8 +24,9 @@ from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from interlock.web.files import files_of_package
+from interlock.web.turn import TurnLimits
 from tests.browser import chromium
-from tests.browser.chat import Chat, chat
+from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch
 
 TITLE = "Web pages"
@@ -32,6 +34,11 @@ TOKENS = 20_000  # of four characters, at 1,000 a second
 LONG = 10_000  # messages
 ROWS = 100_000
 SWITCHES = 50
+TURNS = 200
+MANY = 1_000_000  # messages a minute that a person may send here
+PAUSE = 0.05  # seconds between two tokens whose way to the glass is timed
+SLOW_LINE = {"latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 200_000}
+TIMED = 200  # tokens
 IDLE = 10  # seconds
 SOCKETS = 1_000
 SECONDS = 10  # of frames to all sockets
@@ -77,12 +84,45 @@ UNTIL = """async () => {
 }"""
 
 
+# Marks when a message can be written.
+USABLE = """new MutationObserver((_, watch) => {
+  if (!document.querySelector("textarea:enabled")) return;
+  watch.disconnect();
+  requestAnimationFrame(() => setTimeout(() => performance.mark("usable")));
+}).observe(document, { childList: true, subtree: true })"""
+# The milliseconds from the time that a token tells until it is painted, for each token.
+GLYPHS = r"""async (count) => {
+  const delays = new Map(), box = document.body;
+  const look = () => {
+    const now = performance.timeOrigin + performance.now();
+    for (const [at] of box.textContent.matchAll(/\d+\.\d{3}(?=;)/g))
+      if (!delays.has(at)) delays.set(at, now - Number(at));
+  };
+  await new Promise((done) => {
+    const watch = new MutationObserver(() => requestAnimationFrame(() => setTimeout(() => {
+      look();
+      if (delays.size >= count) done();
+    })));
+    watch.observe(box, { subtree: true, childList: true, characterData: true });
+  });
+  return [...delays.values()];
+}"""
+STOP = "document.querySelector('form.composer .danger').click()"
+NOTHING = "/api/nothing"  # a page that loads no file
+
+
 class Steady(ScriptedModel):
-    """A model that streams 1,000 tokens a second."""
+    """A model that streams 1,000 tokens a second, or tokens that tell the time."""
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
+        if messages[-1].content == "time":
+            for _ in range(TIMED):
+                await asyncio.sleep(PAUSE)
+                yield TextDelta(f"{time() * 1_000:.3f}; ")
+            yield Reply(AssistantMessage("It is late."), stop_reason="end")
+            return
         if messages[-1].content != "stream":
             async for event in super().stream(messages, tools):
                 yield event
@@ -122,10 +162,12 @@ async def of_pages() -> list[Row]:
         found.append(Row(what, unit, {US: [value]}, {US: goal}))
 
     async with browser() as launched:
-        for measure in (paint, stream, long_conversation, memory, idle, table):
+        for measure in (
+            paint, paint_slowly, stream, glyphs, stopping, long_conversation, memory, idle, table,
+        ):  # fmt: skip
             opener = OpenPage(launched, Watch())
             with tempfile.TemporaryDirectory() as folder:
-                script = ["Short."] * 20
+                script = [calls(call("wait"))] if measure is stopping else ["Short."] * (TURNS + 1)
                 async with chat(Path(folder), opener, *script, kind=Steady) as served:
                     for row in await measure(served, launched):
                         add(*row)
@@ -136,22 +178,50 @@ Figure = tuple[str, str, float, float]
 
 
 async def paint(served: Chat, _browser: Browser) -> list[Figure]:
-    page = await served.open()
-    await page.get_by_label("Message", exact=True).wait_for()
-    first, shift = await page.evaluate(
+    page = await served.open(NOTHING)
+    first, usable = await painted(page, served.url)
+    shift = await page.evaluate(
         """async () => {
           let shift = 0;
           new PerformanceObserver((list) => {
             for (const each of list.getEntries()) shift += each.value;
           }).observe({ type: "layout-shift", buffered: true });
           await new Promise((done) => setTimeout(done, 500));
-          return [performance.getEntriesByName("first-contentful-paint")[0].startTime, shift];
+          return shift;
         }"""
     )
     return [
-        ("first paint of the chat, cold", "s", first / 1000, 0.3),
+        ("first paint of the chat, cold", "s", first, 0.3),
+        ("its field for messages", "s", usable, 0.5),
         ("its layout shift", "", shift, 0.02),
     ]
+
+
+async def paint_slowly(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open(NOTHING)
+    session = await page.context.new_cdp_session(page)
+    await session.send("Network.enable")
+    await session.send("Network.emulateNetworkConditions", {"offline": False, **SLOW_LINE})
+    first, usable = await painted(page, served.url)
+    return [
+        ("over 1.6 Mbit/s and 150 ms: first paint", "s", first, 1.2),
+        ("its field for messages over that line", "s", usable, 2.0),
+    ]
+
+
+async def painted(page: Page, url: str) -> tuple[float, float]:
+    """Open the chat; return the seconds to its first paint, and until one can write."""
+    await page.add_init_script(USABLE)
+    await page.goto(url)
+    await page.get_by_label("Message", exact=True).wait_for()
+    first, usable = await page.evaluate(
+        """async () => {
+          const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
+          while (!at("usable")) await new Promise((done) => setTimeout(done, 10));
+          return [at("first-contentful-paint"), at("usable")];
+        }"""
+    )
+    return first / 1_000, usable / 1_000
 
 
 async def stream(served: Chat, launched: Browser) -> list[Figure]:
@@ -165,7 +235,32 @@ async def stream(served: Chat, launched: Browser) -> list[Figure]:
     return [
         ("80,000 characters at 1,000 tokens/s: processor time", "s", tasks.processor(), 2.5),
         ("p99 of a frame", "s", share(gaps, 0.99) / 1000, 0.02),
+        ("p99 of its processor time", "s", share(tasks.frames(), 0.99), 0.02),
+        ("processor time of the last quarter to that of the first", "", tasks.growth(), 1.25),
         ("tasks over 50 ms of processor time", "", tasks.over(50), 2),
+    ]
+
+
+async def glyphs(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.open()
+    await page.get_by_label("Message", exact=True).fill("time")
+    drawn = asyncio.create_task(page.evaluate(GLYPHS, TIMED))
+    await asyncio.sleep(0.2)
+    await page.keyboard.press("Enter")
+    delays = sorted(await drawn)
+    return [("p95 from a token of the model to the paint", "s", share(delays, 0.95) / 1_000, 0.06)]
+
+
+async def stopping(served: Chat, _browser: Browser) -> list[Figure]:
+    page = await served.ask()
+    await served.desk.waiting.wait()
+    await page.locator('[data-state="running"]').wait_for()
+    started = perf_counter()
+    word = timed(page, STOP, """document.querySelector('[data-state="stopped"]')""")
+    (shown, _) = await asyncio.gather(word, served.desk.cancelled.wait())
+    return [
+        ("stop: to the word", "s", shown / 1_000, 0.1),
+        ("stop: to the server that works, too", "s", perf_counter() - started, 1.0),
     ]
 
 
@@ -198,6 +293,8 @@ async def long_conversation(served: Chat, launched: Browser) -> list[Figure]:
 
 
 async def memory(served: Chat, _browser: Browser) -> list[Figure]:
+    """Ask and switch between two conversations, as in a long day."""
+    served.site._chat.turns.limits = TurnLimits(messages=MANY)
     ids = [await stored(served, 200) for _ in range(2)]
     page = await served.open(f"/c/{ids[0]}")
     session = await page.context.new_cdp_session(page)
@@ -206,16 +303,23 @@ async def memory(served: Chat, _browser: Browser) -> list[Figure]:
     async def switch(times: int) -> dict[str, float]:
         for n in range(times):
             await page.locator(f'a[href$="{ids[(n + 1) % 2]}"]').click()
-            await page.get_by_text("Answer 199 to it.").wait_for()
+            await page.locator(f'[aria-current="page"][href$="{ids[(n + 1) % 2]}"]').wait_for()
+            await page.locator(".reply").nth(29).wait_for()
         for _ in range(3):
             await session.send("HeapProfiler.collectGarbage")
         metrics = (await session.send("Performance.getMetrics"))["metrics"]
         return {each["name"]: each["value"] for each in metrics}
 
-    before, after = await switch(4), await switch(SWITCHES)
+    before = await switch(4)
+    for n in range(TURNS):
+        await page.get_by_label("Message", exact=True).fill(f"Number {n}.")
+        await page.keyboard.press("Enter")
+        answered = page.locator(".said", has_text=f"Number {n}.").locator("+ .reply")
+        await answered.and_(page.locator("[aria-busy=false]")).wait_for()
+    after = await switch(SWITCHES)
     grown = {name: after[name] - before[name] for name in before}
     return [
-        ("50 switches: heap", "MB", grown["JSHeapUsedSize"] / MB, 10),
+        ("200 turns and 50 switches: heap", "MB", grown["JSHeapUsedSize"] / MB, 10),
         ("nodes", "%", max(0.0, 100 * grown["Nodes"] / before["Nodes"]), 2),
         ("listeners", "", max(0.0, grown["JSEventListeners"]), 0),
     ]
@@ -296,6 +400,25 @@ class Tasks:
     def processor(self) -> float:
         """Return the seconds of processor time."""
         return sum(each.get("tdur", 0) for each in self._named("RunTask")) / 1e6
+
+    def frames(self) -> list[float]:
+        """Return the seconds of processor time of the tasks that draw a frame, sorted."""
+        drawn = sorted(each["ts"] for each in self._named("FireAnimationFrame"))
+        found = []
+        for task in self._named("RunTask"):
+            at = bisect(drawn, task["ts"])
+            if at < len(drawn) and drawn[at] < task["ts"] + task["dur"]:
+                found.append(task.get("tdur", 0) / 1e6)
+        return sorted(found)
+
+    def growth(self) -> float:
+        """Return the processor time of the last quarter of the time, to that of the first."""
+        tasks = sorted(self._named("RunTask"), key=lambda each: each["ts"])
+        begin, end = tasks[0]["ts"], tasks[-1]["ts"]
+        quarters = [0.0] * 4
+        for each in tasks:
+            quarters[min(3, int(4 * (each["ts"] - begin) / (end - begin)))] += each.get("tdur", 0)
+        return quarters[3] / quarters[0]
 
     def over(self, milliseconds: float) -> int:
         """Return how many tasks took more processor time than this."""

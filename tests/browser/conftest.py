@@ -204,3 +204,34 @@ async def violations(page: Page) -> list[str]:
         for each in result["violations"]
         for node in each["nodes"]
     ]
+
+
+# Keeps the delays of all timers that wait; that of an animation frame is 0.
+TIMERS = """
+const waiting = new Map();
+const watch = (start, stop, repeats, wait = (_, ms = 0) => ms) => {
+  const [starts, stops] = [window[start].bind(window), window[stop].bind(window)];
+  window[start] = (run, ...rest) => {
+    const id = starts((...given) => {
+      if (!repeats) waiting.delete(`${start}${id}`);
+      return run(...given);
+    }, ...rest);
+    waiting.set(`${start}${id}`, wait(run, ...rest));
+    return id;
+  };
+  window[stop] = (id) => { waiting.delete(`${start}${id}`); stops(id); };
+};
+watch("setTimeout", "clearTimeout", false);
+watch("setInterval", "clearInterval", true);
+watch("requestAnimationFrame", "cancelAnimationFrame", false, () => 0);
+window.waitingTimers = () => [...waiting.values()];
+"""
+IDLE_TIMER = 20_000  # milliseconds: the fastest timer of a page that nobody uses
+
+
+async def expect_idle(page: Page) -> None:
+    """Expect that after a while no timer of a page, which has loaded `TIMERS`, is fast."""
+    timers: list[float] = [0]
+    async with asyncio.timeout(PATIENCE / 1_000):
+        while any(each < IDLE_TIMER for each in timers):
+            timers = await page.evaluate("waitingTimers()")

@@ -13,6 +13,7 @@ const { wordsOf } = await load("shared/words.js");
 const { marked } = await load("shared/marks.js");
 const { outcomeOf } = await load("shared/outcomes.js");
 const { Conversation } = await load("chat/view.js");
+const { changes } = await load("board/changes.js");
 
 const parts = (text, language) =>
   tokensOf(text, language).map(([kind, from, to]) => `${kind} ${text.slice(from, to)}`);
@@ -122,4 +123,40 @@ test("at most 300 messages are drawn, at the end or where the reader is", async 
   assert.ok(made.isAtEnd);
   made.showEnd();
   assert.ok(made.range.value.to - made.range.value.from <= 60);
+});
+
+test("differences are as few as possible and contain both texts", () => {
+  const said = (before, after) => changes(before, after, true).map(({ kind, value }) => `${kind[0]} ${value}`);
+  assert.deepEqual(said("Read a note.", "Read every note."), ["s Read ", "r a", "a every", "s  note."]);
+  assert.deepEqual(said("", "new"), ["a new"]);
+  assert.deepEqual(changes("a\nb\nc", "a\nc", false).map(({ kind }) => kind), ["same", "removed", "same"]);
+  let state = 7;
+  const next = (below) => (state = (state * 48271) % 2147483647) % below;
+  const text = () => Array.from({ length: next(12) }, () => "ab \n"[next(4)]).join("");
+  for (let made = 0; made < 2_000; made += 1) {
+    const [before, after] = [text(), text()];
+    const parts = changes(before, after, made % 2 === 0);
+    const side = (kind) => parts.filter((each) => each.kind !== kind).map((each) => each.value).join("");
+    assert.equal(side("added"), before);
+    assert.equal(side("removed"), after);
+    assert.ok(parts.every((each, at) => each.value !== "" && each.kind !== parts[at + 1]?.kind));
+  }
+  // The longest common part, by counting, for characters that are words of their own.
+  for (let made = 0; made < 200; made += 1) {
+    const [before, after] = [text(), text()].map((each) => each.replace(/\s/g, ",").replace(/\w/g, "."));
+    const counts = Array.from({ length: before.length + 1 }, () => Array(after.length + 1).fill(0));
+    for (let i = 1; i <= before.length; i += 1)
+      for (let j = 1; j <= after.length; j += 1)
+        counts[i][j] = before[i - 1] === after[j - 1] ? counts[i - 1][j - 1] + 1 : Math.max(counts[i - 1][j], counts[i][j - 1]);
+    const kept = changes(before, after, true).filter((each) => each.kind === "same").map((each) => each.value).join("");
+    assert.equal(kept.length, counts[before.length][after.length]);
+  }
+});
+
+test("texts that have nothing in common do not freeze the page", () => {
+  const words = (from) => Array.from({ length: 30_000 }, (_, at) => `${from}${at}`).join("\n");
+  const before = process.cpuUsage();
+  const parts = changes(words("a"), words("b"), false);
+  assert.ok(process.cpuUsage(before).user < 2_000_000);
+  assert.deepEqual(parts.map(({ kind }) => kind), ["removed", "added"]);
 });

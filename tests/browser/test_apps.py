@@ -116,6 +116,40 @@ async def test_call_of_an_app_that_may_change_something_waits_for_its_user(
         assert "refused" in await box(page).locator("#said").inner_text()
 
 
+CHOSEN = """(async () => {
+  await begin();
+  const of = async (name, given) => {
+    const found = await ask("tools/call", {name, arguments: given});
+    return found.message ?? found.content[0].text;
+  };
+  const said = [await of("details", {id: 3}), await of("find", {text: "x"})];
+  say([...said, await of("delete", {name: "old"})].join(" | "));
+})();"""
+
+
+async def test_what_the_conversation_says_of_a_tool_holds_for_its_apps(
+    open_page: OpenPage, tmp_path: Path, watch: Watch
+):
+    watch.expected.append("404")
+    ask = calls(call("orders", year=2025))
+    chosen = {"details": "off", "find": "ask", "delete": "on"}
+    async with chat(tmp_path, open_page, ask, DONE, extend=app(CHOSEN)) as site:
+        page = await site.open()
+        await page.get_by_role("button", name="tools", exact=False).first.click()
+        for tool, state in chosen.items():
+            await page.get_by_label(f"Use of desk:{tool}").select_option(state)
+        await page.get_by_role("button", name="Done").click()
+        await page.get_by_label("Message", exact=True).fill("go")
+        await page.keyboard.press("Enter")
+
+        asked = page.get_by_role("group", name="desk:find waits for a decision")
+        await asked.get_by_role("button", name="Approve once").click()
+        await expect(box(page).locator("#said")).to_have_text(
+            "the app's server has no such tool for apps | 3 notes contain x | deleted old"
+        )
+        assert site.desk.deleted == ["old"]
+
+
 ASKS = """(async () => {
   await begin();
   await ask("ui/message", {role: "user", content: [{type: "text", text: "Pay order 3"}]});

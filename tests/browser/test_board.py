@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.browser.board import board
-from tests.browser.conftest import OpenPage, violations
+from tests.browser.conftest import TIMERS, OpenPage, expect_idle, violations
 from tests.gateway.conftest import offering
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
@@ -434,6 +434,9 @@ async def test_screen_has_no_accessibility_violations_in_any_theme_and_width(
                 found += [(theme, width, each) for each in await violations(page)]
                 assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert found == []
+        await page.add_init_script(TIMERS)
+        await page.reload(wait_until="networkidle")
+        await expect_idle(page)
 
 
 @pytest.mark.parametrize(

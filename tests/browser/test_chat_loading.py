@@ -13,7 +13,7 @@ from interlock.messages import AssistantMessage, UserMessage
 from interlock.web.files import FOLDER, files_of_package
 from interlock.web.site import CHAT
 from tests.browser.chat import Chat, call, calls, chat
-from tests.browser.conftest import PATIENCE, OpenPage
+from tests.browser.conftest import PATIENCE, TIMERS, OpenPage, expect_idle
 
 MOST_REQUESTS = 40
 MOST_ELEMENTS = 5_000
@@ -172,3 +172,46 @@ async def test_reply_that_two_pages_share_is_one_reply(open_page: OpenPage, tmp_
 
         await expect(page.locator(".reply")).to_have_count(1)
         await expect(page.locator(".reply [data-call]")).to_have_count(70)
+
+
+async def test_idle_chat_has_no_fast_timers(open_page: OpenPage, tmp_path: Path):
+    async with chat(tmp_path, open_page, "Done.") as served:
+        page = await served.ask()
+        await expect(page.get_by_text("Done.")).to_be_visible()
+
+        await page.add_init_script(TIMERS)
+        await page.reload(wait_until="networkidle")
+        await expect_idle(page)
+
+
+async def test_turns_and_switches_leave_no_nodes_and_no_listeners(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with chat(tmp_path, open_page, *["Short."] * 8) as served:
+        paths = [await long_conversation(served, 100) for _ in range(2)]
+        page = await served.open(paths[0])
+        session = await page.context.new_cdp_session(page)
+        await session.send("Performance.enable")
+
+        async def switch(times: int) -> dict[str, float]:
+            for _ in range(times):
+                for path in reversed(paths):
+                    await page.locator(f'a[href$="{path}"]').click()
+                    await expect(page.locator(f'[href$="{path}"]')).to_have_attribute(
+                        "aria-current", "page"
+                    )
+                    await expect(page.locator(".said, .reply")).to_have_count(60)
+            await session.send("HeapProfiler.collectGarbage")
+            metrics = (await session.send("Performance.getMetrics"))["metrics"]
+            return {each["name"]: each["value"] for each in metrics}
+
+        before = await switch(2)
+        for n in range(8):
+            await page.get_by_label("Message", exact=True).fill(f"Number {n}.")
+            await page.keyboard.press("Enter")
+            reply = page.locator(".said", has_text=f"Number {n}.").locator("+ .reply")
+            await expect(reply).to_have_attribute("aria-busy", "false")
+        after = await switch(4)
+
+        assert after["Nodes"] <= before["Nodes"] * 1.02
+        assert after["JSEventListeners"] <= before["JSEventListeners"]

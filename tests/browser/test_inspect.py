@@ -17,7 +17,7 @@ from interlock.web.files import FOLDER, files_of_package
 from interlock.web.inspect_pages import INSPECTOR
 from tests.browser.apps import app, box
 from tests.browser.board import board
-from tests.browser.conftest import OpenPage, Watch, violations
+from tests.browser.conftest import TIMERS, OpenPage, Watch, expect_idle, violations
 from tests.browser.inspect import inspecting, program
 
 pytestmark = pytest.mark.slow
@@ -157,6 +157,10 @@ async def test_inspector_has_no_accessibility_violations_at_any_width(
         await page.get_by_role("button", name="Wire", exact=True).click()
         await expect(page.get_by_role("group", name="Lines of the wire")).to_be_visible()
         found += await violations(page)
+        await page.add_init_script(TIMERS)
+        await page.reload()
+        await expect(page.get_by_text("Earlier calls")).to_be_visible()
+        await expect_idle(page)
 
     assert found == []
 
@@ -318,7 +322,7 @@ DELETES = """(async () => {
 async def test_app_of_a_tool_runs_with_its_result_and_asks_before_it_changes_something(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
-    watch.expected += ["404", "localStorage"]
+    watch.expected += ["404", "localStorage", "Failed to execute 'postMessage'"]
     server, deleted = Server("desk"), []
     app(DELETES)(server)
 
@@ -345,6 +349,9 @@ async def test_app_of_a_tool_runs_with_its_result_and_asks_before_it_changes_som
         wire = page.get_by_role("region", name="Wire")
         await expect(wire.get_by_text("resources/read ui://desk/orders").first).to_be_visible()
         await expect(wire.get_by_text("tools/call delete").first).to_be_visible()
+        found = await violations(page)
+        await page.set_viewport_size({"width": 360, "height": 900})
+        assert found + await violations(page) == []
 
 
 async def test_rights_of_a_key_are_chosen_and_stay_in_the_address(

@@ -26,11 +26,6 @@ FILES = {  # target: package, and the file in it
     "signals-core.js": ("@preact/signals-core", "dist/signals-core.mjs"),
     "htm.js": ("htm", "dist/htm.mjs"),
     "marked.js": ("marked", "lib/marked.esm.js"),
-    "diff/diff/base.js": ("diff", "libesm/diff/base.js"),
-    "diff/diff/line.js": ("diff", "libesm/diff/line.js"),
-    "diff/diff/word.js": ("diff", "libesm/diff/word.js"),
-    "diff/util/params.js": ("diff", "libesm/util/params.js"),
-    "diff/util/string.js": ("diff", "libesm/util/string.js"),
     "inter.woff2": ("@fontsource-variable/inter", "files/inter-latin-wght-normal.woff2"),
     "inter-ext.woff2": ("@fontsource-variable/inter", "files/inter-latin-ext-wght-normal.woff2"),
     "jetbrains-mono.woff2": (
@@ -50,8 +45,6 @@ TYPES = {  # for the type checker alone; they are not served
     "signals-core.d.ts": 'export * from "@preact/signals-core";',
     "htm.d.ts": 'export { default } from "htm";',
     "marked.d.ts": 'export * from "marked";',
-    "diff/diff/line.d.ts": 'export { diffLines } from "diff";',
-    "diff/diff/word.d.ts": 'export { diffWordsWithSpace } from "diff";',
 }
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from interlock.web.board import SCREENS, screen_at
 from interlock.web.files import files_of_package
+from interlock.web.site import CHAT
 
-BEYOND_THE_SHELL = 35 * 1024  # bytes, compressed
+BEYOND_THE_CHAT = 35 * 1024  # bytes, compressed
 
 
 @pytest.mark.parametrize(
@@ -30,16 +31,14 @@ def test_another_address_has_none(path: str) -> None:
     assert screen_at(path) is None
 
 
-@pytest.mark.parametrize("screen", sorted({*SCREENS.values(), "call"}))
-def test_screen_loads_no_more_than_its_budget_beyond_the_shell(screen: str):
+def test_all_screens_together_load_no_more_than_their_budget_beyond_the_chat():
     files = files_of_package()
-    of_board = files.modules("board/board.js")
-    shell = {each for each in of_board if each.startswith(("shared/", "vendor/"))}
-    loaded = {*files.modules("board/board.js", f"board/screens/{screen}.js")} - shell
+    chat = {*files.modules(CHAT.entry, *CHAT.screens), *files.later(CHAT)}
+    screens = [f"board/screens/{each}.js" for each in (*SCREENS.values(), "call")]
     headers = {b"accept-encoding": b"gzip"}
 
     sizes = [
         len(files.answer(f"{files.version}/{name}", headers).body)
-        for name in (*loaded, "board/messages/en.json")
+        for name in {*files.modules("board/board.js", *screens)} - chat
     ]
-    assert sum(sizes) <= BEYOND_THE_SHELL
+    assert sum(sizes) <= BEYOND_THE_CHAT

@@ -5,7 +5,7 @@ import { Icon } from "../shared/icons.js";
 import { Foreign, marked } from "../shared/marks.js";
 import { MarkdownStream } from "../shared/markdown.js";
 import { t as common } from "../shared/text.js";
-import { html, signal, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../shared/view.js";
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../shared/view.js";
 import { Batch } from "./approval.js";
 import { Call } from "./call.js";
 import { short } from "./menu.js";
@@ -18,15 +18,13 @@ const SLOW = 8; // milliseconds that drawing may take in each frame
 /** @typedef {import("./view.js").Part} Part */
 
 /**
- * A message. It is drawn again only when it has changed.
- * @param {{item: Item, isLast: boolean, isBusy: boolean}} props `isBusy`: the answer is under way.
+ * A message.
+ * @param {{item: Item, isLast: boolean, isLive: boolean}} props `isLive`: the answer is under way.
  */
-export function Entry({ item, isLast, isBusy }) {
-  return useMemo(() => {
-    if (item.kind === "user") return html`<${Said} item=${item} />`;
-    if (item.kind === "note") return html`<${Note} item=${item} isLast=${isLast} />`;
-    return html`<${Reply} item=${item} live=${isLast && isBusy} />`;
-  }, [item, isLast, isLast && isBusy]);
+export function Entry({ item, isLast, isLive }) {
+  if (item.kind === "user") return html`<${Said} item=${item} />`;
+  if (item.kind === "note") return html`<${Note} item=${item} isLast=${isLast} />`;
+  return html`<${Reply} item=${item} live=${isLive} />`;
 }
 
 /** @param {{item: Item}} props */

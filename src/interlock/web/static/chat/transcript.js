@@ -36,7 +36,7 @@ export function Transcript({ conversation, later }) {
         ${later !== null &&
         items
           .slice(from, to)
-          .map((item, at) => html`<${later.Entry} key=${item.key} item=${item} isLast=${from + at === items.length - 1} isBusy=${isBusy} />`)}
+          .map((item, at) => entry(later, item, from + at === items.length - 1, isBusy))}
         ${later !== null && conversation.interrupted.value && html`<${later.Interrupted} />`}
         <${Queue} conversation=${conversation} />
       </div>
@@ -44,6 +44,25 @@ export function Transcript({ conversation, later }) {
     ${below && html`<button type="button" class="button below" onClick=${toEnd}><${Icon} name="down" />${t(isBusy ? "below" : "end")}</button>`}
     <p class="hidden" role="status">${announcement(conversation.said.value)}</p>
   </div>`;
+}
+
+/** @type {WeakMap<import("./view.js").Item, {node: any, isLast: boolean, isLive: boolean}>} */
+const entries = new WeakMap();
+
+/**
+ * Draw a message, or return what was drawn: Preact passes over a node that it has seen.
+ * @param {typeof import("./later.js")} later
+ * @param {import("./view.js").Item} item
+ * @param {boolean} isLast
+ * @param {boolean} isBusy
+ */
+function entry({ Entry }, item, isLast, isBusy) {
+  const isLive = isLast && isBusy;
+  const before = entries.get(item);
+  if (before?.isLast === isLast && before.isLive === isLive) return before.node;
+  const node = html`<${Entry} key=${item.key} item=${item} isLast=${isLast} isLive=${isLive} />`;
+  entries.set(item, { node, isLast, isLive });
+  return node;
 }
 
 /**

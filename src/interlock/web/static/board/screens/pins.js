@@ -10,8 +10,7 @@ import { Address, marked } from "../../shared/marks.js";
 import { OutcomeChip, Chip } from "../../shared/outcomes.js";
 import { may } from "../../shared/session.js";
 import { Tabs } from "../../shared/tabs.js";
-import { diffLines } from "../../vendor/diff/diff/line.js";
-import { diffWordsWithSpace } from "../../vendor/diff/diff/word.js";
+import { changes } from "../changes.js";
 import { API, heldOf } from "../parts.js";
 import { remarksOn } from "../remarks.js";
 import { Screen } from "../side.js";
@@ -109,13 +108,13 @@ function Compared({ before, after, of }) {
     arguments: [pretty(before?.inputSchema), pretty(after?.inputSchema)],
     rest: [pretty(restOf(before)), pretty(restOf(after))],
   };
-  const changes = (/** @type {string[]} */ [a, b]) => (a === b ? "" : t("pins.differs"));
+  const differs = (/** @type {string[]} */ [a, b]) => (a === b ? "" : t("pins.differs"));
   const shown = tab in parts ? /** @type {any} */ (parts)[tab] : parts.words;
   const remarks = remarksOn(before, after);
   return html`<${Tabs} label=${addressOf(of)} chosen=${tab} choose=${setTab} tabs=${[
-    { id: "words", title: t("pins.words"), of: changes(parts.words) },
-    { id: "arguments", title: t("pins.arguments"), of: changes(parts.arguments) },
-    { id: "rest", title: t("pins.rest"), of: changes(parts.rest) },
+    { id: "words", title: t("pins.words"), of: differs(parts.words) },
+    { id: "arguments", title: t("pins.arguments"), of: differs(parts.arguments) },
+    { id: "rest", title: t("pins.rest"), of: differs(parts.rest) },
   ]}>
     <${Sides} before=${shown[0]} after=${shown[1]} byWord=${tab === "words"} of=${of} />
   <//>
@@ -125,15 +124,15 @@ function Compared({ before, after, of }) {
 
 /** @param {{before: string, after: string, byWord: boolean, of: Pin}} props */
 function Sides({ before, after, byWord, of }) {
-  const changes = byWord ? diffWordsWithSpace(before, after) : diffLines(before, after);
+  const parts = changes(before, after, byWord);
   return html`<div class="sides">
     <div>
       <p class="muted small">${of.state === "new" ? t("pins.never") : t("pins.reviewed", { by: of.decidedBy ?? t("pins.first") })}</p>
-      <pre>${changes.filter((each) => !each.added).map((each) => (each.removed ? html`<del>${marked(each.value)}</del>` : marked(each.value)))}</pre>
+      <pre>${parts.filter(({ kind }) => kind !== "added").map(({ kind, value }) => (kind === "removed" ? html`<del>${marked(value)}</del>` : marked(value)))}</pre>
     </div>
     <div>
       <p class="muted small">${t("pins.now")}</p>
-      <pre>${changes.filter((each) => !each.removed).map((each) => (each.added ? html`<ins>${marked(each.value)}</ins>` : marked(each.value)))}</pre>
+      <pre>${parts.filter(({ kind }) => kind !== "removed").map(({ kind, value }) => (kind === "added" ? html`<ins>${marked(value)}</ins>` : marked(value)))}</pre>
     </div>
   </div>`;
 }

@@ -1,1 +1,0 @@
-export { diffWordsWithSpace } from "diff";
