@@ -8,9 +8,11 @@ from contextvars import Context
 import pytest
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command, interrupt
 
 from interlock.agent import (
     Done,
+    Stopped,
     ToolFinished,
     ToolProgress,
     ToolStarted,
@@ -83,6 +85,31 @@ async def test_tokens_of_a_model_inside_a_tool_are_not_part_of_the_answer() -> N
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["done"]
     finished = next(event for event in events if isinstance(event, ToolFinished))
     assert finished.result == "inner words"
+
+
+async def test_local_tool_that_asks_a_person_goes_on_with_the_answer() -> None:
+    @tool
+    async def ask(question: str) -> str:
+        """Ask a person."""
+        begun.append(question)
+        return f"they said {interrupt(question)}"
+
+    begun: list[str] = []
+    other = kb([described("get")])
+    script = calls(("ask", {"question": "why?"}), ("kb__get", {})), "done"
+    async with box(other) as toolbox:
+        graph = chat_graph(
+            ScriptedChatModel(*script), toolbox, local_tools=[ask], checkpointer=InMemorySaver()
+        )
+        waiting = await events_of(graph)
+        events = await events_of(graph, Command(resume="because"))
+
+    assert waiting[-1] == Stopped("waiting")
+    finished = [each.result for each in events if isinstance(each, ToolFinished)]
+    assert finished == ["they said because"]
+    assert isinstance(events[-1], Done)
+    assert begun == ["why?", "why?"]  # LangGraph resumes a task from its beginning
+    assert len(other.sent("tools/call")) == 1
 
 
 async def test_progress_of_a_tool_is_an_event() -> None:

@@ -164,7 +164,7 @@ class Nodes:
         id, started = new_call_id(), monotonic()
         write(ToolStarted(call["id"], address, call["args"], call_id=id))
         answer: ToolMessage | None = None
-        if (refusal := self._why_not(task, entry, toolbox)) is not None:
+        if (refusal := self._why_not(task, entry, toolbox, runtime)) is not None:
             done = refusal
         elif call["name"] in self._local:
             done, answer = await _run_local(self._local[call["name"]], call)
@@ -221,7 +221,11 @@ class Nodes:
         return bound
 
     def _why_not(
-        self, task: dict[str, Any], entry: Entry | None, toolbox: Toolbox | None
+        self,
+        task: dict[str, Any],
+        entry: Entry | None,
+        toolbox: Toolbox | None,
+        runtime: Runtime[ChatContext],
     ) -> Finished | None:
         """Return the answer to a call that must not run; None if it may."""
         if task.get("malformed") is not None:
@@ -233,6 +237,8 @@ class Nodes:
             text = "error: the call was not made: " + REFUSALS[refused]
             return Finished(text, True, "refused", refused)
         if task.get("live") or (toolbox and entry and toolbox.may_repeat(entry)):
+            return None
+        if task["call"]["name"] in self._local and _is_resumed(runtime):
             return None
         return Finished(INTERRUPTED, True, "stopped")
 
@@ -272,6 +278,12 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
         if isinstance(each, AIMessage)
         for call in each.tool_calls
     ]
+
+
+def _is_resumed(runtime: Runtime[ChatContext]) -> bool:
+    """Return whether the task that runs ended by an interrupt of its own before."""
+    context, info = runtime.context or ChatContext(), runtime.execution_info
+    return info is not None and info.task_id in context.resumed
 
 
 def _find(toolbox: Toolbox | None, name: str, caller: Caller) -> Entry | None:

@@ -31,6 +31,8 @@ class ChatContext:
         streams: Write a delta for each piece of an answer to the custom stream.
         begins_at: How many messages precede the answer, if the program has checked the last one:
             it may be empty, or not the user's. None to let the graph check it.
+        resumed: Ids of LangGraph's tasks that an interrupt ended. Their local tools run again, as
+            LangGraph resumes them from their beginning.
         data: For your functions of the context.
     """
 
@@ -38,6 +40,7 @@ class ChatContext:
     caller: Caller = LANGCHAIN
     streams: bool = False
     begins_at: int | None = None
+    resumed: frozenset[str] = frozenset()
     data: Any = field(default=None, repr=False)
 
 

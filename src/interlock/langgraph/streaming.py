@@ -60,8 +60,12 @@ async def stream(
     try:
         config = {"configurable": {"thread_id": thread}}
         given = content
+        resumed: frozenset[str] = frozenset()
         if graph.checkpointer:
-            await _check_owner(graph, config, user)
+            snapshot = await graph.aget_state(config)
+            if snapshot.values.get("user_id", user) != user:
+                raise UnknownConversation(f"no conversation {thread!r}")
+            resumed = frozenset(task.id for task in snapshot.tasks if task.interrupts)
             if isinstance(content, str):
                 await close_open_calls(graph, config)
         if isinstance(content, str):
@@ -70,7 +74,7 @@ async def stream(
                 "conversation_id": thread,
                 "user_id": user,
             }
-        context = replace(context or ChatContext(user=user), streams=True)
+        context = replace(context or ChatContext(user=user), streams=True, resumed=resumed)
         async with aclosing(_events(graph, given, config, context)) as events:
             async for event in events:
                 yield event
@@ -94,8 +98,8 @@ async def _events(
                     yield part
                 continue
             for each in part.get("__interrupt__", ()):
+                is_waiting = True
                 for approval in _approvals(each.value):
-                    is_waiting = True
                     yield approval
             answers += (part.get("model") or {}).get("messages", ())
     if is_waiting:
@@ -113,12 +117,6 @@ def _approvals(value: Any) -> list[ApprovalAsked]:
     if not isinstance(value, dict):
         return []
     return [ApprovalAsked(**each) for each in value.get("approvals", ())]
-
-
-async def _check_owner(graph: Any, config: Any, user: str) -> None:
-    values = (await graph.aget_state(config)).values
-    if values.get("user_id", user) != user:
-        raise UnknownConversation(f"no conversation {config['configurable']['thread_id']!r}")
 
 
 async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> bool:
