@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -99,11 +100,13 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path
+) -> Callable[..., Any]:
     """Run a gateway for a member `gateway` and servers by name: objects, or entries of a file."""
     upstreams = SimpleNamespace()
     monkeypatch.setitem(sys.modules, "upstreams_of_the_test", upstreams)
-    database = tmp_path / "gateway.db"
+    database = shutil.copy(empty_database, tmp_path / "gateway.db")
 
     def make(gateway: Json | None, **servers: Any) -> bytes:
         entries: dict[str, Json] = {}

@@ -161,19 +161,6 @@ class Client:
         return self.events[before:]
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database without conversations, which takes half a second to make."""
-    place = tmp_path_factory.mktemp("empty") / "chat.db"
-
-    async def make() -> None:
-        async with ConversationStore.open(place):
-            pass
-
-    asyncio.run(make())
-    return place
-
-
 @pytest.fixture
 def place(tmp_path: Path, empty_database: Path) -> Path:
     """The path of a copy of it."""
