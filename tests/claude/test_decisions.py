@@ -203,6 +203,17 @@ async def test_changed_arguments_are_checked_by_the_policy_as_well():
 
 
 @pytest.mark.parametrize(
+    ("arguments", "kind"), [(None, Allow), ({"a": 1}, Allow), ({"a": 9}, Deny)]
+)
+async def test_change_that_the_program_would_ignore_is_a_denial(
+    arguments: dict[str, Any] | None, kind: type
+):
+    decisions = Decisions(Decider(Allow(arguments)), 5.0, can_change=lambda _: False)
+
+    assert isinstance(await decisions.of(CALL), kind)
+
+
+@pytest.mark.parametrize(
     ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
 )
 async def test_without_a_function_only_our_tools_are_allowed(address: str, kind: type):

@@ -172,6 +172,16 @@ def test_malformed_request_is_refused_at_once(line: bytes):
     assert sent["response"]["subtype"] == "error"
 
 
+@pytest.mark.parametrize("message", ["When?", 7, None, ["x"]])
+def test_request_of_another_kind_may_have_any_members(message: object):
+    request = {"subtype": "elicitation", "message": message, "server_name": message}
+    line = {"type": "control_request", "request_id": "q1", "request": request}
+    event = ControlProtocol().receive(json.dumps(line).encode())
+
+    assert isinstance(event, Question)
+    assert (event.id, event.subtype) == ("q1", "elicitation")
+
+
 @pytest.mark.parametrize(
     "line", [b"", b"Debug: x", b"[1]", b'"x"', b"{", b'{"type":7}', b"\xff", b"[" * 100_000]
 )

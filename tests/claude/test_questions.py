@@ -14,7 +14,7 @@ from interlock.types import ElicitParams, ElicitResult
 SUGGESTED = {"type": "addRules", "destination": "localSettings", "rules": [{"toolName": "Bash"}]}
 
 
-def questions_of(verdict: Allow | Deny, *, applies_changes: bool = True) -> Questions:
+def questions_of(verdict: Allow | Deny) -> Questions:
     async def decide(request: Request) -> Allow | Deny:
         assert request.suggestions in ((), (SUGGESTED,))
         return verdict
@@ -27,7 +27,6 @@ def questions_of(verdict: Allow | Deny, *, applies_changes: bool = True) -> Ques
         lambda tool: f"claude-built-in:{tool}",
         lambda _: "",
         person,
-        lambda: applies_changes,
     )
 
 
@@ -57,31 +56,22 @@ async def test_permission_always_has_the_arguments_and_never_the_suggested_rules
     assert await asked(questions_of(verdict), "can_use_tool", **PERMISSION, **more) == answer
 
 
-@pytest.mark.parametrize(("applies_changes", "decision"), [(True, "allow"), (False, "ask")])
-async def test_changed_arguments_reach_programs_that_take_them_only_with_a_permission(
-    applies_changes: bool, decision: str
-):
-    questions = questions_of(Allow({"command": "pwd"}), applies_changes=applies_changes)
-    hook = {
-        "hook_event_name": "PreToolUse",
-        "tool_name": "Bash",
-        "tool_input": {"command": "ls"},
-        "tool_use_id": "t1",
-    }
-    said = await asked(questions, "hook_callback", callback_id="decide", input=hook)
-    assert said["hookSpecificOutput"]["permissionDecision"] == decision
-
-    permission = await asked(questions, "can_use_tool", **PERMISSION)
-    assert permission["updatedInput"] == {"command": "pwd"}
-
-
-async def test_permission_is_answered_at_once_after_the_hook():
-    questions = questions_of(Allow())
+async def test_hook_changes_the_arguments_and_the_permission_follows_at_once():
+    questions = questions_of(Allow({"command": "pwd"}))
     hook = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
-    await asked(questions, "hook_callback", callback_id="decide", input=hook, tool_use_id="t1")
+    said = await asked(
+        questions, "hook_callback", callback_id="decide", input=hook, tool_use_id="t1"
+    )
+    assert said["hookSpecificOutput"] == {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "allow",
+        "updatedInput": {"command": "pwd"},
+    }
 
     line = msgspec.json.encode({"request": {"subtype": "can_use_tool", **PERMISSION}})
-    assert isinstance(questions.answer("can_use_tool", line), bytes)
+    answer = questions.answer("can_use_tool", line)
+    assert isinstance(answer, bytes)
+    assert b'"updatedInput":{"command":"pwd"}' in answer
 
 
 @pytest.mark.parametrize("request_of", [{"input": []}, {"input": {"tool_input": ["ls"]}}])

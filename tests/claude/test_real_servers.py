@@ -112,18 +112,26 @@ async def test_results_reach_the_model_whole_or_with_a_way_to_the_rest(
     assert "line 0\n" not in api.result_text()
 
 
-async def test_odd_names_stay_different_and_within_64_characters(claude: Make, api: MessagesApi):
+async def test_odd_names_stay_different_within_64_characters_and_call_their_own_tools(
+    claude: Make, api: MessagesApi
+):
     server = Server("s")
+    names = ("a.b", "a b", "a_b", "n" * 150, "n" * 151)
 
-    async def answer() -> str:
-        """Answer."""
-        return "ok"
+    def add(name: str) -> None:
+        async def answer(text: str) -> str:
+            """Answer."""
+            return f"{name}: {text}"
 
-    for name in ("a.b", "a b", "a_b", "n" * 150, "n" * 151):
         server.tool(name=name)(answer)
+
+    for name in names:
+        add(name)
     async with claude({"web search": server}) as opened:
         await opened.ask(script(say("ok")))
+        ours = [name for name in api.offered if name.startswith("mcp__web")]
+        assert all(len(name) <= 64 for name in ours)
+        await opened.ask(script(call(*((name, {"text": "\ud83d"}) for name in ours)), say("ok")))
 
-    ours = [name for name in api.offered if name.startswith("mcp__")]
-    assert len(set(ours)) == 5 + 1  # with the reader of large results
-    assert all(len(name) <= 64 for name in ours)
+    said = [api.result_text(at) for at in range(len(names))]
+    assert sorted(said) == sorted(f"{name}: \N{REPLACEMENT CHARACTER}" for name in names)

@@ -11,7 +11,9 @@ from time import monotonic
 import pytest
 
 from interlock import Server, StdioServer
-from interlock.claude import Allow, ClaudeCode, Request
+from interlock.claude import ClaudeCode
+from interlock.claude.decisions import allow_all
+from interlock.types import ElicitParams, ElicitResult
 from tests.claude.messages_api import MessagesApi, call, say, script
 from tests.claude.programs import NEWEST
 
@@ -22,9 +24,16 @@ ECHO = StdioServer(
 )
 MISSING = StdioServer(command="/no/such/program")
 NOTES = """
-from interlock import Server
+from interlock import Context, Server
 
 server = Server("notes")
+form = {"type": "object", "properties": {"time": {"type": "string"}}}
+
+
+@server.tool
+async def book(context: Context) -> str:
+    answer = await context.elicit("When?", form)
+    return f"booked at {answer.content['time']}"
 
 
 @server.tool
@@ -119,23 +128,30 @@ async def test_direct_server_is_dialed_by_the_program_itself(
         return  # its servers cannot be set
     path = tmp_path / "notes.py"
     path.write_text(NOTES)
+    can_ask = claude_program != "2.1.59"  # it answers for the user
     notes = StdioServer(
         command=sys.executable,
         args=("-m", "interlock", "run", str(path)),
         env={"NOTES_TOKEN": "s3cr3t"},
     )
 
-    async def allow(_: Request) -> Allow:
-        return Allow()
+    async def person(question: ElicitParams) -> ElicitResult:
+        return ElicitResult(action="accept", content={"time": f"noon ({question.message})"})
 
     servers = {"notes": notes, "broken": MISSING}
-    async with claude(servers, direct=["notes", "broken"], permissions=allow) as opened:
+    options = {"direct": [*servers], "permissions": allow_all, "elicitation": person}
+    async with claude(servers, **options) as opened:
         await opened.ask(script(call(("mcp__notes__note", {})), say("ok")))
+        assert api.result_text() == "noted"
+        if can_ask:
+            await opened.ask(script(call(("mcp__notes__book", {})), say("ok")))
+            assert api.result_text() == "booked at noon (When?)"
         status = opened.status
-        arguments = Path(f"/proc/{opened.process_id}/cmdline").read_text()  # noqa: ASYNC240
+        process = Path(f"/proc/{opened.process_id}")
+        started = [(process / name).read_text() for name in ("cmdline", "environ")]
 
-    assert api.result_text() == "noted"
-    assert "s3cr3t" not in f"{arguments} {opened!r} {notes!r} {status} {caplog.text}"
+    assert "s3cr3t" not in f"{started} {opened!r} {notes!r} {status} {caplog.text}"
+    assert not any("sk-ant" in each for each in (started[0], caplog.text, repr(opened)))
     assert status["notes"].state == "ok"
     assert status["broken"].state == "failed"
     assert status["broken"].reason

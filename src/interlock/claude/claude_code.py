@@ -147,6 +147,7 @@ class ClaudeCode:
             decision_timeout,
             check=None if policy is None else check_by(policy, self._entry, CLAUDE),
             answer_questions=questions,
+            can_change=self._can_change,
             on_deny=self._note_denial,
             enter=self._built_in.enter if around else None,
         )
@@ -173,7 +174,6 @@ class ClaudeCode:
             self._servers.address,
             self._conversation.agent_of,
             elicitation,
-            self._applies_changes,
         )
         self._hooks = self._questions.hooks() if decides else None
         self._given = servers if isinstance(servers, Toolbox) else None  # not ours to close
@@ -182,8 +182,10 @@ class ClaudeCode:
         self._toolboxes.append(self._given or self._make_toolbox(ours))
         self._add_toolbox(self._toolboxes[0])
 
-    def _applies_changes(self) -> bool:
-        return program.parse_version(self._version) >= program.SUPPORTED
+    def _can_change(self, address: str) -> bool:
+        # Our own servers get the arguments that were allowed, whatever the program sends.
+        is_new = program.parse_version(self._version) >= program.SUPPORTED
+        return is_new or self._servers.has_tool(address)
 
     def _entry(self, address: str) -> Entry:
         return self._servers.entry(address)

@@ -28,6 +28,10 @@ from interlock.types import JsonObject
 
 MAX_DECISIONS = 4_096  # that are remembered
 ASK_USER = f"{BUILT_IN}:AskUserQuestion"
+UNCHANGEABLE = (
+    "the user allows this call with other arguments only, and this version of Claude Code would"
+    " ignore them"
+)
 BROKEN = "the decision failed because of a bug in the host program"
 _EXACT = 2**53  # larger integers lose digits in the program, which is JavaScript
 
@@ -124,6 +128,7 @@ class Decisions:
         check: Called before `decide`, for a policy. A `Deny` is final, an `Allow` is the answer
             if there is no `decide`, and None leaves it to `decide`.
         answer_questions: Answers Claude's questions to the user, which are calls of a tool.
+        can_change: Returns whether changed arguments of a tool with this address would hold.
         on_deny: Called with each request that is denied, and the denial.
         enter: Called last with each allowed call of Claude Code's own tools; what it returns is
             the answer.
@@ -136,6 +141,7 @@ class Decisions:
         *,
         check: Check | None = None,
         answer_questions: AnswerQuestions | None = None,
+        can_change: Callable[[str], bool] = lambda _: True,
         on_deny: Callable[[Request, Deny], None] = lambda *_: None,
         enter: Decide | None = None,
     ) -> None:
@@ -143,6 +149,7 @@ class Decisions:
         self._timeout = timeout
         self._check = check
         self._answer_questions = answer_questions
+        self._can_change = can_change
         self._on_deny = on_deny
         self._enter = enter
         self._decisions: dict[object, _Decision] = {}
@@ -214,9 +221,8 @@ class Decisions:
 
     async def _make(self, request: Request) -> Allow | Deny:
         verdict = await self._ask(request)
-        if isinstance(verdict, Allow) and verdict.arguments is not None and self._check:
-            changed = self._check(replace(request, arguments=verdict.arguments))
-            verdict = changed if isinstance(changed, Deny) else verdict
+        if isinstance(verdict, Allow) and verdict.arguments is not None:
+            verdict = self._changed(request, verdict)
         if isinstance(verdict, Allow):
             if verdict.remember:
                 self._remembered.add(request.address)
@@ -228,6 +234,15 @@ class Decisions:
         if isinstance(verdict, Deny):
             self._on_deny(request, verdict)
         return verdict
+
+    def _changed(self, request: Request, verdict: Allow) -> Allow | Deny:
+        arguments = verdict.arguments or {}
+        if not (self._can_change(request.address) or _is_same(arguments, request.arguments)):
+            return Deny(UNCHANGEABLE)
+        if self._check is None:
+            return verdict
+        checked = self._check(replace(request, arguments=arguments))
+        return checked if isinstance(checked, Deny) else verdict
 
     def _is_run_by_program(self, request: Request) -> bool:
         """Return whether the call is one of Claude Code's own tools, and not our question."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from contextlib import suppress
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -119,8 +120,17 @@ class _Head(Struct, gc=False):
     request_id: str = ""
 
 
+class _Subtype(Struct, gc=False):
+    subtype: str
+
+
+class _OddRequest(Struct, gc=False):
+    request: _Subtype
+
+
 _decode = msgspec.json.Decoder(_Line).decode
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_odd_request = msgspec.json.Decoder(_OddRequest).decode
 _decode_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -203,6 +213,10 @@ class ControlProtocol:
             self.dropped["not JSON"] += 1
             return None
         if head.type == "control_request":
+            # The members above are those of "mcp_message"; an "elicitation" has a text `message`.
+            with suppress(*_BAD_JSON):
+                subtype = _decode_odd_request(line).request.subtype
+                return self._asked(head.request_id, _Asked(subtype), line)
             return self._asked(head.request_id, UNSET, line)
         if head.type == "control_response":
             self.dropped["malformed response"] += 1

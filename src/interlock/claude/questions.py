@@ -31,7 +31,6 @@ class Questions:
         address: Returns the address of a tool, by the program's name for it.
         agent_of: Returns the subagent that makes a call, by the call's id.
         elicitation: Asks the user, for servers that the program dials itself.
-        applies_changes: Returns whether the program applies changed arguments of a hook.
     """
 
     def __init__(
@@ -40,13 +39,11 @@ class Questions:
         address: Callable[[str], str],
         agent_of: Callable[[str], str],
         elicitation: Elicit | None,
-        applies_changes: Callable[[], bool],
     ) -> None:
         self._decisions = decisions
         self._address = address
         self._agent_of = agent_of
         self._elicitation = elicitation
-        self._applies_changes = applies_changes
 
     @staticmethod
     def hooks() -> JsonObject:
@@ -100,9 +97,6 @@ class Questions:
         if isinstance(verdict, Deny):
             denied = {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}
             return _hook(denied)
-        if verdict.arguments != hook.tool_input and not self._applies_changes():
-            # It takes the changed ones as the answer to a permission question.
-            return _hook({"permissionDecision": "ask"})
         return _hook({"permissionDecision": "allow", "updatedInput": verdict.arguments})
 
     async def _elicited(self, elicitation: Elicit, params: ElicitParams) -> bytes:

@@ -136,14 +136,20 @@ class Servers:
         entry = facade.entries.get(name)
         return entry.address if entry is not None else f"{facade.name}:{name}"
 
+    def has_tool(self, address: str) -> bool:
+        """Whether the tool with this address is of a server in this program."""
+        return self._find(address) is not None
+
+    def _find(self, address: str) -> Entry | None:
+        facade = self._facades.get(names.server_name(address.partition(":")[0]))
+        entries = facade.entries.values() if facade is not None else ()
+        return next((each for each in entries if each.address == address), None)
+
     def entry(self, address: str) -> Entry:
         """Return the tool with this address; one in no toolbox gets an entry without schema."""
+        if (found := self._find(address)) is not None:
+            return found
         server, _, tool = address.partition(":")
-        facade = self._facades.get(names.server_name(server))
-        if facade is not None:
-            for entry in facade.entries.values():
-                if entry.address == address:
-                    return entry
         definition = Tool(name=tool, input_schema={"type": "object"})
         return Entry(server, definition, address, tool, b'{"type":"object"}')
 
