@@ -16,9 +16,11 @@ from interlock import config
 from interlock.calls import Caller
 from interlock.config.gateway import Address
 from interlock.gateway import changes, plugins
+from interlock.gateway.admin.operations import Operations
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import Endpoint
 from interlock.gateway.explain import Explainer
+from interlock.gateway.planning import plan_of
 from interlock.gateway.plugins import read_plugins
 from interlock.store.keys import KeyStore
 from interlock.store.plugins import PluginStore
@@ -186,6 +188,21 @@ async def test_risk_of_a_manifest_only_raises_that_of_the_method(tmp_path, manif
         assert policy.risk(toolbox.find("crm:raised")) == "write"
         assert policy.risk(toolbox.find("crm:lowered")) == "write"
         assert policy.risk(toolbox.find("crm:list_orders")) == "read"
+
+
+@pytest.mark.slow("fills a database")
+async def test_plan_of_the_same_file_changes_nothing_though_plugins_add_tools(tmp_path, manifest):
+    manifest("refunds", LIST)
+    async with running(tmp_path) as gateway:
+        plan = await plan_of(gateway.assembly, config.load(tmp_path / "mcp.json"))
+        operations = Operations(gateway.assembly)
+        hashes = {
+            operations.configuration_hash,
+            operations.hash_of(config.load(tmp_path / "mcp.json")),
+        }
+
+    assert plan["servers"] == {"added": [], "changed": [], "removed": []}
+    assert len(hashes) == 1
 
 
 def test_tool_of_two_plugins_belongs_to_the_first(tmp_path, manifest):

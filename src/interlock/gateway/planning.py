@@ -14,7 +14,7 @@ from interlock.auth.key_ring import KnownKey
 from interlock.calls import Caller, Entry
 from interlock.config import Config, ToolFilter
 from interlock.gateway.assembly import FIXED, Assembly
-from interlock.gateway.parts import Parts, make_parts, servers_of
+from interlock.gateway.parts import Parts, make_parts
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
@@ -30,7 +30,7 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
     """
     now = assembly.parts
     parts = make_parts(config, assembly.environ, now)
-    servers = compared(now.servers, servers_of(config))
+    servers = compared(now.servers, parts.servers)
     gone, hidden = _tools_that_go(assembly, parts)
     tools = [each for each in assembly.gateway.toolbox.tools if each.address not in gone]
     return {

@@ -68,7 +68,7 @@ class Operations:
     @property
     def configuration_hash(self) -> str:
         """The hash of the configuration that is in use; see `hash_of`."""
-        return self.hash_of(self.assembly.parts.config)
+        return self.hash_of(self.assembly.parts.written)
 
     def hash_of(self, config: Config) -> str:
         """Return a keyed hash of a configuration; comments and whitespace do not matter."""
