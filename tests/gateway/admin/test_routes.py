@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import socket
+from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from interlock.config.gateway import Address
 from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
 from interlock.server.http.json_api import Route
 from interlock.web import inspect_api
+from interlock.web.inspector import Wanted
 from tests.gateway.admin.test_login import log_in, session_of
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.server.http.conftest import Http, Reply
 
 KEY = "x-interlock-key"
+# Members of servers in a configuration.
+OF_SERVERS = {
+    *("args", "baseUrl", "command", "cwd", "document", "env"),
+    *("file", "headers", "mcpServers", "object", "path", "url"),
+}
 ROLES = {
     "user": ("mcp:*",),
     "auditor": ("admin:read",),
@@ -81,6 +90,31 @@ async def test_no_route_is_open_without_a_whole_credential(running):
             assert {each.code for each in replies} == {401}, route
             # The text tells apart only whether a credential was sent at all.
             assert len({each.body for each in replies}) <= 2, route
+
+
+@pytest.mark.slow("fills a database")
+async def test_no_route_starts_a_program_or_opens_an_address_of_a_request(running, tmp_path: Path):
+    kinds = {kind for each in TABLE for kind in (each.query, each.body) if kind is not None}
+    members = {each.encode_name: kind for kind in kinds for each in fields(kind)}
+    assert all(kind.__struct_config__.forbid_unknown_fields for kind in kinds)
+    assert {name: members[name] for name in OF_SERVERS & members.keys()} == {
+        "command": Wanted,  # of the inspector, for the local user of `interlock web`
+        "url": Wanted,
+    }
+
+    async with running({}, crm=offering("x")) as gateway:
+        headers = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
+        headers |= {"content-type": "application/json"}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+            for body in ({"command": f"touch {tmp_path}/made"}, {"url": url}):
+                content = json.dumps(body).encode()
+                reply = await gateway.http.request("POST", "/api/inspect", content, headers)
+                assert reply.code == 422, reply.body
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):  # no connection was made
+                listener.accept()
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.slow("fills a database")
