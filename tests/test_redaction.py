@@ -44,6 +44,7 @@ def test_redact_uses_the_token_that_is_valid_now():
         (["X-Api-Key:abc"], ["X-Api-Key:***"]),
         (["https://h/?api_key=abc"], ["https://h/?api_key=***"]),
         (['{"token": "abc"}'], ['{"token": "***']),
+        (["--sort-key=name"], ["--sort-key=***"]),  # better once too often
         (["--token", "--verbose"], ["--token", "--verbose"]),
         (["--max-tokens", "4096"], ["--max-tokens", "4096"]),
         (["--key-file", "k.pem"], ["--key-file", "k.pem"]),
