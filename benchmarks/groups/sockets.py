@@ -13,10 +13,11 @@ from typing import Any
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks.harness import US, Effort, Program, Row
-from benchmarks.peers.socket_server import TOKENS
+from benchmarks.peers.socket_server import RATE, SECONDS, SLOWLY, TOKENS
 
 TITLE = "The chat over WebSockets"
 SOCKETS = 1_000
+TURNS = 200  # at a time
 HELLO = json.dumps({"type": "hello"})
 
 
@@ -40,6 +41,10 @@ def rows(effort: Effort) -> Iterator[Row]:
         alone = [server.ask("model") for _ in range(effort.rounds)]
     beyond = [max(each - min(alone), 0.0) for each in tokens]
     yield Row("processor time of a token, beyond the model's", "s", {US: beyond}, {US: 60e-6})
+    with ChatServer() as server:
+        busy = [asyncio.run(cost_of_turns(server)) for _ in range(effort.rounds)]
+    what = f"processor time of a second of {TURNS} turns, {RATE} tokens/s each"
+    yield Row(what, "s", {US: busy}, {US: 1.0})
     with ChatServer() as server:
         used = asyncio.run(idle(server))
     yield Row(f"{SOCKETS:,} idle sockets", "MB", {US: [used]}, {US: 40})
@@ -67,6 +72,24 @@ async def cost_of_a_token(server: ChatServer) -> float:
         await connection.send(json.dumps({"type": "message", "content": "Go on."}))
         await until(connection, "complete")
         return (server.ask("cpu") - before) / TOKENS
+
+
+async def cost_of_turns(server: ChatServer) -> float:
+    """Return the processor time of all turns, for each second of their pace."""
+
+    async def turn() -> None:
+        async with await opened(server.port) as connection:
+            await ready.wait()
+            await connection.send(json.dumps({"type": "message", "content": SLOWLY}))
+            await until(connection, "complete")
+
+    ready = asyncio.Barrier(TURNS + 1)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(TURNS):
+            group.create_task(turn())
+        await ready.wait()
+        before = server.ask("cpu")
+    return (server.ask("cpu") - before) / SECONDS
 
 
 async def idle(server: ChatServer) -> float:

@@ -1,7 +1,8 @@
 """The chat of a model that streams, over WebSockets. Prints its port; each line on stdin asks.
 
 "rss" prints the resident memory in MB, "cpu" the processor time in seconds, "model" the
-processor time of one token of the model alone.
+processor time of one token of the model alone. The answer to `SLOWLY` comes at the pace of a
+provider's model, others as fast as they can.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from time import process_time
 
 import uvicorn
 
-from interlock.messages import AssistantMessage, Message
+from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
@@ -25,6 +26,8 @@ from interlock.web.engines import AgentEngine
 from interlock.web.turn import TurnLimits
 
 TOKENS = 5_000
+SLOWLY = "Go on slowly."
+RATE, SECONDS = 50, 5  # tokens a second, and how long
 MANY = 10_000
 
 
@@ -35,9 +38,15 @@ class Streaming:
 
     async def stream(
         self,
-        messages: Sequence[Message],  # noqa: ARG002 - as in `Model`
+        messages: Sequence[Message],
         tools: Sequence[ToolDefinition] = (),  # noqa: ARG002 - as in `Model`
     ) -> AsyncGenerator[ModelEvent, None]:
+        if messages and messages[-1] == UserMessage(SLOWLY):
+            for _ in range(RATE * SECONDS):
+                yield TextDelta("word ")
+                await asyncio.sleep(1 / RATE)
+            yield Reply(AssistantMessage("word " * RATE * SECONDS), Usage(), "end")
+            return
         for _ in range(TOKENS):
             yield TextDelta("word ")
             await asyncio.sleep(0)
@@ -63,7 +72,7 @@ async def main() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, MANY), hard))
     with tempfile.TemporaryDirectory() as folder:
         async with ConversationStore.open(Path(folder) / "chat.db") as store:
-            limits = TurnLimits(sockets=MANY, messages=MANY)
+            limits = TurnLimits(sockets=MANY, messages=MANY, turns=MANY)
             app = ChatApp(AgentEngine(Streaming(), None, store), limits=limits)
             config = uvicorn.Config(
                 app,

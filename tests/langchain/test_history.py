@@ -40,7 +40,10 @@ def test_an_answer_without_its_call_is_left_out() -> None:
 
 def test_names_that_providers_refuse_are_replaced_in_every_place() -> None:
     block = {"type": "tool_use", "id": "1", "name": "crm:refund", "input": {}}
-    message = calls("1", name="crm:refund").model_copy(update={"content": [block]})
+    raw = {"tool_calls": [{"function": {"name": "crm:refund"}}], "refusal": None}
+    message = calls("1", name="crm:refund").model_copy(
+        update={"content": [block], "additional_kwargs": raw}
+    )
 
     found = fitted([message, answered("1")])
 
@@ -49,6 +52,7 @@ def test_names_that_providers_refuse_are_replaced_in_every_place() -> None:
     assert name == "crm__refund"
     assert found[0].content[0]["name"] == name  # type: ignore[index] # a list of blocks
     assert found[1].name == name
+    assert found[0].additional_kwargs == {"refusal": None}
 
 
 def test_a_complete_history_needs_no_closing_and_an_open_call_keeps_its_name() -> None:

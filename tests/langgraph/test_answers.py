@@ -15,7 +15,7 @@ from interlock.agent import (
 from interlock.langgraph import (
     chat_graph,
 )
-from interlock.langgraph.answers import deltas
+from interlock.langgraph.answers import deltas, normalized
 from interlock.models import ReasoningDelta, TextDelta, Usage
 from tests.langgraph.support import events_of, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
@@ -47,6 +47,32 @@ async def test_usage_is_the_sum_of_all_rounds() -> None:
         events = await events_of(chat_graph(model, toolbox))
 
     assert events[-1].usage == Usage(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"finish_reason": "length"}, "length"),
+        ({"stop_reason": "max_tokens"}, "length"),
+        ({"finish_reason": "stop"}, "end"),
+    ],
+)
+async def test_an_answer_that_was_cut_off_says_so(metadata: Any, reason: str) -> None:
+    model = ScriptedChatModel(AIMessage("It is", response_metadata=metadata))
+    events = await events_of(chat_graph(model))
+
+    assert events[-1].stop_reason == reason
+
+
+def test_new_ids_are_those_of_the_blocks_as_well() -> None:
+    blocks: list[Any] = [
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "call_1", "name": "kb__get", "input": {}},
+    ]
+    answer = calls(("kb__get", {})).model_copy(update={"content": blocks})
+    found = normalized(answer, ["call_1"])
+
+    assert found.tool_calls[0]["id"] == found.content[1]["id"] != "call_1"  # type: ignore[index]
 
 
 async def test_arguments_that_are_not_json_are_answered_with_an_error() -> None:

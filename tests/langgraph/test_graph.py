@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import ToolException, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
@@ -43,21 +45,26 @@ from tests.support.toolboxes import box, described, expire_list, kb
 # Tools of the moment
 
 
-async def test_tools_that_change_between_two_rounds_are_bound_and_called() -> None:
-    definitions = [described("get")]
+async def test_tools_that_come_change_and_go_between_rounds_are_bound_and_answered() -> None:
+    definitions = [described("get"), described("stay")]
     async with box(kb(definitions)) as toolbox:
 
         def change(_: Any) -> AIMessage:
-            definitions[:] = [described("put")]
+            definitions[:] = [described("put"), described("stay", description="Changed.")]
             expire_list(toolbox)
             return calls(("kb__get", {}))
 
-        model = ScriptedChatModel(change, calls(("kb__put", {}), start=2), "done")
+        later = calls(("kb__put", {}), ("kb__stay", {}), ("kb__get", {}), start=2)
+        model = ScriptedChatModel(change, later, "done")
         events = await events_of(chat_graph(model, toolbox))
 
-    assert model.offered == [["kb__get"], ["kb__put"], ["kb__put"]]
+    new = ["kb__put", "kb__stay"]
+    assert model.offered == [["kb__get", "kb__stay"], new, new]
     assert len(model.bound) == 2  # bound again only because the tools changed
-    assert [each.is_error for each in events if isinstance(each, ToolFinished)] == [False, False]
+    assert model.bound[1][1]["function"]["description"] == "Changed."
+    ended = {each.id: each for each in events if isinstance(each, ToolFinished)}
+    assert [id for id in sorted(ended) if ended[id].is_error] == ["call_4"]
+    assert "kb__get" in ended["call_4"].result
 
 
 async def test_each_user_gets_the_toolbox_and_the_model_of_the_context() -> None:
@@ -97,6 +104,55 @@ async def test_images_up_to_a_size_are_passed_on_if_they_are_wanted(most: Any, k
 
     content = model.requests[1][-1].content
     assert (content[0]["type"] if isinstance(content, list) else "text") == kind  # type: ignore[index]
+
+
+async def test_artifact_and_error_of_a_local_tool_are_kept() -> None:
+    @tool(response_format="content_and_artifact")
+    async def look() -> tuple[str, dict[str, int]]:
+        """Look."""
+        return "seen", {"rows": 3}
+
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        raise ToolException("no luck")
+
+    fail.handle_tool_error = True
+    model = ScriptedChatModel(calls(("look", {}), ("fail", {})), "done")
+    graph = chat_graph(model, local_tools=[look, fail], checkpointer=InMemorySaver())
+    events = await events_of(graph)
+    stored = await state_of(graph)
+
+    endings = {each.id: each.ending for each in events if isinstance(each, ToolFinished)}
+    assert endings == {"call_1": "ran", "call_2": "failed"}
+    assert (stored[2].artifact, stored[3].content) == ({"rows": 3}, "no luck")
+
+
+async def test_models_with_tools_are_kept_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("interlock.langgraph.nodes.MAX_BOUND", 1)
+    models = [ScriptedChatModel("a", "b"), ScriptedChatModel("c")]
+    turns = iter([models[0], models[1], models[0]])
+    async with box(kb([described("get")])) as toolbox:
+        graph = chat_graph(lambda _: next(turns), toolbox)
+        for number in range(3):
+            await events_of(graph, thread=str(number))
+
+    assert [len(each.bound) for each in models] == [2, 1]
+
+
+async def test_a_model_may_be_given_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = ScriptedChatModel("Hello.")
+    named: list[str] = []
+    monkeypatch.setattr(
+        "langchain.chat_models.init_chat_model", lambda name: named.append(name) or model
+    )
+    events = await events_of(chat_graph("openai:gpt"))
+    assert events[-1].message.content == "Hello."
+    assert named == ["openai:gpt"]
+
+    monkeypatch.setitem(sys.modules, "langchain.chat_models", None)
+    with pytest.raises(ImportError, match="pip install 'langchain"):
+        chat_graph("openai:gpt")
 
 
 async def test_bind_tools_gets_parallel_tool_calls_only_if_it_is_set() -> None:
@@ -269,6 +325,15 @@ async def test_an_approval_outlives_the_process_that_asked(
 
     assert [each["arguments"]["x"] for each in server.sent("tools/call")] == sent
     assert isinstance(events[-1], Done)
+
+
+async def test_a_question_that_is_asked_again_expires_at_the_same_time(asking: Any) -> None:
+    graph, _, _ = asking
+    approval = await asked(graph)
+
+    again = await events_of(graph, None)
+
+    assert again[0] == approval
 
 
 async def test_no_person_is_asked_about_a_call_beyond_the_limit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -11,11 +12,10 @@ from interlock.agent import (
     ToolFinished,
     ToolStarted,
 )
+from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.langchain.history import INTERRUPTED
-from interlock.langgraph import (
-    chat_graph,
-)
+from interlock.langgraph import ChatContext, chat_graph
 from tests.langgraph.support import CONFIG, crashed, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.toolboxes import box, described, kb
@@ -28,6 +28,23 @@ async def test_a_call_of_an_unknown_tool_has_events_and_an_answer() -> None:
 
     assert [type(event) for event in events[:2]] == [ToolStarted, ToolFinished]
     assert events[1].result == "error: no tool 'kb__gone'"
+
+
+async def test_a_call_is_made_on_behalf_of_the_caller_of_the_context() -> None:
+    def watch(handle: Any) -> Any:
+        async def watched(call: Any) -> Any:
+            seen.append(call.caller)
+            return await handle(call)
+
+        return watched
+
+    seen: list[Caller] = []
+    me = Caller(session="mine")
+    async with box(kb([described("get")]), around=[watch]) as toolbox:
+        graph = chat_graph(ScriptedChatModel(calls(("kb__get", {})), "done"), toolbox)
+        await events_of(graph, context=ChatContext(caller=me))
+
+    assert seen == [me]
 
 
 async def test_a_call_that_may_have_run_is_not_run_again() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
+from typing import Any
 
 import pytest
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.config import get_stream_writer
 from langgraph.types import Command, interrupt
 
 from interlock.agent import (
@@ -23,7 +25,7 @@ from interlock.langgraph import (
     chat_graph,
 )
 from interlock.models import TextDelta
-from tests.langgraph.support import events_of, kinds, state_of
+from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb
@@ -110,6 +112,41 @@ async def test_local_tool_that_asks_a_person_goes_on_with_the_answer() -> None:
     assert isinstance(events[-1], Done)
     assert begun == ["why?", "why?"]  # LangGraph resumes a task from its beginning
     assert len(other.sent("tools/call")) == 1
+
+
+async def test_answer_of_the_model_is_stored_before_its_calls_are_made() -> None:
+    class Slow(InMemorySaver):
+        async def aput(self, config: Any, checkpoint: Any, *more: Any) -> Any:
+            for _ in range(200):
+                await asyncio.sleep(0)
+            stored.append(len(checkpoint["channel_values"].get("messages", ())))
+            return await super().aput(config, checkpoint, *more)
+
+    stored: list[int] = []
+    before: list[int] = []
+    server = kb([described("get")], lambda _: before.append(stored[-1]) or text("so"))
+    async with box(server) as toolbox:
+        model = ScriptedChatModel(calls(("kb__get", {})), "done")
+        graph = chat_graph(model, toolbox, checkpointer=Slow())
+        await events_of(graph, user="ann")
+        values = (await graph.aget_state(CONFIG)).values
+
+    assert before == [2]  # the message of the user and the answer
+    assert (values["conversation_id"], values["user_id"]) == ("t", "ann")
+
+
+async def test_what_a_local_tool_writes_to_the_stream_is_no_event() -> None:
+    @tool
+    async def think() -> str:
+        """Think."""
+        get_stream_writer()({"step": 1})
+        return "so"
+
+    events = await events_of(
+        chat_graph(ScriptedChatModel(calls(("think", {})), "done"), local_tools=[think])
+    )
+
+    assert not [each for each in events if isinstance(each, dict)]
 
 
 async def test_progress_of_a_tool_is_an_event() -> None:

@@ -86,6 +86,7 @@ class ScriptedChatModel(BaseChatModel):
                 for at, each in enumerate([*message.tool_calls, *message.invalid_tool_calls])
             ],
             usage_metadata=message.usage_metadata,
+            response_metadata=message.response_metadata,
             chunk_position="last",
         )
         yield ChatGenerationChunk(message=last)

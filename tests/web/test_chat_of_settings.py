@@ -231,7 +231,8 @@ async def test_server_that_is_down_stops_nothing_and_joins_the_conversation_late
     monkeypatch.setattr(toolbox_module, "RETRY_INTERVAL", 0.01)
     late = tmp_path / "late.py"
     program = {"name": "late", "command": sys.executable, "args": ["-I", "-S", str(late)]}
-    script = [SEARCH, "So.", "Both."]
+    dying, again = calls(("late__exit", {})), calls(("late__say", {"text": "hi"}), start=2)
+    script = [SEARCH, "So.", dying, again, "Both."]
     async with kb.served() as entry, chat_of(settings(program, entry), place, *script) as chat:
         events = await chat.ask()
         joined = asyncio.Event()
@@ -239,9 +240,11 @@ async def test_server_that_is_down_stops_nothing_and_joins_the_conversation_late
         late.write_bytes(ECHO.read_bytes())
         async with asyncio.timeout(30):
             await joined.wait()
-        await chat.ask("more", conversation_id=events[0]["conversation_id"])
+        later = await chat.ask("more", conversation_id=events[0]["conversation_id"])
 
     assert events[-1]["content"] == "So."
+    lost, answered = of(later, "tool_complete")  # it ends during a call, and is started again
+    assert (lost["outcome"], answered["tool_result"]) == ("failed", "hi")
     assert set(chat.model.offered[0]) == {"kb__search", "kb__wait"}
     assert set(chat.model.offered[2]) > {"kb__search", "kb__wait", "late__say"}
 
