@@ -135,7 +135,7 @@ async def test_answer_of_the_model_is_stored_before_its_calls_are_made() -> None
     assert (values["conversation_id"], values["user_id"]) == ("t", "ann")
 
 
-async def test_what_a_local_tool_writes_to_the_stream_is_no_event() -> None:
+async def test_other_writes_to_the_custom_stream_are_left_out() -> None:
     @tool
     async def think() -> str:
         """Think."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, ToolMessage
 
-from interlock.errors import InterlockError
-from interlock.toolbox import Toolbox
 from interlock.toolbox.names import wire_name
 
 INTERRUPTED = "[interrupted: the call was begun and may have happened; check before repeating it]"
@@ -32,13 +30,13 @@ def answer(call: Any, text: str = INTERRUPTED, outcome: str = "stopped") -> Tool
     )
 
 
-def fitted(messages: Sequence[AnyMessage], toolbox: Toolbox | None = None) -> list[AnyMessage]:
+def fitted(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
     """Return a history that every provider accepts; the messages given stay as they are.
 
     Tool calls get valid names. Answers follow their calls, in their order, and have names. Calls
     without answer get one, and answers without call are left out.
     """
-    return _ordered(messages, lambda name: _wire_name(name, toolbox))
+    return _ordered(messages, _wire_name)
 
 
 def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyMessage] | None:
@@ -131,13 +129,8 @@ def _renamed(message: AIMessage, name_of: Callable[[str], str]) -> AIMessage:
     )
 
 
-def _wire_name(name: str, toolbox: Toolbox | None) -> str:
+def _wire_name(name: str) -> str:
     if _VALID.fullmatch(name):
         return name
-    if toolbox is not None:
-        try:
-            return toolbox.find(name).wire_name
-        except InterlockError:
-            pass
     server, _, tool = name.partition(":")
     return wire_name(server, tool) if tool else wire_name("", name)

@@ -74,7 +74,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
             self._warned.add(name)
             _log.warning("tool %r of the agent hides the one of the toolbox", name)
         offered = [*request.tools, *(each for each in found if each.name not in own)]
-        messages = fitted(request.messages, self._toolbox)
+        messages = fitted(request.messages)
         return await handler(request.override(tools=offered, messages=messages))
 
     async def awrap_tool_call(

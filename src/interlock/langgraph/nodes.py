@@ -128,7 +128,7 @@ class Nodes:
         if toolbox is not None:
             await aio.run_in(toolbox.loop, toolbox.refresh)
         model: Any = self._model if isinstance(self._model, BaseChatModel) else self._model(context)
-        request = [*self._system, *fitted(messages, toolbox)]
+        request = [*self._system, *fitted(messages)]
         write = runtime.stream_writer if context.streams else None
         bound = self._with_tools(model, toolbox, need_reader(messages))
         answer = await ask(bound, request, write)
