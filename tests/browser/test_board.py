@@ -198,6 +198,22 @@ async def test_explain_for_a_key_names_the_first_check_that_refuses(
         assert "key=" in page.url
 
 
+@pytest.mark.parametrize("start", ["tools?as=key%3A{}", "keys/{}"])
+async def test_tool_that_a_key_may_not_call_leads_to_the_reason(
+    open_page: OpenPage, tmp_path: Path, start: str
+):
+    async with board(tmp_path, open_page, crm=offering("refund")) as gateway:
+        await gateway.key("ci", "mcp:read", name="ci-bot")
+        stored = next(each for each in await gateway.keys.list() if each.user == "ci")
+        page = await gateway.open(f"/gateway/{start.format(stored.id)}")
+
+        await page.get_by_role("link", name="Why?").click()
+
+        reason = page.get_by_text("This call would be refused: scope. mcp:read covers")
+        await expect(reason).to_be_visible()
+        assert f"key={stored.id}" in page.url
+
+
 async def test_search_of_tools_is_in_the_address_and_survives_a_reload(
     open_page: OpenPage, tmp_path: Path
 ):

@@ -39,6 +39,7 @@ async def test_operator_sees_what_a_key_or_a_user_sees(running):
             ("notes", "server_down")
         ]
         assert [each["address"] for each in of_view["tools"]] == ["crm:get_x"]
+        assert (of_key["denied"], of_view["denied"]) == ([], ["crm:refund", "time:get_now"])
         assert sorted(await gateway.names(key)) == sorted(each["name"] for each in of_key["tools"])
         for query, refusal in (
             ("", (400, "bad_request")),

@@ -25,23 +25,29 @@ class OwnToolQuery(Page, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the tools that a key or a user sees, and those that are missing."""
+    """List the tools that a key or a user sees, those that are missing, and all others."""
     wanted: ToolQuery = request.query
     caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
-    return _listed(gate, request, caller, wanted.q)
+    tools, missing = gate.assembly.gateway.tools_of(caller)
+    seen = {each["address"] for each in (*tools, *missing)}
+    there = (each.address for each in gate.assembly.gateway.toolbox.tools)
+    denied = sorted(each for each in there if each not in seen and wanted.q.lower() in each.lower())
+    return _listed(request, tools, missing, denied=denied[: wanted.limit])
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the tools that the caller sees, and those that are missing."""
-    return _listed(gate, request, Caller(request.principal), request.query.q)
+    return _listed(request, *gate.assembly.gateway.tools_of(Caller(request.principal)))
 
 
-def _listed(gate: Operations, request: ApiRequest, caller: Caller, wanted: str) -> JsonReply:
-    tools, missing = gate.assembly.gateway.tools_of(caller)
+def _listed(
+    request: ApiRequest, tools: list[JsonObject], missing: list[JsonObject], **more: list[str]
+) -> JsonReply:
+    wanted = request.query.q
     if wanted:
         tools = [each for each in tools if _has(each, wanted.lower())]
     reply = page_of(tools, request.query, request, lambda each: each["address"])
-    found: JsonObject = {"tools": reply.body, "missing": missing}
+    found: JsonObject = {"tools": reply.body, "missing": missing, **more}
     if not tools:
         found["reason"] = "no_match" if wanted else "nothing_granted"
     return JsonReply(found, headers=reply.headers)
@@ -58,7 +64,8 @@ ROUTES = (
         f"{BASE}/tools",
         "admin:read",
         list_tools,
-        "the tools that a key or a user sees, and those that are missing",
+        "the tools that a key or a user sees, those that are missing, and those that it may not"
+        " call",
         query=ToolQuery,
     ),
 )

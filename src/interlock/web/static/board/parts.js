@@ -3,7 +3,7 @@
 import { html } from "../shared/view.js";
 import { Icon } from "../shared/icons.js";
 import { page } from "../shared/page.js";
-import { Foreign } from "../shared/marks.js";
+import { Address, Foreign } from "../shared/marks.js";
 import { Chip } from "../shared/outcomes.js";
 import { Copy } from "../shared/dialog.js";
 import { t } from "./text.js";
@@ -157,7 +157,7 @@ export function Explained({ of, command }) {
   return html`
     <div class="note ${effect === "allow" ? "tone-ran" : effect === "deny" ? "tone-failed" : "tone-asking"}" role="status">
       <${Icon} name=${effect === "allow" ? "check" : effect === "deny" ? "lock" : effect === "ask" ? "pause" : "question"} />
-      <div class="grow">${t(`explain.${effect}`, { reason: words(of.reason ?? "") })}</div>
+      <div class="grow">${t(`explain.${effect}`, { reason: words(of.reason ?? "") })} ${effect === "deny" && first && html`<${Foreign} text=${first.detail} />`}</div>
     </div>
     <ol class="steps" aria-label=${t("explain.steps")}>
       ${of.steps.map((each) => {
@@ -179,6 +179,33 @@ export function Explained({ of, command }) {
     </div>`}
     ${command && html`<div class="row wrap"><code class="grow small">${command}</code><${Copy} text=${command} label=${t("copy.command")} /></div>`}
   `;
+}
+
+/**
+ * What a key or a user sees of the tools, with what is missing and what it may not call.
+ * @param {{of: any, query: string}} props `query`: of the links, which explain each.
+ */
+export function ToolList({ of, query }) {
+  const link = (/** @type {string} */ address) => html`<${Link} to=${toolPath(address) + query}><${Address} address=${address} /><//>`;
+  return html`<ul class="plain-list">
+    ${of.tools.map((/** @type {any} */ each) => html`<li class="tool">
+      ${link(each.address)}
+      <${Chip}>${t(each.risk === "read" ? "tool.reads" : "tool.writes")}<//>
+      ${each.effect === "ask" && html`<${Chip} tone="asking" icon="pause">${t("tool.asks")}<//>`}
+      ${each.state !== "ok" && html`<${Chip} tone="asking" icon="clock">${words(each.state)}<//>`}
+      <span class="muted small grow line-1">${each.description && html`<${Foreign} text=${each.description} />`}</span>
+    </li>`)}
+    ${of.missing.map((/** @type {any} */ each) => html`<li class="tool">
+      ${link(each.address)}
+      <${Chip} tone=${each.reason === "tool_quarantined" ? "held" : "failed"} icon=${each.reason === "tool_quarantined" ? "pin" : "cross"}>${words(each.reason)}<//>
+      <span class="muted small grow"><${Foreign} text=${each.detail ?? ""} /></span>
+    </li>`)}
+    ${of.denied.map((/** @type {string} */ address) => html`<li class="tool">
+      ${link(address)}
+      <${Chip} icon="lock">${t("effect.deny")}<//>
+      <${Link} to=${toolPath(address) + query} class="small">${t("tools.why")}<//>
+    </li>`)}
+  </ul>`;
 }
 
 /**

@@ -6,11 +6,11 @@ import { Confirm, Copy, Dialog } from "../../shared/dialog.js";
 import { ago, day } from "../../shared/format.js";
 import { Icon } from "../../shared/icons.js";
 import { Missing, Problem, useLoad } from "../../shared/load.js";
-import { Address, Foreign } from "../../shared/marks.js";
+import { Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { may } from "../../shared/session.js";
 import { t as common } from "../../shared/text.js";
-import { API, Link, toolPath, words } from "../parts.js";
+import { API, Link, ToolList } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 
@@ -55,13 +55,13 @@ function All() {
         ${found.length === 0
           ? html`<p class="empty"><strong>${t("keys.none")}</strong>${all.length ? t("keys.none.search") : t("keys.none.why")}</p>`
           : html`<div class="scroll-x" tabindex="0" role="region" aria-label=${t("nav.keys")}><table>
-              <thead><tr><th>${t("key.state")}</th><th>${t("key.user")}</th><th>${t("key.name")}</th><th>${t("key.role")}</th>
+              <thead><tr><th>${t("key.state")}</th><th>${t("key.user")}</th><th>${t("key.name")}</th><th class="wide">${t("key.role")}</th>
                 <th class="wide">${t("key.scopes")}</th><th>${t("key.used")}</th><th>${t("key.expires")}</th></tr></thead>
               <tbody>${found.map((each) => html`<tr>
                 <td class="tight"><${StateOf} ...${each} /></td>
-                <td><${Link} to=${`/gateway/keys/${each.id}`}>${each.user.replace(/^user:/, "")}<//></td>
-                <td>${each.name ? html`<${Foreign} text=${each.name} />` : html`<span class="mono muted">${each.id}</span>`}</td>
-                <td class="tight">${roleOf(each)}</td>
+                <td>${each.user.replace(/^user:/, "")}</td>
+                <td><${Link} to=${`/gateway/keys/${each.id}`}>${each.name ? html`<${Foreign} text=${each.name} />` : html`<span class="mono">${each.id}</span>`}<//></td>
+                <td class="tight wide">${roleOf(each)}</td>
                 <td class="mono small wide">${each.scopes.join(" ")}</td>
                 <td class="tight muted">${each.lastUsed ? ago(each.lastUsed) : t("key.never")}</td>
                 <td class="tight muted">${each.expires ? ago(each.expires) : t("key.no.end")}</td>
@@ -223,23 +223,11 @@ export function Usage({ of }) {
 /** @param {{of: import("../../shared/load.js").Loaded<any>, id: string}} props */
 function Reach({ of, id }) {
   if (!of.data) return html`<${Missing} of=${of} />`;
-  const { tools, missing, reason } = of.data;
+  const { tools, missing, denied } = of.data;
   return html`<section class="box" aria-labelledby="reach-title">
     <div class="box-head"><h2 id="reach-title">${t("key.reach")}</h2><span class="muted small">${t("key.reach.about", { n: tools.length })}</span></div>
-    ${tools.length === 0 && missing.length === 0
-      ? html`<p class="empty"><strong>${t("key.reach.none")}</strong>${words(reason ?? "")}</p>`
-      : html`<ul class="plain-list">
-          ${tools.map((/** @type {any} */ each) => html`<li>
-            <${Link} to=${`${toolPath(each.address)}?key=${id}`}><${Address} address=${each.address} /><//>
-            <span class="muted small">${each.risk}</span>
-            ${each.effect === "ask" && html`<${Chip} tone="asking" icon="pause">${t("tool.asks")}<//>`}
-            ${each.state !== "ok" && html`<${Chip} tone="asking" icon="clock">${words(each.state)}<//>`}
-          </li>`)}
-          ${missing.map((/** @type {any} */ each) => html`<li>
-            <${Address} address=${each.address} />
-            <${Chip} tone="failed" icon="cross">${words(each.reason)}<//>
-            <span class="muted small"><${Foreign} text=${each.detail ?? ""} /></span>
-          </li>`)}
-        </ul>`}
+    ${tools.length + missing.length + denied.length === 0
+      ? html`<p class="empty"><strong>${t("tools.none")}</strong>${t("tools.none.why")}</p>`
+      : html`<${ToolList} of=${of.data} query=${`?key=${id}`} />`}
   </section>`;
 }

@@ -9,7 +9,7 @@ import { Address, Foreign } from "../../shared/marks.js";
 import { Chip } from "../../shared/outcomes.js";
 import { go } from "../../shared/route.js";
 import { me } from "../../shared/session.js";
-import { API, Explained, Link, toolPath, words } from "../parts.js";
+import { API, Explained, Link, ToolList, toolPath, words } from "../parts.js";
 import { Screen } from "../side.js";
 import { t } from "../text.js";
 
@@ -59,22 +59,9 @@ function All({ query }) {
       </div>
       ${!found && html`<${Missing} of=${tools} />`}
       ${found && html`<section class="box">
-        ${found.tools.length + found.missing.length === 0
+        ${found.tools.length + found.missing.length + found.denied.length === 0
           ? html`<p class="empty"><strong>${t("tools.none")}</strong>${t(found.reason === "no_match" ? "tools.none.search" : "tools.none.why")}</p>`
-          : html`<ul class="plain-list">
-              ${found.tools.map((/** @type {any} */ each) => html`<li class="tool">
-                <${Link} to=${toolPath(each.address) + (owner.startsWith("key:") ? `?key=${owner.slice(4)}` : "")}><${Address} address=${each.address} /><//>
-                <${Chip}>${t(each.risk === "read" ? "tool.reads" : "tool.writes")}<//>
-                ${each.effect === "ask" && html`<${Chip} tone="asking" icon="pause">${t("tool.asks")}<//>`}
-                ${each.state !== "ok" && html`<${Chip} tone="asking" icon="clock">${words(each.state)}<//>`}
-                <span class="muted small grow line-1">${each.description && html`<${Foreign} text=${each.description} />`}</span>
-              </li>`)}
-              ${found.missing.map((/** @type {any} */ each) => html`<li class="tool">
-                <${Link} to=${toolPath(each.address)}><${Address} address=${each.address} /><//>
-                <${Chip} tone=${each.reason === "tool_quarantined" ? "held" : "failed"} icon=${each.reason === "tool_quarantined" ? "pin" : "cross"}>${words(each.reason)}<//>
-                <span class="muted small grow"><${Foreign} text=${each.detail ?? ""} /></span>
-              </li>`)}
-            </ul>`}
+          : html`<${ToolList} of=${found} query=${owner.startsWith("key:") ? `?key=${owner.slice(4)}` : ""} />`}
       </section>`}
     </div>
   <//>`;
