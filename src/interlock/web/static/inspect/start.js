@@ -25,7 +25,7 @@ export default function Start() {
         (/** @type {any} */ each) => html`<li>
           <a class="box server-link" href=${page.base + pathOf(each.name)}>
             <${Icon} name="server" /><span class="mono grow">${marked(each.name)}</span>
-            <span class="muted small">${t(/** @type {any} */ (`kind.${each.kind}`))}, ${t("tools.n", { n: each.tools })}</span>
+            <span class="muted small">${t(/** @type {any} */ (`kind.${each.kind}`))}${each.tools > 0 && `, ${t("tools.n", { n: each.tools })}`}</span>
           </a>
         </li>`,
       )}
