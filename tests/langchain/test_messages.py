@@ -37,9 +37,10 @@ async def test_an_image_becomes_a_block_if_images_are_wanted() -> None:
     assert small.content == "see\n[image/png, 3 bytes]"
 
 
-async def test_an_image_that_is_not_base64_is_a_line_of_text() -> None:
-    broken = await message_for(content({**PNG, "data": "AAAAA"}), images=True)
-    assert str(broken.content).startswith("[image/png")
+@pytest.mark.parametrize("wrong", [{"data": "AAAAA"}, {"mimeType": "text/html"}], ids=str)
+async def test_an_image_that_cannot_be_shown_is_a_line_of_text(wrong: Json) -> None:
+    broken = await message_for(content({**PNG, **wrong}), images=True)
+    assert str(broken.content).endswith(" bytes]")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from langchain_core.callbacks import AsyncCallbackHandler
 from langchain_core.tools import ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
+from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
@@ -131,6 +132,36 @@ async def test_tools_are_made_again_only_when_their_definition_changed() -> None
         second = tools(toolbox)
         assert second[0] is first[0]
         assert second[1].description == "Changed."
+
+
+async def test_tool_that_is_gone_is_not_kept() -> None:
+    definitions = [described("a"), described("b")]
+    async with box(kb(definitions)) as toolbox:
+        gone = weakref.ref(tools(toolbox)[1])
+        del definitions[1]
+        expire_list(toolbox)
+        await toolbox.refresh()
+        tools(toolbox)
+        gc.collect()
+
+    assert gone() is None
+
+
+async def test_tools_call_on_behalf_of_the_caller_they_were_made_for() -> None:
+    def watch(handle: Any) -> Any:
+        async def watched(call: Any) -> Any:
+            seen.append(call.caller.session)
+            return await handle(call)
+
+        return watched
+
+    seen: list[str] = []
+    async with box(kb([described("get")]), around=[watch]) as toolbox:
+        for session in ("one", "two"):
+            tool = tools(toolbox, caller=Caller(session=session))[0]
+            await tool.ainvoke(call("kb__get"))
+
+    assert seen == ["one", "two"]
 
 
 async def test_servers_are_looked_at_once_for_all_tools() -> None:
