@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from unittest import mock
 
 import pytest
 
-from interlock.aio import Backoff, in_thread
+from interlock.aio import Backoff, beside, follow, in_thread
+from interlock.errors import StoreError
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -67,3 +69,27 @@ def test_backoff_restarts_after_an_attempt_that_lasted():
 def test_backoff_jitter_shortens_a_pause(chance: float, pause: float):
     with mock.patch("random.random", return_value=chance):
         assert Backoff(8.0, 8.0, jitter=0.5).next_pause(0.0) == pause
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_follow_logs_the_first_error_in_a_row_and_continues_after_all(caplog):
+    outcomes = [None, StoreError("away"), StoreError("away"), None, ValueError("bug"), None]
+    seen: list[bool] = []
+    done = asyncio.Event()
+
+    async def step(succeeded: bool) -> None:
+        seen.append(succeeded)
+        if len(seen) > len(outcomes):
+            done.set()
+        elif (error := outcomes[len(seen) - 1]) is not None:
+            raise error
+
+    async with beside(follow(step, 0, logging.getLogger("interlock"), "keys")):
+        await done.wait()
+
+    assert seen[:7] == [True, True, False, False, True, False, True]
+    logged = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert logged == [
+        ("WARNING", "keys cannot be read: away"),
+        ("ERROR", "changes of keys could not be used"),
+    ]

@@ -1,19 +1,20 @@
-"""asyncio helpers: tasks that start at once, blocking calls that may hang, and retry pauses."""
+"""asyncio helpers: tasks beside others, blocking calls that may hang, and retry pauses."""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import random
 import sys
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf
 from threading import Thread
 from typing import Any, TypeVar
 
-from interlock.errors import WrongLoop
+from interlock.errors import InterlockError, WrongLoop
 
 T = TypeVar("T")
 
@@ -23,6 +24,46 @@ if sys.version_info >= (3, 12):
     start = partial(asyncio.Task, eager_start=True)
 else:
     start = asyncio.Task
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
+    """Run a coroutine in a task of its own, which is cancelled at the end of the block."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def follow(
+    step: Callable[[bool], Awaitable[None]], every: float, log: logging.Logger, source: str
+) -> None:
+    """Run `step` again and again, whatever it raises, until this task is cancelled.
+
+    Of errors in a row, the first one is logged as a warning. Unexpected ones are all logged.
+
+    Args:
+        step: Uses what has changed. Its argument is whether the step before it succeeded.
+        every: Seconds before each step.
+        log: Where errors are logged.
+        source: What is followed, for the log.
+    """
+    succeeded = True
+    while True:
+        await asyncio.sleep(every)
+        try:
+            await step(succeeded)
+            succeeded = True
+        except InterlockError as error:
+            if succeeded:
+                log.warning("%s cannot be read: %s", source, error)
+            succeeded = False
+        except Exception:  # the next change must still be noticed
+            log.exception("changes of %s could not be used", source)
+            succeeded = False
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ from hashlib import sha256
 from time import monotonic, time_ns
 from typing import Protocol
 
+from interlock import aio
 from interlock.auth import key_format
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
@@ -118,13 +119,10 @@ class KeyRing:
             yield self
             return
         await self.load()
-        task = asyncio.create_task(self._follow())
         try:
-            yield self
+            async with aio.beside(aio.follow(self._step, POLL_EVERY, _log, "API keys")):
+                yield self
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             with suppress(InterlockError):
                 await self.write_uses()
 
@@ -253,22 +251,14 @@ class KeyRing:
                 self._by_id[id].used = max(stored[id], self._by_id[id].used)
             raise
 
-    async def _follow(self) -> None:
-        was_answering = True
-        while True:
-            await asyncio.sleep(POLL_EVERY)
-            try:
-                await self.refresh()
-                was_answering = True
-                if self._clock() - self._touched_at >= TOUCH_EVERY:
-                    self._touched_at = self._clock()
-                    await self.write_uses()
-            except InterlockError as error:
-                if was_answering:
-                    _log.warning("API keys cannot be read, known keys are served: %s", error)
-                was_answering = False
-            except Exception:  # the next revocation must still be noticed
-                _log.exception("changes of API keys could not be used")
+    async def _step(self, is_complete: bool) -> None:
+        try:
+            # After a failure the position in the changes may be lost.
+            await (self.refresh() if is_complete else self.load())
+            if self._clock() - self._touched_at >= TOUCH_EVERY:
+                self._touched_at = self._clock()
+                await self.write_uses()
+        finally:
             try:
                 self.report_ended()
             except Exception:  # the next keys must still be followed

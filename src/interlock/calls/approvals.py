@@ -22,6 +22,7 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from interlock import aio
 from interlock.auth.principal import Principal
 from interlock.calls.asking import AskCaller
 from interlock.calls.audit import arguments_hash, canonical, record_of
@@ -480,13 +481,10 @@ class Approvals:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
         """Follow the decisions of other processes, and mark what has expired, until the end."""
-        task = asyncio.create_task(self._follow())
-        try:
+        with suppress(InterlockError):  # the next step reports it
+            await self.refresh()
+        async with aio.beside(aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, "approvals")):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
     async def refresh(self) -> None:
         """Report what other processes have changed, and mark what has expired.
@@ -506,20 +504,6 @@ class Approvals:
         if now - self._purged_at > PURGE_EVERY * 1_000_000:
             await self._store.purge(now)
             self._purged_at = now
-
-    async def _follow(self) -> None:
-        is_failing = False
-        while True:
-            try:
-                await self.refresh()
-                is_failing = False
-            except InterlockError as error:
-                if not is_failing:
-                    _log.warning("approvals cannot be read: %s", error)
-                is_failing = True
-            except Exception:  # the next decision must still be noticed
-                _log.exception("changes of approvals could not be used")
-            await asyncio.sleep(POLL_EVERY)
 
     async def _expire(self, approval: Approval, now: int) -> None:
         record = AuditRecord(

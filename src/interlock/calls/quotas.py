@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from time import time
 
+from interlock import aio
 from interlock.calls.limits import DAY, DayCounter
 from interlock.errors import InterlockError
 from interlock.store.quotas import QuotaStore
@@ -47,13 +48,10 @@ class Quotas:
             StoreError: The database does not answer.
         """
         await self.load()
-        task = asyncio.create_task(self._run())
         try:
-            yield
+            async with aio.beside(self._run()):
+                yield
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             await self._save_or_warn()
 
     async def load(self) -> None:

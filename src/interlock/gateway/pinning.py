@@ -6,13 +6,13 @@ So is a database that can be read again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import AuditTrail
 from interlock.config import Config, GatewaySettings
@@ -61,7 +61,6 @@ class Pinning:
         self._note = note or (lambda *_: None)
         self._states: dict[tuple[str, Kinds], Counter[str]] = {}
         self._unread: set[str] = set()  # servers whose pins could not be read
-        self._was_following = True
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
         """Await `check` with the servers whose pins may have changed."""
@@ -132,25 +131,9 @@ class Pinning:
         """Follow the decisions of operators."""
         with suppress(InterlockError):  # servers are told apart by `_unread`
             await self._store.changed()
-        task = asyncio.create_task(self._follow())
-        try:
+        source = "decisions about definitions"
+        async with aio.beside(aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, source)):
             yield
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_EVERY)
-            try:
-                await self.refresh()
-            except InterlockError as error:
-                if self._was_following:
-                    _log.warning("decisions about definitions cannot be read: %s", error)
-                self._was_following = False
-            except Exception:  # the next decision must still be followed
-                _log.exception("a decision about definitions could not be obeyed")
 
     async def refresh(self) -> None:
         """Obey the decisions that were made since the last call.
@@ -159,7 +142,6 @@ class Pinning:
             StoreError: They cannot be read.
         """
         changed = await self._store.changed() | self._unread
-        self._was_following = True
         if self._file is not None and self._file.has_changed():
             changed |= {server for server, _ in self._states}
         if changed:

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -26,7 +25,7 @@ from msgspec.structs import replace
 
 from interlock import aio
 from interlock.config import Config, OpenApiConfig
-from interlock.errors import ConfigError, InterlockError
+from interlock.errors import ConfigError
 from interlock.openapi.selection import TOOL_NAME
 from interlock.store.plugins import PluginStore
 from interlock.types import JsonObject
@@ -252,37 +251,15 @@ async def following(
     """
     await store.changed()
     await current().load(store)
-    task = asyncio.create_task(_follow(store, current, on_change, read_again))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
-
-async def _follow(
-    store: PluginStore,
-    current: Callable[[], Plugins],
-    on_change: Callable[[], None],
-    read_again: Callable[[], Awaitable[None]],
-) -> None:
-    was_answering = True
-    while True:
-        await asyncio.sleep(POLL_EVERY)
+    async def step(is_complete: bool) -> None:
         if not current().are_configured:
-            continue
-        try:
-            if await aio.in_thread(current().have_changed):
-                await read_again()
-            # After a failure the position in the changes may be lost.
-            if (await store.changed() or not was_answering) and await current().load(store):
-                on_change()
-            was_answering = True
-        except InterlockError as error:
-            if was_answering:
-                _log.warning("plugins cannot be read: %s", error)
-            was_answering = False
-        except Exception:  # the next change must still be noticed
-            _log.exception("changes of plugins could not be used")
-            was_answering = False
+            return
+        if await aio.in_thread(current().have_changed):
+            await read_again()
+        # After a failure the position in the changes may be lost.
+        if (await store.changed() or not is_complete) and await current().load(store):
+            on_change()
+
+    async with aio.beside(aio.follow(step, POLL_EVERY, _log, "plugins")):
+        yield

@@ -18,6 +18,7 @@ from typing import TypeAlias, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
+from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
@@ -95,28 +96,16 @@ class Vault:
             StoreError: The database does not answer.
         """
         await self._store.changed()  # those of the past
-        following = asyncio.create_task(self._follow())
         try:
-            yield self
+            async with aio.beside(
+                aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, "credentials")
+            ):
+                yield self
         finally:
-            tasks = {following, *self._tasks}
-            for task in tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _follow(self) -> None:
-        was_answering = True
-        while True:
-            await asyncio.sleep(POLL_EVERY)
-            try:
-                await self.refresh()
-                was_answering = True
-            except InterlockError as error:
-                if was_answering:
-                    _log.warning("changes of credentials cannot be read: %s", error)
-                was_answering = False
-            except Exception:  # the next change must still be noticed
-                _log.exception("a change of credentials could not be used")
+            if self._tasks:
+                await asyncio.wait(self._tasks)
 
     async def refresh(self, *, patience: float = 0.0) -> None:
         """Use what has changed in the database since the last call.
