@@ -68,3 +68,14 @@ def is_loopback(host: str) -> bool:
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return address.is_loopback
+
+
+def problem(url: str) -> str | None:
+    """Return why a text is not the URL of a server; None if it is one."""
+    if not re.match(r"https?://[^/\s]", url):
+        return "must start with https:// or http://"
+    try:
+        split(url)
+    except ValueError:
+        return "has an invalid host or port"
+    return None

@@ -6,23 +6,17 @@ import pytest
 
 from interlock.client import cache
 from interlock.client.cache import MAX_ENTRIES, MAX_TTL, Cache
-
-
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import SetClock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    clock = SetClock()
     monkeypatch.setattr(cache, "monotonic", clock)
     return clock
 
 
-def test_cached_value_expires_after_its_ttl(clock: Clock):
+def test_cached_value_expires_after_its_ttl(clock: SetClock):
     kept = Cache()
     kept.keep("value", 5.0, "tools/list")
 
@@ -33,14 +27,14 @@ def test_cached_value_expires_after_its_ttl(clock: Clock):
 
 
 @pytest.mark.parametrize("ttl", [0.0, -1.0])
-def test_value_without_ttl_is_not_cached(clock: Clock, ttl: float):
+def test_value_without_ttl_is_not_cached(clock: SetClock, ttl: float):
     kept = Cache()
     kept.keep("value", ttl, "tools/list")
 
     assert kept.get("tools/list") is None
 
 
-def test_ttl_is_limited_to_a_day(clock: Clock):
+def test_ttl_is_limited_to_a_day(clock: SetClock):
     kept = Cache()
     kept.keep("value", 1e300, "tools/list")
 
@@ -50,7 +44,7 @@ def test_ttl_is_limited_to_a_day(clock: Clock):
     assert kept.get("tools/list") is None
 
 
-def test_values_are_cached_by_method_and_key(clock: Clock):
+def test_values_are_cached_by_method_and_key(clock: SetClock):
     kept = Cache()
     kept.keep("a", 5.0, "resources/read", "file:a")
     kept.keep("b", 5.0, "resources/read", "file:b")
@@ -62,7 +56,7 @@ def test_values_are_cached_by_method_and_key(clock: Clock):
     assert kept.get("resources/list", "file:a") is None
 
 
-def test_forget_invalidates_one_entry_or_all_of_a_method(clock: Clock):
+def test_forget_invalidates_one_entry_or_all_of_a_method(clock: SetClock):
     kept = Cache()
     for method, key in (("read", "a"), ("read", "b"), ("list", "")):
         kept.keep(key or "list", 5.0, method, key)
@@ -74,7 +68,7 @@ def test_forget_invalidates_one_entry_or_all_of_a_method(clock: Clock):
     kept.forget("read", "never there")
 
 
-def test_full_cache_evicts_the_oldest_entry(clock: Clock):
+def test_full_cache_evicts_the_oldest_entry(clock: SetClock):
     kept = Cache()
     for number in range(MAX_ENTRIES + 1):
         kept.keep(number, 5.0, "read", str(number))
@@ -84,7 +78,7 @@ def test_full_cache_evicts_the_oldest_entry(clock: Clock):
     assert kept.get("read", str(MAX_ENTRIES)) == MAX_ENTRIES
 
 
-def test_replacing_an_entry_evicts_no_other(clock: Clock):
+def test_replacing_an_entry_evicts_no_other(clock: SetClock):
     kept = Cache()
     for number in range(MAX_ENTRIES):
         kept.keep(number, 5.0, "read", str(number))

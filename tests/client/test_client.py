@@ -32,6 +32,7 @@ from interlock.types import (
     UnknownContent,
 )
 from tests.client.scripted import both_eras, client_of, settle, without_meta
+from tests.support.clock import SetClock
 from tests.support.scripted_server import (
     LEGACY,
     MODERN,
@@ -558,16 +559,9 @@ async def test_log_level_is_in_each_request_to_a_modern_server():
 # Lists and their cache
 
 
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    clock = SetClock()
     monkeypatch.setattr(cache, "monotonic", clock)
     return clock
 
@@ -609,7 +603,7 @@ LISTS: list[tuple[str, str, Call, Json]] = [
 
 @pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
 async def test_results_are_cached_until_they_expire_or_change(
-    clock: Clock, method: str, kind: str, ask: Call, result: Json
+    clock: SetClock, method: str, kind: str, ask: Call, result: Json
 ):
     changed: list[str] = []
     server = ScriptedServer(MODERN, {method: {**result, "ttlMs": 5_000, "cacheScope": "private"}})
@@ -654,7 +648,7 @@ async def test_list_without_ttl_is_requested_every_time():
     assert len(server.sent("tools/list")) == 2
 
 
-async def test_changed_resource_is_read_again(clock: Clock):
+async def test_changed_resource_is_read_again(clock: SetClock):
     updated: list[str] = []
     answers: dict[str, Answer] = {
         "resources/read": lambda params: {
@@ -676,7 +670,7 @@ async def test_changed_resource_is_read_again(clock: Clock):
     assert updated == ["a:1"]
 
 
-async def test_resource_read_after_a_question_is_not_cached(clock: Clock):
+async def test_resource_read_after_a_question_is_not_cached(clock: SetClock):
     asks = [{"resultType": "input_required", "requestState": "s"}, None] * 2
     contents = {"contents": [{"uri": "a:b", "text": "x"}], "ttlMs": 5_000, "cacheScope": "private"}
     server = ScriptedServer(MODERN, {"resources/read": lambda _: asks.pop(0) or contents})

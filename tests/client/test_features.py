@@ -24,6 +24,7 @@ from interlock.types import (
     Result,
     TextContent,
 )
+from tests.support.clock import SetClock
 from tests.support.scripted_server import Json, ScriptedServer
 
 ELICIT = "elicitation/create"
@@ -230,17 +231,10 @@ def test_url_elicitation_passes_the_url_unchanged():
 # Limits
 
 
-class Clock:
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_too_many_questions_are_refused_until_the_window_ends(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    clock = Clock()
+    clock = SetClock()
     monkeypatch.setattr(features, "monotonic", clock)
     asked = ClientFeatures([], None, None)
     for _ in range(MAX_ASKS):

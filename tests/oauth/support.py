@@ -8,6 +8,7 @@ from pathlib import Path
 
 from keyring.backend import KeyringBackend
 
+from interlock.oauth import MemoryTokenStore
 from interlock.oauth.storage import (
     Registration,
     Tokens,
@@ -82,3 +83,17 @@ class Safe(KeyringBackend):
 
     def delete_password(self, service: str, username: str) -> None:
         del self.kept[service, username]
+
+
+class Counting(MemoryTokenStore):
+    """Counts its reads and writes."""
+
+    reads = writes = 0
+
+    async def _read(self, key: str) -> bytes | None:
+        self.reads += 1
+        return await super()._read(key)
+
+    async def _write(self, key: str, content: bytes | None) -> None:
+        self.writes += 1
+        await super()._write(key, content)

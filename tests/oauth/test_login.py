@@ -33,6 +33,7 @@ from interlock.oauth import storage as storage_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout
 from tests.oauth.conftest import REDIRECT, World
+from tests.oauth.support import Counting
 from tests.servers.authorization_server import (
     OPENID,
     SERVER_METADATA,
@@ -666,13 +667,6 @@ async def test_without_a_user_a_step_up_is_an_error(world: World):
 async def test_missing_scopes_are_stored_once_if_the_store_works(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
-    class Counting(MemoryTokenStore):
-        writes = 0
-
-        async def _write(self, key: str, content: bytes | None) -> None:
-            self.writes += 1
-            await super()._write(key, content)
-
     world.store = store = Counting()
     await world.call(world.oauth())
     auth = world.oauth(ask=None)

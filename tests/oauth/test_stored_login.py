@@ -5,21 +5,12 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import LoginRequired
-from interlock.oauth import ClientIdentity, MemoryTokenStore
+from interlock.oauth import ClientIdentity
 from interlock.oauth import stored_login as stored_login_module
 from interlock.oauth.logout import logout
 from interlock.oauth.stored_login import StoredLogin
 from tests.oauth.conftest import World
-
-
-class Counting(MemoryTokenStore):
-    """Counts its reads."""
-
-    reads = 0
-
-    async def _read(self, key: str) -> bytes | None:
-        self.reads += 1
-        return await super()._read(key)
+from tests.oauth.support import Counting
 
 
 @pytest.fixture

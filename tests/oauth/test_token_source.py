@@ -36,6 +36,7 @@ from interlock.oauth.identity import identity_of
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.token_source import run_to_completion
 from tests.oauth.conftest import REDIRECT, World
+from tests.oauth.support import Counting
 from tests.servers.authorization_server import (
     SERVER_METADATA,
     AuthorizationServer,
@@ -49,16 +50,6 @@ from tests.servers.authorization_server import (
 
 def grants(world: World) -> list[str]:
     return [sent["grant_type"] for sent in world.authorization.sent("/token")]
-
-
-class Counting(MemoryTokenStore):
-    """Counts its reads."""
-
-    reads = 0
-
-    async def _read(self, key: str) -> bytes | None:
-        self.reads += 1
-        return await super()._read(key)
 
 
 class Watched(MemoryTokenStore):

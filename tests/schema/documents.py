@@ -31,3 +31,12 @@ def encode(document: Any) -> bytes:
 
 def errors(document: Any, value: Any) -> list[str]:
     return schema.compile(encode(document)).errors(value)
+
+
+def doubling(keyword: str, steps: int) -> dict[str, Any]:
+    """Return a small schema that applies 2**steps rules to one value."""
+    places = {
+        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
+        for i in range(steps)
+    }
+    return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}

@@ -6,15 +6,7 @@ import pytest
 from interlock.errors import SchemaError
 from interlock.schema import cost
 from interlock.schema.inspection import Survey
-
-
-def doubling(keyword: str, steps: int) -> dict[str, Any]:
-    """Return a small schema that applies 2**steps rules to one value."""
-    places = {
-        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
-        for i in range(steps)
-    }
-    return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
+from tests.schema.documents import doubling
 
 
 def cost_by_depth(document: Any) -> list[int]:

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from interlock import schema
-from tests.schema.time_schema import TIME, encode, errors
+from tests.schema.documents import TIME, encode, errors
 
 
 @pytest.mark.parametrize(

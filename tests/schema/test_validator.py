@@ -12,22 +12,13 @@ from hypothesis import strategies as st
 from interlock import schema
 from interlock.errors import SchemaError
 from interlock.schema import inspection
-from tests.schema.time_schema import TIME, encode, errors
+from tests.schema.documents import TIME, doubling, encode, errors
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
     for _ in range(depth):
         leaf = {"a": leaf}
     return leaf
-
-
-def doubling(keyword: str, steps: int) -> dict[str, Any]:
-    """Return a small schema that applies 2**steps rules to one value."""
-    places = {
-        f"d{i}": {keyword: [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]}
-        for i in range(steps)
-    }
-    return {"$ref": "#/$defs/d0", "$defs": {**places, f"d{steps}": {"type": "integer"}}}
 
 
 # Values

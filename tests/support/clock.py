@@ -1,4 +1,4 @@
-"""Event loops in which waiting takes no time.
+"""Clocks that a test moves, and event loops in which waiting takes no time.
 
 `SteppedLoop` has no IO: its time jumps to the next timer whenever nothing else is to be done.
 `ClockLoop` has IO, and real time except inside `Clock.flying`.
@@ -17,6 +17,15 @@ TICK = 1e-9  # seconds; no two things happen at the very same time
 
 Ready = tuple[selectors.SelectorKey, int]
 Select = Callable[[float | None], list[Ready]]
+
+
+class SetClock:
+    """A monotonic clock that only the test moves."""
+
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from interlock.toolbox import failures, restarts, server_lists, upstream
-from tests.toolbox.upstreams import Clock
+from tests.support.clock import SetClock
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     """Return the clock, which only the test moves."""
-    clock = Clock()
+    clock = SetClock()
     for module in (failures, restarts, server_lists, upstream):
         monkeypatch.setattr(module, "monotonic", clock)
     return clock

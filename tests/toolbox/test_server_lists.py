@@ -11,8 +11,9 @@ from interlock.toolbox import Toolbox, server_lists
 from interlock.toolbox.server_lists import LIST_TTL, REFRESH_PAUSE
 from tests.servers import evil_http
 from tests.servers.evil_http import EvilHttp
+from tests.support.clock import SetClock
 from tests.support.scripted_server import LEGACY, MODERN, Json, tool
-from tests.toolbox.upstreams import Clock, call, fail, listing_program, served, settle, started
+from tests.toolbox.upstreams import call, fail, listing_program, served, settle, started
 
 NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -92,7 +93,7 @@ async def test_changes_of_other_lists_are_ignored():
 
 @pytest.mark.parametrize(("ttl_ms", "seconds"), [(0, LIST_TTL), (5_000, 5.0)])
 async def test_expired_list_is_refreshed(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, ttl_ms: int, seconds: float
+    clock: SetClock, monkeypatch: pytest.MonkeyPatch, ttl_ms: int, seconds: float
 ):
     monkeypatch.setattr("interlock.client.cache.monotonic", clock)
     server = served()
@@ -106,7 +107,7 @@ async def test_expired_list_is_refreshed(
         assert len(server.sent("tools/list")) == 2
 
 
-async def test_list_that_cannot_be_refreshed_is_kept(clock: Clock):
+async def test_list_that_cannot_be_refreshed_is_kept(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         server.answers["tools/list"] = fail
@@ -125,7 +126,7 @@ async def test_list_that_cannot_be_refreshed_is_kept(clock: Clock):
 
 @pytest.mark.slow("starts a program")
 async def test_refresh_failure_is_logged_without_secrets(
-    clock: Clock, caplog: pytest.LogCaptureFixture
+    clock: SetClock, caplog: pytest.LogCaptureFixture
 ):
     async with Toolbox({"s": listing_program(lists=1)}) as toolbox:
         clock.now += LIST_TTL
@@ -138,7 +139,7 @@ async def test_refresh_failure_is_logged_without_secrets(
 
 @pytest.mark.usefixtures("nothing_is_left")
 async def test_refresh_that_finds_no_server_marks_it_down(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
+    clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("interlock.client.retries.FIRST_PAUSE", 0.001)
     async with (

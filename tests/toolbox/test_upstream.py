@@ -14,9 +14,9 @@ from interlock.errors import (
     ServerUnavailable,
 )
 from interlock.toolbox import Toolbox, restarts
+from tests.support.clock import SetClock
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 from tests.toolbox.upstreams import (
-    Clock,
     call,
     fail,
     listing_program,
@@ -77,7 +77,7 @@ async def test_failure_is_logged_once(caplog: pytest.LogCaptureFixture):
         ]
 
 
-async def test_concurrent_callers_share_one_start(clock: Clock):
+async def test_concurrent_callers_share_one_start(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         await server.end()
@@ -101,7 +101,7 @@ async def test_cancelled_caller_does_not_stop_the_start():
         assert impatient.cancelled()
 
 
-async def test_server_that_exits_after_listing_is_started_again(clock: Clock):
+async def test_server_that_exits_after_listing_is_started_again(clock: SetClock):
     async def list_and_leave(_: Json) -> None:
         result = {"tools": [tool("x")]}
         server.send({"jsonrpc": "2.0", "id": server.received[-1]["id"], "result": result})
@@ -194,7 +194,7 @@ async def test_call_during_a_crash_fails_and_is_not_repeated():
         assert len(server.sent("tools/call")) == 1
 
 
-async def test_failed_starts_back_off(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+async def test_failed_starts_back_off(clock: SetClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(restarts, "MAX_STARTS", 99)
     server = served()
     async with started(server) as upstream:
@@ -214,7 +214,7 @@ async def test_failed_starts_back_off(clock: Clock, monkeypatch: pytest.MonkeyPa
     assert server.connections == 9
 
 
-async def test_successful_start_resets_the_backoff(clock: Clock):
+async def test_successful_start_resets_the_backoff(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         for works in (False, False, True, False):
@@ -234,7 +234,7 @@ async def test_successful_start_resets_the_backoff(clock: Clock):
             await call(upstream)
 
 
-async def test_crashing_server_is_started_five_times_a_minute(clock: Clock):
+async def test_crashing_server_is_started_five_times_a_minute(clock: SetClock):
     server = served()
     async with started(server) as upstream:
         for _ in range(restarts.MAX_STARTS - 1):

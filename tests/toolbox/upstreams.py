@@ -25,15 +25,6 @@ def served(*tools: Json, revision: str = LEGACY, call: Answer | None = None) -> 
     return ScriptedServer(revision, answers, capabilities={"tools": {"listChanged": True}})
 
 
-class Clock:
-    """A monotonic clock that only the test moves."""
-
-    now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def settle() -> None:
     """Let everything that is ready run."""
     for _ in range(20):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from interlock.errors import (
@@ -34,3 +35,15 @@ class Tokens(BearerHeaders):
 
     async def refresh_after(self, error: AuthError) -> None:
         raise error
+
+
+class Uncopied(list[bytes]):
+    """Frames that cannot be joined for lack of memory."""
+
+    tries = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.tries += 1
+        if self.tries == 1:
+            raise MemoryError
+        return super().__iter__()

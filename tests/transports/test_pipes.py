@@ -13,6 +13,7 @@ import pytest
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge
 from interlock.transports import pipes
 from interlock.transports.pipes import PipeTransport
+from tests.transports.support import Uncopied
 
 
 class Receiver:
@@ -239,18 +240,6 @@ async def test_output_to_a_file_is_written(tmp_path: Path, ends: Ends):
         os.close(target)
 
     assert file.stat().st_size == 1_000_001
-
-
-class Uncopied(list[bytes]):
-    """Frames that cannot be joined for lack of memory."""
-
-    tries = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        self.tries += 1
-        if self.tries == 1:
-            raise MemoryError
-        return super().__iter__()
 
 
 async def test_frames_that_cannot_be_joined_in_memory_are_written_in_order(ends: Ends):

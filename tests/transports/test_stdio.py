@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
 from interlock.transports import process, stdio
 from interlock.transports.stdio import StdioTransport
+from tests.transports.support import Uncopied
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -267,18 +267,6 @@ async def test_only_the_end_of_stderr_is_kept_and_bytes_that_are_no_text_are_mar
     kept = len(transport.stderr.replace("\ufffd", "?"))
     assert transport.stderr_dropped == 1_000_005 - kept
     await transport.close()
-
-
-class Uncopied(list[bytes]):
-    """Frames that cannot be joined for lack of memory."""
-
-    tries = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        self.tries += 1
-        if self.tries == 1:
-            raise MemoryError
-        return super().__iter__()
 
 
 async def test_frames_that_cannot_be_joined_in_memory_are_written_in_order():

@@ -66,12 +66,8 @@ def read(section: Section, path: Path | None) -> ApiDocument:
 
 def base_url_problem(url: str) -> str | None:
     """Return what is wrong with a base URL, or None."""
-    if not re.match(r"https?://[^/\s]", url):
-        return "must start with https:// or http://"
-    try:
-        urls.split(url)
-    except ValueError:
-        return "has an invalid host or port"
+    if problem := urls.problem(url):
+        return problem
     if "@" in urlsplit(url).netloc:
         return 'must not contain a user; add credentials to "auth" or "headers"'
     if "?" in url or "#" in url:

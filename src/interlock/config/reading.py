@@ -28,7 +28,7 @@ from interlock.config import (
     shared_file,
 )
 from interlock.config.limits_reading import server_limits, server_results
-from interlock.config.resolving import header_problem, url_problem
+from interlock.config.resolving import header_problem
 from interlock.config.section import Section
 from interlock.config.servers import (
     AUTO,
@@ -279,7 +279,7 @@ def _http_server(entry: Section) -> HttpServer:
     entry.warn_unknown(_HTTP_KEYS)
     type = _HTTP_TYPES[entry.choice("type", tuple(_HTTP_TYPES))]
     url = entry.filled("url")
-    if "${" not in url and (problem := url_problem(url)):
+    if "${" not in url and (problem := urls.problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
     if isinstance(entry.members.get("auth"), dict):  # Cursor's way of writing "oauth"
@@ -456,7 +456,7 @@ def _oauth_client(oauth: Section, id: str, secret: str) -> OAuthClient:
         if of_client in oauth.members and id not in oauth.members:
             oauth.refuse(f'needs a "{id}" beside it', of_client)
     issuer = oauth.filled("issuer") if "issuer" in oauth.members else ""
-    if issuer and (problem := url_problem(issuer)):
+    if issuer and (problem := urls.problem(issuer)):
         oauth.refuse(problem, "issuer")
     metadata = oauth.filled(METADATA_KEY) if METADATA_KEY in oauth.members else ""
     if metadata and id in oauth.members:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -83,7 +82,7 @@ def resolve(
                 client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
             ),
         )
-        if problem := url_problem(resolved.url):
+        if problem := urls.problem(resolved.url):
             raise ConfigError(f"url {problem}")
         return resolved
     return msgspec.structs.replace(
@@ -133,14 +132,3 @@ def header_problem(value: str) -> str | None:
     """Return why a text cannot be the value of a header; None if it can."""
     printable = all(char == "\t" or char.isprintable() for char in value)
     return None if printable else "has a line break or another control character"
-
-
-def url_problem(url: str) -> str | None:
-    """Return why a text is not the URL of a server; None if it is one."""
-    if not re.match(r"https?://[^/\s]", url):
-        return "must start with https:// or http://"
-    try:
-        urls.split(url)
-    except ValueError:
-        return "has an invalid host or port"
-    return None

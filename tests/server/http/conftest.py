@@ -234,6 +234,16 @@ class Http:
 
     # Legacy
 
+    @staticmethod
+    def initialize_body(**params: Any) -> bytes:
+        """Return the body of an `initialize` with these members of its params."""
+        whole = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
+        return rpc("initialize", whole | params, id=1)
+
     async def initialize(
         self,
         revision: str = "2025-11-25",

@@ -9,16 +9,6 @@ import pytest
 from interlock import Context
 from interlock.server.http import sessions
 
-
-def initialize(http, **params):
-    whole = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    }
-    return http.rpc("initialize", whole | params, id=1)
-
-
 # Requests
 
 
@@ -249,7 +239,7 @@ async def test_a_batch_with_a_bad_part_is_refused_whole(http, bad):
 
 async def test_initialize_in_a_batch_and_oversized_batches_are_refused(http):
     client = await http.initialize("2025-03-26")
-    for body in (b"[%b]" % initialize(http), b"[]", b"[%b]" % b",".join([b"{}"] * 101)):
+    for body in (b"[%b]" % http.initialize_body(), b"[]", b"[%b]" % b",".join([b"{}"] * 101)):
         assert (await client.post(body).finished()).code == 400
     twice = b"[%b,%b]" % (http.rpc("ping", id=1), http.rpc("ping", id=1))
     assert (await client.post(twice).finished()).code == 400

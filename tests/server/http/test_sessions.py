@@ -13,16 +13,6 @@ from interlock.errors import ConnectionClosed
 from interlock.server.http import sessions
 from tests.server.http.conftest import Http
 
-
-def initialize(http, **params):
-    whole = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "x", "version": "1"},
-    }
-    return http.rpc("initialize", whole | params, id=1)
-
-
 # Beginning
 
 
@@ -48,14 +38,16 @@ async def test_refused_initialize_leaves_no_session(http):
         http.rpc("initialize", {}, id=1),
         http.rpc("initialize", {"protocolVersion": 7}, id=1),
         http.rpc("initialize", id=1),
-        initialize(http)[:-5],
+        http.initialize_body()[:-5],
     ]
     for body in bad * 50:
         reply = await http.request("POST", body=body)
         assert reply.header("mcp-session-id") is None
         assert "error" in json.loads(reply.body)
     for headers in ({"host": "evil.example.com"}, {"content-type": "text/plain"}):
-        assert (await http.request("POST", body=initialize(http), headers=headers)).code >= 400
+        assert (
+            await http.request("POST", body=http.initialize_body(), headers=headers)
+        ).code >= 400
     assert len(http.app.sessions) == 0
 
 
@@ -169,7 +161,7 @@ async def test_session_over_the_limit_is_refused_and_others_go_on(make):
     http = make(max_sessions=2)
     client = await http.initialize()
     await http.initialize()
-    reply = await http.request("POST", body=initialize(http))
+    reply = await http.request("POST", body=http.initialize_body())
 
     assert (reply.code, reply.header("retry-after")) == (503, "60")
     assert (await client.call("add", {"a": 1})).text == "2"
@@ -185,7 +177,7 @@ async def test_ten_thousand_idle_sessions_meet_the_limit_and_are_freed(make, mon
     everyone = http.app.sessions
     for _ in range(10_000):
         everyone.add(everyone.make(None))
-    assert (await http.request("POST", body=initialize(http))).code == 503
+    assert (await http.request("POST", body=http.initialize_body())).code == 503
 
     now += 601.0
     client = await http.initialize()
@@ -323,7 +315,7 @@ async def test_session_of_another_principal_is_not_found(owned):
 async def test_sessions_of_one_principal_are_limited(owned):
     first = await owned.initialize(headers=bearer("user-a"))
     await owned.initialize(headers=bearer("user-a"))
-    full = await owned.request("POST", body=initialize(owned), headers=bearer("user-a"))
+    full = await owned.request("POST", body=owned.initialize_body(), headers=bearer("user-a"))
 
     assert full.code == 503
     other = await owned.initialize(headers=bearer("user-b"))
@@ -351,12 +343,12 @@ async def test_simultaneous_initialize_requests_respect_the_session_limit():
         return answer
 
     http = Http(Server("slow", middleware=[slow]).asgi(max_sessions=1))
-    replies = [http.start("POST", body=initialize(http)) for _ in range(3)]
+    replies = [http.start("POST", body=http.initialize_body()) for _ in range(3)]
     await all_begun.wait()
     may_answer.set()
     codes = [(await each.finished()).code for each in replies]
     assert sorted(codes) == [200, 503, 503]
 
-    assert (await http.request("POST", body=initialize(http))).code == 503
+    assert (await http.request("POST", body=http.initialize_body())).code == 503
     assert begun == 3  # for whom there is no room, nothing is done
     await http.app.close()
