@@ -383,6 +383,23 @@ async def test_only_approvers_with_the_scope_decide_and_never_about_their_own_ca
     assert got == refusal
 
 
+@pytest.mark.slow("fills a database")
+async def test_call_that_was_asked_about_under_an_earlier_policy_is_not_approved(
+    running: Callable[..., Any],
+):
+    server = offering("put")
+    async with running(settings(), s=server) as gateway:
+        await gateway.call("s__put", await gateway.key("anna"), a=1)
+        found, approvals = await pending(gateway), gateway.assembly.approvals
+        await gateway.reload(settings(groups={"leads": ["user:berta", "user:dora"]}), s=server)
+        with pytest.raises(DecisionRefused) as refused:
+            await approvals.approve(found.id, found.hash, LEAD)
+        denied = await approvals.deny(found.id, found.hash, LEAD)  # which is always safe
+
+    assert refused.value.reason == "approval_void"
+    assert denied.state == "denied"
+
+
 # The caller approves by a form
 
 ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY], ids=["modern", "legacy"])

@@ -48,7 +48,7 @@ def is_ready(file: Path) -> bool:
     if is_unsynced(file):
         return False
     try:
-        with closing(sqlite3.connect(uri(file, mode="ro"), uri=True)) as connection:
+        with closing(sqlite3.connect(uri(file, mode="ro"), uri=True, timeout=0)) as connection:
             (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()

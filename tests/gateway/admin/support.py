@@ -27,7 +27,7 @@ class Operator:
         return cls(gateway, await gateway.key("op", *(scopes or ("admin:read", "admin:write"))))
 
     async def send(self, method: str, path: str, body: Any = None, query: str = "") -> Reply:
-        path = path if path.startswith("/me") else BASE + path
+        path = path if path.startswith(("/me", "/api/")) else BASE + path
         headers = bearer(self.key) | {"content-type": "application/json"}
         content = b"" if body is None else json.dumps(body).encode()
         return await self.gateway.http.request(method, path, content, headers, query=query)

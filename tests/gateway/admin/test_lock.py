@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.gateway.admin.support import Operator
@@ -68,3 +70,22 @@ async def test_decision_is_recorded_with_who_before_and_after(running):
         ("reject", "user:op", "crm:refund")
     ]
     assert (decided[0]["before"]["state"], decided[0]["after"]["state"]) == ("accepted", "new")
+
+
+@pytest.mark.slow("fills a database")
+async def test_lock_file_is_not_changed_over_http(running, tmp_path: Path):
+    file = tmp_path / "lock.json"
+    file.write_text('{"version": 1, "servers": {}}')
+    before = file.read_bytes()
+    async with running(
+        {"lock": {"mode": "strict", "file": str(file)}}, crm=offering("x")
+    ) as gateway:
+        operator, key = await Operator.of(gateway), await gateway.key()
+        (waiting,) = await operator.get("/lock/crm/x")
+        body = {"hash": waiting["seenHash"]}
+        for decision in ("accept", "reject"):
+            refused = await operator.refused("POST", f"/lock/crm/x/{decision}", body)
+            assert refused == (409, "lock_strict")
+        assert (await operator.get("/lock/crm/x")) == [waiting]
+        assert await gateway.names(key) == []
+    assert file.read_bytes() == before

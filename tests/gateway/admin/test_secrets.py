@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sqlite3
@@ -95,6 +96,22 @@ class Sending:
         self.replies.append(reply)
         return reply
 
+    async def inspect(self, *servers: str) -> int:
+        """Have the inspector connect to each server; return how many messages it shows."""
+        count = 0
+        for name in servers:
+            begun = (await self("POST", "/api/inspect", {"server": name})).json
+            place, state = f"/api/inspect/{begun['id']}", {"state": "connecting"}
+            async with asyncio.timeout(20):
+                while state["state"] == "connecting":
+                    await asyncio.sleep(0.02)
+                    state = (await self("GET", place)).json
+            await self("POST", f"{place}/send", {"method": "tools/list", "params": {}})
+            for part in ("wire", "record"):
+                shown = await self("GET", f"{place}/{part}")
+                count += shown.body.count(b"jsonrpc")
+        return count
+
     async def every_route(self, *names: str) -> None:
         """Send a request to each route but those that end what is needed, for each name."""
         for route in ROUTES:
@@ -144,6 +161,7 @@ async def test_no_secret_is_in_any_answer_log_record_dump_or_file(
                 send.replies.append(reply)
         made = await send("POST", "/admin/api/v1/keys", {"user": "berta"})
         send.replies.pop()  # the one answer that has the key
+        assert await send.inspect("wiki", "notes", "program", "crm") > 10
         await send.every_route("crm", "wiki", "notes", "program", "api")
         send.replies = [each for each in send.replies if KEPT["call"] not in shown_call(each)]
         for path in ("/metrics", "/healthz", "/readyz", urlsplit(await user_link(gateway)).path):

@@ -37,14 +37,24 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     if not records and kept is None:
         raise not_found("no such call")
     approval = await _approval(gate, records)
+    used_by = "" if approval is None else approval.used_by_call or ""
+    # A client that was asked to call again has used the approval for another call.
+    later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
+    return _shown(gate, request, [*records, *later], kept, approval)
+
+
+def _shown(
+    gate: Operations,
+    request: ApiRequest,
+    records: Sequence[JsonObject],
+    kept: ChatCall | None,
+    approval: Approval | None,
+) -> JsonObject:
     if kept is not None:
         shown = _of_chat(kept)
     else:
-        used_by = "" if approval is None else approval.used_by_call or ""
-        # A client that was asked to call again has used the approval for another call.
-        later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
         state = "" if approval is None else gate.assembly.approvals.state(approval)
-        shown = _of_records(id, [*records, *later], approval, state)
+        shown = _of_records(request.path["id"], records, approval, state)
     if approval is not None:
         about: JsonObject = gate.assembly.approvals.shown(approval)
         may_decide = gate.assembly.approvals.may_decide(request.principal, approval)
@@ -64,16 +74,20 @@ async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
 
 async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) -> JsonObject:
     approvals, given = gate.assembly.approvals, request.body
-    approval = await _approval(gate, await _records(gate, request, request.path["id"]))
+    records = await _records(gate, request, request.path["id"])
+    kept = await _kept(gate, request, request.path["id"])
+    approval = await _approval(gate, records)
     if approval is None:
         raise not_found("no such call waits for an approval")
     decide = approvals.approve if is_allowed else approvals.deny
     try:
-        await decide(approval.id, given.hash, request.principal, note=given.note, surface="web")
+        decided = await decide(
+            approval.id, given.hash, request.principal, note=given.note, surface="web"
+        )
     except DecisionRefused as error:
         status = 403 if error.reason == "not_permitted" else 409
         raise Problem(status, error.reason, str(error)) from None
-    return await show(gate, request)
+    return _shown(gate, request, records, kept, decided)  # nothing is read after the decision
 
 
 async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[JsonObject]:
