@@ -275,3 +275,27 @@ async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():
 
     assert ring.find(key) is not None
     await first
+
+
+async def test_change_that_a_failed_refresh_has_lost_is_found_by_the_next_one():
+    stored, key = made()
+    other, _ = made("bert")
+
+    class LosingSource(Source):
+        async def changed(self) -> Sequence[StoredKey]:
+            if self.fails:
+                raise StoreError("read the position, and not the keys")
+            return []
+
+    source = LosingSource(stored)
+    ring, ended = ring_of(source, Clocks())
+    await ring.load()
+    source.keys[stored.id] = replace(stored, revoked=NOW)
+    source.fails = True
+    await ring.use(other)
+    assert [each.stored.id for each in ring.active()] == [stored.id, other.id]
+    source.fails = False
+    await ring.use(other)
+
+    assert not ring.is_active(ring.find(key))  # type: ignore[arg-type]
+    assert {*ended} == {stored.id, other.id}  # the other one was never stored

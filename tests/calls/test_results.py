@@ -150,17 +150,27 @@ async def test_answer_over_the_budget_is_within_it(size: int):
     assert outcome.kept == about(outcome.result)["id"]
 
 
-async def test_binary_block_over_the_budget_becomes_a_link():
-    pdf = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "QUJD" * LIMIT}
+PDF = {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": "QUJD" * LIMIT}
+LARGER = b64encode(bytes(KIB**2 + 1)).decode()  # than an image that passes
 
-    result = await fitted(outcome_of(content=[{"type": "resource", "resource": pdf}]))
+
+@pytest.mark.parametrize(
+    ("block", "mime_type"),
+    [
+        ({"type": "resource", "resource": PDF}, "application/pdf"),
+        ({"type": "image", "mimeType": "image/png", "data": LARGER}, "image/png"),
+        ({"type": "audio", "mimeType": "audio/wav", "data": LARGER}, "audio/wav"),
+    ],
+)
+async def test_binary_block_over_the_budget_becomes_a_link(block: JsonObject, mime_type: str):
+    result = await fitted(outcome_of(content=[block]))
 
     id = about(result)["id"]
     assert f'interlock__read_result {{"id": "{id}/1", "offset": 0}}' in note_of(result)
     links = [each for each in result.content if isinstance(each, ResourceLink)]
     assert [(each.uri, each.mime_type) for each in links] == [
         (URI + id, None),
-        (f"{URI}{id}/1", "application/pdf"),
+        (f"{URI}{id}/1", mime_type),
     ]
 
 

@@ -383,7 +383,7 @@ class Assembly:
             return None
 
         async def record(claim: Claim, place: Place) -> None:
-            body = {"action": action, "name": place.name, "of": place.user}
+            body = {"surface": "api", "action": action, "name": place.name, "of": place.user}
             await trail.record("credential", body, by, server=place.server, claim=claim)
 
         return record

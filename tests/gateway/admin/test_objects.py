@@ -72,7 +72,7 @@ RECORDS = {
     ),
     "decided": (f"{OF_CALL} approval verdict caller rule argumentsHash", "key surface note"),
     "admin": ("user action surface", "key address id before after created"),
-    "credential": ("user server action name of", "key"),
+    "credential": ("user server action name of surface", "key"),
     "pin": (
         "user server",
         "tool key surface state of accepted seen decision definitions before after",
