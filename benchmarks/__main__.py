@@ -15,7 +15,7 @@ from benchmarks import harness
 
 GROUPS = (
     "stdio", "http", "memory", "sizes", "lists", "starting", "toolbox", "agent", "path",
-    "audit", "policy", "langchain", "sockets", "layers", "openapi", "gateway", "claude",
+    "audit", "policy", "langchain", "sockets", "layers", "openapi", "gateway", "budgets", "claude",
     "web",
 )  # fmt: skip
 README = Path(__file__).with_name("README.md")

@@ -52,6 +52,7 @@ NAMES = {
     "mcp-proxy": "mcp-proxy (PyPI)",
     "mcp-proxy-npm": "mcp-proxy (npm)",
     "fastmcp-proxy": "FastMCP proxy",
+    "contextforge": "ContextForge",
     "legacy": "us, legacy client",
     "write": "us, risk write",
 }
@@ -262,12 +263,20 @@ def server(name: str, **told: int) -> list[str]:
 class Program:
     """A process of ours; what it says on stderr is shown if it fails."""
 
-    def __init__(self, argv: list[str], stdout: int = subprocess.PIPE) -> None:
+    def __init__(
+        self, argv: list[str], stdout: int = subprocess.PIPE, env: dict[str, str] | None = None
+    ) -> None:
         self.argv = argv
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by __exit__
         self.started = perf_counter()
         self.process = subprocess.Popen(
-            argv, cwd=ROOT, stdin=-1, stdout=stdout, stderr=self.errors, bufsize=0
+            argv,
+            cwd=ROOT,
+            stdin=-1,
+            stdout=stdout,
+            stderr=self.errors,
+            bufsize=0,
+            env=os.environ | (env or {}),
         )
 
     def failed(self) -> RuntimeError:

