@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from interlock.models import choose
-from tests.models.gguf.files import write_model
+from tests.models.gguf.files import WITH_TOOLS, write_model
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +37,20 @@ def test_gguf_file_answers_and_is_found_again_from_another_folder(
 
     assert (first.out, again.out) == ("Hello\n", "Hello\n")
     assert "embedded" not in first.err
+
+
+@pytest.mark.program("llama.cpp")
+def test_gguf_file_calls_a_tool_and_answers_its_result(interlock, servers, tmp_path: Path):
+    servers()
+    start = "<tool_call>\n"
+    call = '{"name": "e__say", "arguments": {"text": "noon"}}\n</tool_call>'
+    follows = {"\n": start, start: call, call: "", "<|result|>": "It is noon.", "It is noon.": ""}
+    write_model(tmp_path / "m.gguf", follows, template=WITH_TOOLS)
+
+    ran = interlock("chat", "When?", "--model", f"local:{tmp_path / 'm.gguf'}")
+
+    assert ran.out == "It is noon.\n"
+    assert '[TOOL] e:say(text="noon")' in ran.err
 
 
 @pytest.mark.parametrize(
