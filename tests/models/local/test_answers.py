@@ -27,6 +27,11 @@ def test_a_single_value_stays_on_one_line() -> None:
     assert format_results([ToolMessage("1", "42", "answer")]) == "Answer: 42"
 
 
+@pytest.mark.parametrize("result", ["[]", "{}", '{"result": []}'])
+def test_an_empty_list_is_nothing(result: str) -> None:
+    assert format_results([ToolMessage("1", result, "search")]) == "Search: nothing"
+
+
 def test_a_nested_result_keeps_every_value() -> None:
     result = json.dumps({"pages": [{"title": "Ünder"}, {"title": "Two"}], "total": 2}, indent=1)
 

@@ -54,7 +54,9 @@ def _plain(content: str) -> str:
         return content
     if isinstance(value, dict) and list(value) == ["result"]:
         value = value["result"]  # the Python SDK wraps plain values like this
-    if isinstance(value, dict) and 0 < len(value) <= _MAX_FIELDS:
+    if value in ([], {}):
+        return "nothing"
+    if isinstance(value, dict) and len(value) <= _MAX_FIELDS:
         return "\n".join(f"- {name}: {_scalar(field)}" for name, field in value.items())
     if isinstance(value, list) and value and all(map(_is_flat, value)):
         return "\n".join(f"- {_scalar(each)}" for each in value)
