@@ -454,6 +454,17 @@ async def test_longer_timeout_of_a_call_raises_the_hard_timeout(
         call.cancel()
 
 
+async def test_call_may_take_two_minutes_without_progress_unless_told_otherwise():
+    server = ScriptedServer(answers={"tools/call": lambda _: None})
+    before = monotonic()
+    async with client_of(server) as client:
+        call = asyncio.create_task(client.call_tool("x"))
+        await server.heard("tools/call")
+        (pending,) = client._connection.protocol._pending.values()
+        assert before + 120 <= pending.idle_deadline <= monotonic() + 120
+        call.cancel()
+
+
 async def test_list_with_slow_pages_times_out_as_a_whole(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("interlock.client.client.LIST_TIMEOUT", 0.1)
 
