@@ -25,7 +25,7 @@ import pytest
 from interlock import cli
 from interlock.models.choose import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
-from tests.models import wire_openai
+from tests.models import wire_responses
 from tests.models.wire_http import WireServer
 from tests.support.forked import start_in_terminal
 
@@ -256,8 +256,8 @@ def library(tmp_path: Path, servers) -> None:
 
 @pytest.fixture
 def served() -> Iterator[WireServer]:
-    """Serve chat completions beside the command."""
-    server, loop = wire_openai.server(), asyncio.new_event_loop()
+    """Serve OpenAI's two APIs beside the command."""
+    server, loop = wire_responses.server(), asyncio.new_event_loop()
     loop.run_until_complete(server.start())
     thread = Thread(target=loop.run_forever)
     thread.start()

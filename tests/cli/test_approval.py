@@ -31,6 +31,20 @@ def test_without_a_terminal_a_call_that_may_change_something_runs_only_with_yes(
         assert "--yes" in ran.err
 
 
+@pytest.mark.slow("starts a program")
+def test_list_of_another_program_lets_a_tool_run_unasked_with_a_warning(interlock, servers, script):
+    servers(e={**ASKS, "autoApprove": ["say"], "alwaysAllow": ["stop"], "disabledTools": []})
+    ran = interlock("chat", "go", "--model", script({"say": {"text": "x"}, "echo": {}}, "Done."))
+
+    assert "e:say ok" in ran.err
+    assert "e:echo was not run" in ran.err
+    warnings = [line for line in ran.err.splitlines() if line.startswith("warning")]
+    assert warnings == [
+        "warning: server 'e': autoApprove or alwaysAllow lets say run unasked, but it may change "
+        "something; remove the name to be asked"
+    ]
+
+
 @pytest.mark.slow("fills a database")
 def test_tool_of_a_gateway_with_policy_is_denied_to_the_chat_as_well(
     interlock, servers, script, home: Path

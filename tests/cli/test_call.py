@@ -1,13 +1,17 @@
 """`interlock call`: its arguments, its result and its errors."""
 
 import json
+import shlex
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from interlock.cli.call import typed, unknown_parameters
+from tests.cli.conftest import ECHO
 
 BROKEN = {"command": "no-such-program"}
 
@@ -149,6 +153,34 @@ def test_call_starts_only_the_server_of_the_tool(interlock, servers, home):
 
 
 @pytest.mark.slow("starts a program")
+@pytest.mark.slow("starts a program")
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [
+        ("context_servers", {"source": "custom", "settings": {}}),
+        ("servers", {"type": "stdio", "dev": {"watch": "*"}, "version": "1"}),
+        ("mcpServers", {"trust": True, "description": "d", "transportType": "stdio"}),
+    ],
+)
+def test_file_of_another_program_is_used_as_it_is(
+    interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, more: dict[str, Any]
+):
+    program = tmp_path / "server"
+    echo = shlex.join([sys.executable, *ECHO])
+    program.write_text(f'#!/bin/sh\ntest "$FROM_FILE" = 1 && exec {echo}\n')
+    program.chmod(0o700)
+    (tmp_path / "x.env").write_text("FROM_FILE=1\n")
+    entry = {"command": "${workspaceFolder}${/}server", "envFile": "${userHome}/x.env", **more}
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps({"theme": "dark", key: {"e": entry}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    ran = interlock("call", "e:say", "text=hi", "--config", path)
+
+    assert ran == (0, "hi\n", "")
+
+
 def test_a_server_with_a_namespace_is_found_by_it(interlock, servers):
     entry = json.loads(servers().read_text())["mcpServers"]["e"]
     servers(e={**entry, "namespace": "n"})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from tests.cli.conftest import Ran
 from tests.models import wire_openai as wire
+from tests.models import wire_responses
 from tests.models.wire_http import WireServer, page
 
 PICTURE = wire.chunks(
@@ -51,6 +53,51 @@ def test_model_without_tools_answers_without_them_and_says_so(ask, servers, serv
     assert ran.out == "Hello.\n"
     assert "cannot use tools; it answers without them" in ran.err
     assert ["tools" in asked.body for asked in served.asked] == [True, False]
+
+
+def test_model_that_chat_completions_refuse_is_asked_by_the_other_api_from_then_on(
+    ask, served: WireServer
+):
+    answer = wire_responses.answer(wire_responses.message("Noon."))
+    served.script = [wire_responses.REFUSAL, answer, answer]
+
+    assert [ask("When?", "--no-tools").out for _ in range(2)] == ["Noon.\n"] * 2
+    chat, responses = "/v1/chat/completions", "/v1/responses"
+    assert [asked.path for asked in served.asked] == [chat, responses, responses]
+    assert served.problems == []
+
+
+@pytest.mark.slow("starts the program on a terminal")
+def test_tokens_of_a_turn_and_their_price_follow_the_answer(terminal, home, served: WireServer):
+    model = f"openai:m@{served.root}/v1"
+    price = {"models": {model: {"price": {"input": 2, "output": 10, "cached": 0.5}}}}
+    (home / "config" / "interlock").mkdir(parents=True)
+    (home / "config" / "interlock" / "settings.json").write_text(json.dumps(price))
+    details = {"prompt_tokens_details": {"cached_tokens": 200_000}}
+    text = wire.chunk(role="assistant", content="Noon."), wire.chunk("stop")
+    served.script = [wire.chunks(*text, wire.usage(600_000, 50_000, **details))]
+
+    chat = terminal("chat", "--no-tools", "--model", model)
+    chat.expect("\x1b[?2004h")
+    chat.type("When?\r")
+    chat.expect("Noon.")
+    chat.expect("tokens: 600,000 in (200,000 cached), 50,000 out; cost: 1.4000")
+    chat.expect("\x1b[?2004h")
+    chat.type("\x04")
+    assert chat.leave() == 0
+
+
+@pytest.mark.slow("starts a program")
+def test_model_may_read_a_resource_of_a_server(ask, library, served: WireServer):
+    reading = wire.fragment(
+        0, '{"uri":"library:book://moby"}', id="c1", name="interlock__read_resource"
+    )
+    served.script = [wire.chunks(reading, wire.chunk("tool_calls")), wire.says("Read.")]
+
+    assert ask("Read it!").out == "Read.\n"
+    offered = {each["function"]["name"] for each in served.asked[0].body["tools"]}
+    assert "interlock__read_resource" in offered
+    assert "Call me Ishmael." in served.asked[1].body["messages"][-1]["content"]
 
 
 def test_conversation_that_is_too_long_is_shortened_visibly(ask, served: WireServer):

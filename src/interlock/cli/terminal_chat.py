@@ -19,6 +19,7 @@ from interlock.config import Config
 from interlock.errors import CapabilityError
 from interlock.gateway.local_calls import local_calls
 from interlock.models import Model, claude_code
+from interlock.policy import find_unasked
 
 
 class ChatOptions(TypedDict):
@@ -85,6 +86,8 @@ async def open_terminal_chat(
             screen.cost = chat.cost
             if chat.toolbox is not None:
                 warn_of_broken(chat.toolbox.status.values())
+                for line in find_unasked(config or Config(), chat.toolbox.tools):
+                    warn(line)
             yield TerminalChat(chat, screen, approval)
 
 

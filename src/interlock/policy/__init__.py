@@ -17,7 +17,7 @@ from interlock.calls.decision import Decision, Reason, RuleFact, Step
 from interlock.policy.enforcement import CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.rules import CompiledView
-from interlock.policy.warnings import find_unchecked, find_warnings
+from interlock.policy.warnings import find_unasked, find_unchecked, find_warnings
 
 __all__ = [
     "LOCAL_USER",
@@ -30,6 +30,7 @@ __all__ = [
     "RuleFact",
     "Step",
     "enforce",
+    "find_unasked",
     "find_unchecked",
     "find_warnings",
     "opens_any",

@@ -113,14 +113,20 @@ class Policy:
         return cls.compile(gateway.policy, groups=gateway.groups, views=gateway.views, risks=risks)
 
     @classmethod
-    def for_local_user(cls, config: Config) -> Policy:
+    def for_local_user(cls, config: Config, *, trusts_lists: bool = True) -> Policy:
         """Compile the policy for a person at their own terminal or page.
 
         A file with a member `gateway` holds for them, too. Otherwise `LOCAL_RULES` do, and a
         server's hint counts. Tools that another program was told to approve are not asked about.
+
+        Args:
+            config: The file.
+            trusts_lists: Whether such lists of other programs count.
         """
         if config.gateway is not None:
             return cls.from_config(config)
+        if not trusts_lists:
+            return cls.compile(LOCAL_RULES, risks=_risks(config), trusts_hints=True)
         servers = config.servers
         approved = {each.namespace or name: each.tools.approved for name, each in servers.items()}
         risks = {

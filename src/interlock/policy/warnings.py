@@ -54,6 +54,27 @@ def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
     return [f"{where}: {', '.join(names)}" for where, names in found.items() if names]
 
 
+def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
+    """Return what the local user is not asked about only because of a list of another program.
+
+    Args:
+        config: The file.
+        catalogue: The tools of its servers.
+    """
+    trusting = Policy.for_local_user(config)
+    asking = Policy.for_local_user(config, trusts_lists=False)
+    found: dict[str, list[str]] = {}
+    for tool in catalogue:
+        if trusting.risk(tool) != asking.risk(tool):
+            found.setdefault(tool.server, []).append(tool.tool.name)
+    return [
+        f"server {server!r}: autoApprove or alwaysAllow lets {', '.join(names[:3])}"
+        + (f" and {len(names) - 3} more" * (len(names) > 3))
+        + " run unasked, but it may change something; remove the name to be asked"
+        for server, names in found.items()
+    ]
+
+
 def _outside_rules(gateway: GatewaySettings) -> Iterator[tuple[str, Iterable[str]]]:
     """Yield the patterns of tools that are not in rules, with their place."""
     for name, view in gateway.views.items():
