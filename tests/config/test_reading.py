@@ -269,9 +269,9 @@ def test_an_entry_that_cannot_be_used_costs_only_itself(
     assert warning.startswith(f"f.json, line 1: mcpServers.a is ignored: {problem}")
 
 
-def test_unknown_members_cause_warnings() -> None:
+def test_unknown_members_cause_warnings_unless_they_are_of_another_program() -> None:
     text = b"""{
-  "globalShortcut": "",
+  "globalShortcut": "", "mcpServer": {}, "policy": {},
   "mcpServers": {
     "a": {"command": "x", "tiemout": 5,
           "tools": {"allowed": []}},
@@ -279,7 +279,8 @@ def test_unknown_members_cause_warnings() -> None:
   }
 }"""
     assert config.loads(text, Path("f.json")).warnings == (
-        "f.json, line 2: globalShortcut is unknown and ignored",
+        "f.json, line 2: mcpServer is unknown and ignored (did you mean 'mcpServers'?)",
+        'f.json, line 2: policy is ignored here: move it into "gateway"',
         "f.json, line 4: mcpServers.a.tiemout is unknown and ignored (did you mean 'timeout'?)",
         "f.json, line 5: mcpServers.a.tools.allowed is unknown and ignored (did you mean 'allow'?)",
         "f.json, line 6: mcpServers.b.env is unknown and ignored",

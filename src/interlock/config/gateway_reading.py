@@ -52,7 +52,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     Raises:
         ConfigError: Something in it is wrong. The text names file, line and member.
     """
-    gateway.warn_unknown(_GATEWAY_KEYS)
+    gateway.warn_unknown(KEYS)
     table = gateway.within("views")
     views = {name: _view(table, name, servers) for name in table.members}
     auth = gateway.within("auth")
@@ -86,7 +86,7 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
     )
 
 
-_GATEWAY_KEYS = (
+KEYS = (
     "listen",
     "publicUrl",
     "hosts",

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -29,7 +30,7 @@ from interlock.config import (
 )
 from interlock.config.limits_reading import server_limits, server_results
 from interlock.config.resolving import header_problem
-from interlock.config.section import Section
+from interlock.config.section import Section, nearest
 from interlock.config.servers import (
     AUTO,
     Auth,
@@ -181,7 +182,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         root.refuse(f'stands beside "{roots[0]}": keep one of them', roots[1])
     questions = inputs.read(root)
     key = servers_key(root.members)
-    root.warn_unknown((key, "gateway", "inputs", "$schema"))
+    _warn_of_mistakes(root, (key, "gateway", "inputs", "$schema"))
     table = root.within(key)
     count = len(table.members)
     if count > MAX_SERVERS:
@@ -203,6 +204,15 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         gateway,
         questions,
     )
+
+
+def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
+    """Warn of likely mistakes; other programs have members of their own beside the servers."""
+    for key in islice(root.members, MAX_SERVERS):
+        if key in gateway_reading.KEYS:
+            root.warn('is ignored here: move it into "gateway"', key)
+        elif key not in known and (hint := nearest(key, known)):
+            root.warn(f"is unknown and ignored{hint}", key)
 
 
 def servers_key(members: dict[str, Any]) -> str:
