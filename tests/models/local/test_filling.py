@@ -160,6 +160,21 @@ def test_a_second_parameter_gets_the_second_value_of_a_list() -> None:
     assert filling.further == ()
 
 
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        ("Send it to Anna and Peter", ["Anna"]),
+        ("The distance between Anna and Peter", ["Anna", "Peter"]),
+    ],
+)
+def test_names_of_a_list_fill_several_texts_only_if_they_are_a_pair(
+    request_: str, found: list[str]
+) -> None:
+    filling = filled(request_, first=STRING, second=STRING)
+
+    assert [each for each in filling.arguments.values() if each[0].isupper()] == found
+
+
 def test_a_path_that_a_text_accepts_without_a_cue_is_a_guess() -> None:
     assert filled("How many words does notes.txt have?", query=STRING).guesses == 1
     assert filled("Use the branch feature/x", branch=STRING).guesses == 0

@@ -126,6 +126,7 @@ _LISTED = re.compile(
     r"\s*(?:,|,?\s*(?:and|or|und|oder|et|ou|y|o)\b)\s*(?:(?:in|of|for|at|à|en|de)\s+)?",
     re.IGNORECASE,
 )
+_PAIR = re.compile(r"\b(?:between|from|compare|zwischen|von|entre|de)\s+$", re.IGNORECASE)
 _NAMES = bag("name object zone")  # kinds that the same word may have
 CERTAIN = 0.85  # an optional parameter is only filled with a span that fits better than this
 
@@ -345,6 +346,8 @@ class _Draft:
         """Assign `span` to `parameter`, if both are still free."""
         if parameter.name in self.arguments or not self.free(span):
             return
+        if parameter.kind == "text" and self._continues_a_list(parameter, span):
+            return
         written = self.request[span.start : span.end]
         argument, value = self._argument(parameter, span), 0.0
         if parameter.kind == "text" and span.kind != "quoted":
@@ -379,6 +382,17 @@ class _Draft:
                 self.used.append(last := span)
         return found
 
+    def _continues_a_list(self, parameter: Parameter, span: Span) -> bool:
+        """Return whether a name follows one that another parameter has: "to Anna and Peter"."""
+        return any(
+            other.kind in _NAMES
+            and other.end <= span.start
+            and name != parameter.name
+            and _LISTED.fullmatch(self.request, other.end, span.start)
+            and not _PAIR.search(self.request, 0, other.start)
+            for name, other in self.singles.items()
+        )
+
     def finish(self, wanted: Sequence[Parameter]) -> Filling:
         missing, assumed = [], []
         for parameter in wanted:
@@ -393,14 +407,18 @@ class _Draft:
                 assumed.append(parameter)
         further = [arguments for parameter in wanted for arguments in self._further(parameter)]
         return Filling(
-            {p.name: self.arguments[p.name] for p in wanted if p.name in self.arguments},
+            _ordered(self.arguments, wanted),
             tuple(self.used),
             self.value,
             tuple(missing),
             tuple(assumed),
             self.guesses,
-            tuple(further),
+            tuple(_ordered(each, wanted) for each in further),
         )
+
+
+def _ordered(arguments: dict[str, Any], wanted: Sequence[Parameter]) -> dict[str, Any]:
+    return {each.name: arguments[each.name] for each in wanted if each.name in arguments}
 
 
 def _default(parameter: Parameter) -> Any:

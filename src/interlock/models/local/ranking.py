@@ -78,7 +78,8 @@ _KNOWLEDGE = re.compile(
 )
 _LOOK = re.compile(
     r"(?:please |can you |could you )*(?:show|list|get|display|view|see|tell|read|print|compare"
-    r"|what|which|how|is|are|does|do|who|where|when)\b",
+    r"|what|which|how|is|are|was|were|am|does|do|did|has|have|had|who|whose|where|when|why"
+    r"|any|will|should|must|may)\b",
     re.IGNORECASE,
 )
 # Kinds of values that rarely occur by accident.
