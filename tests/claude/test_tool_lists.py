@@ -66,7 +66,7 @@ async def test_tool_added_in_a_turn_is_callable_in_the_same_or_the_next_turn(
             await opened.ask(script(*turns))
         else:
             await opened.ask(script(call(("mcp__s__grow", {})), say("ok", seconds=2)))
-            if claude_program != "2.1.59":
+            if claude_program == "2.0.0":
                 await opened.reopen()
             await opened.ask(script(call(("mcp__s__added", {})), say("ok")))
 

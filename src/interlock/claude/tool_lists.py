@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -13,11 +13,12 @@ from msgspec import Struct
 
 from interlock.claude.link import Link, object_of
 from interlock.claude.servers import Servers
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, RemoteError
 
 SET_TIMEOUT = 20.0  # seconds for the program to take a new list of servers
 LIST_PATIENCE = 5.0  # seconds for it to list their tools
 LIST_PAUSE = 0.05
+FORGET_TIMEOUT = 3.0  # seconds for an answer that comes at once, or from 2.0.0 never
 
 _log = logging.getLogger("interlock.claude")
 
@@ -96,13 +97,25 @@ class ToolLists:
         """Make a program that ignores changes list the tools again, between two turns."""
         outdated, self._outdated = self._outdated, set()
         if outdated and self._relists and not self.hears_changes:
+            self._relists = False
             with suppress(InterlockError):
+                await self._forget(outdated)
                 await self.set_servers(without=[*outdated])
                 self._servers.forget_lists(outdated)
                 await self.set_servers()
                 self._relists = await self.wait()
-                if not self._relists:
-                    _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
+            if not self._relists:
+                _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
+
+    async def _forget(self, program_names: Iterable[str]) -> None:
+        """Let the program forget the lists that it keeps by the names of servers.
+
+        Versions before 2.1.330 cannot reconnect to a server in this program, and say so. 2.1.176
+        has forgotten its list before it says so.
+        """
+        for name in program_names:
+            with suppress(RemoteError):
+                await self._running().control("mcp_reconnect", FORGET_TIMEOUT, serverName=name)
 
     async def close(self) -> None:
         """End what runs in the background."""
