@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from msgspec import Raw
 
 from interlock import Server, Toolbox
 from interlock.calls import Caller
+from interlock.claude.decisions import Allow, Deny, Request
 from interlock.claude.facade import ALWAYS_LOADED, Facade, Host, RpcError
 from interlock.types import JsonObject, ToolAnnotations
 
@@ -24,7 +26,13 @@ def server_of(count: int) -> Server:
         """Look something up."""
         return {"x": x}
 
-    for number in range(count - 1):
+    @server.tool
+    async def hang() -> str:
+        """Never answer."""
+        await asyncio.Event().wait()
+        return ""
+
+    for number in range(count - 2):
 
         async def change(x: int) -> str:
             return str(x)
@@ -35,17 +43,22 @@ def server_of(count: int) -> Server:
 
 @asynccontextmanager
 async def facade_of(
-    count: int = 2, *, always_load: bool | None = None, max_result: int = 0
+    count: int = 3,
+    *,
+    always_load: bool | None = None,
+    max_result: int = 0,
+    timeout: float = 10.0,
+    use: Callable[[Request], Awaitable[Allow | Deny]] | None = None,
 ) -> AsyncIterator[Facade]:
     async with Toolbox({"math": server_of(count)}, environ={}) as toolbox:
         made: list[Facade] = []
         host = Host(
             max_result,
-            None,
+            use,
             lambda *_: lambda _: None,
             always_load,
             lambda: sum(len(each.entries) for each in made),
-            10.0,
+            timeout,
             Caller(surface="claude"),
             lambda _: {},
         )
@@ -74,7 +87,7 @@ async def test_definitions_have_the_hints_of_the_server_and_no_others():
         (ALWAYS_LOADED, None, True),
         (ALWAYS_LOADED + 1, None, False),
         (ALWAYS_LOADED + 1, True, True),
-        (1, False, False),
+        (2, False, False),
     ],
 )
 async def test_few_tools_are_in_the_prompt_and_many_are_searched(
@@ -102,6 +115,34 @@ async def test_handshake_agrees_on_a_revision_with_a_handshake(wanted: str, agre
 
     assert said["protocolVersion"] == agreed
     assert said["instructions"] == "Only arithmetic."
+
+
+async def test_call_runs_with_the_arguments_of_its_decision_and_only_after_it():
+    asked: list[Request] = []
+
+    async def use(request: Request) -> Allow | Deny:
+        asked.append(request)
+        return Allow({"x": 2}) if request.arguments == {"x": 1} else Deny("no")
+
+    async with facade_of(use=use) as facade:
+        meta = b'"_meta":{"claudecode/toolUseId":"t1"}'
+        texts = [
+            (await facade.answer("tools/call", Raw(b'{"name":"look","arguments":%b,%b}' % each)))
+            for each in ((b'{"x":1}', meta), (b'{"x":3}', meta))
+        ]
+
+    assert asked[0] == Request("math:look", {"x": 1}, "t1")
+    changed, denied = [msgspec.json.decode(each)["content"][0]["text"] for each in texts]
+    assert (changed, denied) == ('{"x":2}', "denied: no")
+
+
+async def test_tool_that_hangs_is_an_error_after_the_timeout():
+    async with facade_of(timeout=0.02) as facade:
+        answer = await facade.answer("tools/call", Raw(b'{"name":"hang"}'))
+
+    result = msgspec.json.decode(answer)
+    assert result["isError"]
+    assert "0.02" in result["content"][0]["text"]
 
 
 async def test_call_returns_the_result_and_every_failure_is_one_too():

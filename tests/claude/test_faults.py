@@ -14,6 +14,7 @@ from interlock.errors import (
     ConfigError,
     ConnectionClosed,
     LocalProtocolError,
+    MessageTooLarge,
     RequestTimeout,
     ServerExited,
     SpawnError,
@@ -67,6 +68,39 @@ async def test_file_that_is_not_claude_code_is_named(claude: Make):
 async def test_lines_that_are_not_json_are_skipped(claude: Make):
     async with claude(f"echo Debug: hello; echo '{INITIALIZED}'; cat >/dev/null") as opened:
         assert opened.process_id
+
+
+async def test_line_over_the_limit_ends_the_program_and_names_the_option(claude: Make):
+    text = f"read line; echo '{INITIALIZED}'; read line; printf '%2000d' 0; cat >/dev/null"
+    async with claude(text, max_line_bytes=1000) as opened:
+        with pytest.raises(MessageTooLarge, match="raise max_line_bytes"):
+            await opened.ask("hello")
+
+
+async def test_file_without_permission_to_run_is_named(claude: Make, tmp_path: Path):
+    opened = claude("exit")
+    (tmp_path / "claude").chmod(0o644)
+    with pytest.raises(SpawnError, match=f"{tmp_path}/claude"):
+        await opened.open()
+
+
+@pytest.mark.parametrize("until", ["it starts", "the program runs", "the program was asked"])
+async def test_open_can_be_cancelled_at_any_point(claude: Make, tmp_path: Path, until: str):
+    reached: dict[str, Callable[[], object]] = {
+        "it starts": lambda: True,
+        "the program runs": lambda: opened.process_id,
+        "the program was asked": (tmp_path / "asked").exists,
+    }
+    opened = claude(f"read line; touch {tmp_path}/asked; cat >/dev/null")
+    opening = asyncio.create_task(opened.open())
+    while not reached[until]():  # noqa: ASYNC110 - no event tells
+        await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.gather(opening, return_exceptions=True)
+
+    assert opening.cancelled()
+    with pytest.raises(LocalProtocolError, match="is not open"):
+        await opened.ask("hello")
 
 
 async def test_program_that_ends_in_a_turn_fails_it_and_the_next_one(claude: Make):

@@ -215,10 +215,11 @@ class ClaudeCode:
             InterlockError: It ended, or did not answer in time.
         """
         opening = asyncio.ensure_future(self._open_toolboxes())
+        patience = asyncio.get_running_loop().time() + SERVER_PATIENCE
         try:
             await self._start(self._options)
             with suppress(TimeoutError):
-                async with asyncio.timeout(SERVER_PATIENCE):
+                async with asyncio.timeout_at(patience):
                     await asyncio.shield(opening)
             if self._servers.has_direct:
                 await self._lists.set_servers()
