@@ -26,6 +26,10 @@ def server_of(count: int) -> Server:
         """Look something up."""
         return {"x": x}
 
+    @server.resource("math://pi")
+    def pi() -> str:
+        return "3.14"
+
     @server.tool
     async def hang() -> str:
         """Never answer."""
@@ -115,6 +119,17 @@ async def test_handshake_agrees_on_a_revision_with_a_handshake(wanted: str, agre
 
     assert said["protocolVersion"] == agreed
     assert said["instructions"] == "Only arithmetic."
+
+
+async def test_resources_are_listed_and_read():
+    async with facade_of() as facade:
+        listed = msgspec.json.decode(await facade.answer("resources/list", Raw(b"{}")))
+        read = await facade.answer("resources/read", Raw(b'{"uri":"math://pi"}'))
+        with pytest.raises(RpcError, match="math://e"):
+            await facade.answer("resources/read", Raw(b'{"uri":"math://e"}'))
+
+    assert [each["uri"] for each in listed["resources"]] == ["math://pi"]
+    assert msgspec.json.decode(read)["contents"][0]["text"] == "3.14"
 
 
 async def test_call_runs_with_the_arguments_of_its_decision_and_only_after_it():

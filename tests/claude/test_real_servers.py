@@ -34,6 +34,28 @@ async def test_server_asks_the_user_through_elicitation(claude: Make, api: Messa
     assert "noon (When?)" in api.result_text()
 
 
+async def test_model_reads_resources_of_servers_in_this_program(
+    claude: Make, claude_program: str, api: MessagesApi
+):
+    if claude_program in ("2.1.59", "2.0.0"):
+        return  # their models cannot read resources
+    server = Server("s")
+
+    @server.resource("notes://today")
+    def today() -> str:
+        return "buy milk"
+
+    calls = (
+        call(("ListMcpResourcesTool", {"server": "s"})),
+        call(("ReadMcpResourceTool", {"server": "s", "uri": "notes://today"})),
+    )
+    async with claude({"s": server}) as opened:
+        await opened.ask(script(*calls, say("ok")))
+
+    assert "notes://today" in api.result_text(0)
+    assert "buy milk" in api.result_text(1)
+
+
 def odd_results() -> Server:
     server = Server("s")
 

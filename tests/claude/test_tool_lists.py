@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-import pytest
-
 from interlock import Server, StdioServer
 from interlock.claude import ClaudeCode
-from interlock.claude.decisions import allow_all
-from interlock.types import ElicitParams, ElicitResult
 from tests.claude.messages_api import MessagesApi, call, say, script
 from tests.claude.programs import NEWEST
 
@@ -22,24 +17,6 @@ ECHO = StdioServer(
     command=sys.executable,
     args=("-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")),
 )
-MISSING = StdioServer(command="/no/such/program")
-NOTES = """
-from interlock import Context, Server
-
-server = Server("notes")
-form = {"type": "object", "properties": {"time": {"type": "string"}}}
-
-
-@server.tool
-async def book(context: Context) -> str:
-    answer = await context.elicit("When?", form)
-    return f"booked at {answer.content['time']}"
-
-
-@server.tool
-def note() -> str:
-    return "noted"
-"""
 MUTE = StdioServer(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
 
 
@@ -114,44 +91,3 @@ async def test_mute_server_delays_no_turn_and_its_reason_is_in_the_status(
     assert any(name.startswith("mcp__echo__") for name in api.offered)
     assert state == "starting"
     assert took < 12
-
-
-async def test_direct_server_is_dialed_by_the_program_itself(
-    claude: Make,
-    api: MessagesApi,
-    claude_program: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-):
-    caplog.set_level(logging.DEBUG)
-    if claude_program == "2.0.0":
-        return  # its servers cannot be set
-    path = tmp_path / "notes.py"
-    path.write_text(NOTES)
-    can_ask = claude_program != "2.1.59"  # it answers for the user
-    notes = StdioServer(
-        command=sys.executable,
-        args=("-m", "interlock", "run", str(path)),
-        env={"NOTES_TOKEN": "s3cr3t"},
-    )
-
-    async def person(question: ElicitParams) -> ElicitResult:
-        return ElicitResult(action="accept", content={"time": f"noon ({question.message})"})
-
-    servers = {"notes": notes, "broken": MISSING}
-    options = {"direct": [*servers], "permissions": allow_all, "elicitation": person}
-    async with claude(servers, **options) as opened:
-        await opened.ask(script(call(("mcp__notes__note", {})), say("ok")))
-        assert api.result_text() == "noted"
-        if can_ask:
-            await opened.ask(script(call(("mcp__notes__book", {})), say("ok")))
-            assert api.result_text() == "booked at noon (When?)"
-        status = opened.status
-        process = Path(f"/proc/{opened.process_id}")
-        started = [(process / name).read_text() for name in ("cmdline", "environ")]
-
-    assert "s3cr3t" not in f"{started} {opened!r} {notes!r} {status} {caplog.text}"
-    assert not any("sk-ant" in each for each in (started[0], caplog.text, repr(opened)))
-    assert status["notes"].state == "ok"
-    assert status["broken"].state == "failed"
-    assert status["broken"].reason

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. `initialize` and lists are answered at once from the catalogue of the toolbox. A server that is
-   still starting, or is down, has an empty list.
+1. `initialize` and `tools/list` are answered at once from the catalogue of the toolbox. A server
+   that is still starting, or is down, has empty lists.
 2. Each request gets one answer. A request that is cancelled gets an error.
 3. Nothing is keyed by JSON-RPC ids except running calls: ids repeat between handshakes.
 """
@@ -32,6 +32,7 @@ from interlock.version import __version__
 ALWAYS_LOADED = 40  # tools of all servers together; more are left to the program's tool search
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 NOT_FOUND = -32002  # a resource
 
 _EMPTY: dict[str, bytes] = {
@@ -191,7 +192,7 @@ class Facade:
         if method == "initialize":
             return self._initialize(params)
         if method == "resources/list":
-            return encode_lossy({"resources": self._resources()})
+            return encode_lossy({"resources": await self._resources()})
         if method == "resources/read":
             return await self._read(params)
         if method in _EMPTY:
@@ -217,8 +218,14 @@ class Facade:
     def _instructions(self) -> str | None:
         return self.toolbox.upstream(self.name).instructions
 
-    def _resources(self) -> Sequence[JsonObject]:
-        return self.toolbox.upstream(self.name).items["resources"].definitions
+    async def _resources(self) -> Sequence[JsonObject]:
+        status = self.toolbox.status.get(self.name)
+        if status is None or status.state != "ok":
+            return ()
+        try:
+            return (await self.toolbox.upstream(self.name).list_resources()).definitions
+        except InterlockError as error:
+            raise RpcError(INTERNAL_ERROR, str(error)) from None
 
     # Calls
 
@@ -276,7 +283,7 @@ class OwnFacade(Facade):
     def _instructions(self) -> str | None:
         return None
 
-    def _resources(self) -> Sequence[JsonObject]:
+    async def _resources(self) -> Sequence[JsonObject]:
         return ()
 
 
