@@ -393,7 +393,7 @@ class Assembly:
         return [self.metrics.calls]
 
     def _not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
-        self.metrics.refusals[error.reason] += 1
+        self.metrics.note_refusal(error.reason, _key_of(principal))
         if self.trail is not None:
             self.trail.refused(Caller(principal, surface="mcp"), error.reason)
 
@@ -407,7 +407,7 @@ class Assembly:
         reason, rule = UNKNOWN, ""
         if decision is not None and decision.effect == "deny":
             reason, rule = decision.reason, decision.rule
-        self.metrics.refusals[reason] += 1
+        self.metrics.note_refusal(reason, _key_of(caller.principal))
         if self.trail is not None:
             self.trail.refused(caller, reason, entry=entry, name=name, rule=rule)
 
@@ -415,7 +415,7 @@ class Assembly:
         self, caller: Caller, reason: str, entry: Entry | Item | None, name: str, call: str
     ) -> None:
         """Record a call of a tool that the caller sees, but that cannot be called now."""
-        self.metrics.refusals[reason] += 1
+        self.metrics.note_refusal(reason, _key_of(caller.principal))
         if self.trail is not None:
             self.trail.refused(caller, reason, entry=entry, name=name, call=call)
 
@@ -448,7 +448,7 @@ class Assembly:
 
     def refused(self, refused: RefusedCredential) -> None:
         """Count and record a refused credential."""
-        self.metrics.refusals[refused.reason] += 1
+        self.metrics.note_refusal(refused.reason, "" if refused.key is None else refused.key.id)
         if self.trail is not None:
             self.trail.credential_refused(refused)
 
@@ -494,6 +494,10 @@ class Assembly:
     def _required(self) -> frozenset[str]:
         every = self.parts.config.servers
         return frozenset(each.namespace or name for name, each in every.items() if each.required)
+
+
+def _key_of(principal: Principal | None) -> str:
+    return "" if principal is None else principal.key_id
 
 
 def make_trail(writer: AuditWriter, secret: GatewayKey, settings: Audit) -> AuditTrail:

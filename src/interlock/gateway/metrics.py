@@ -67,6 +67,7 @@ class Metrics:
 
     Attributes:
         refusals: By reason.
+        refusals_of: Those of each API key by reason, by its id.
         gauges: Further metrics: help text and samples by name, read for each page.
     """
 
@@ -75,6 +76,7 @@ class Metrics:
     ) -> None:
         self._on_failure = on_failure
         self.refusals: Counter[str] = Counter()
+        self.refusals_of: dict[str, Counter[str]] = {}
         self.gauges: dict[str, tuple[str, Callable[[], Samples]]] = {}
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
@@ -113,7 +115,7 @@ class Metrics:
                 outcome = await handle(call)
                 ended = "tool_error" if outcome.is_error else "ok"
             except BaseException as error:
-                ended = self._ending(error)
+                ended = self._ending(call, error)
                 self._on_failure(call, error)
                 raise
             finally:
@@ -131,10 +133,22 @@ class Metrics:
 
         return counted
 
-    def _ending(self, error: BaseException) -> str:
+    def note_refusal(self, reason: str, key: str = "") -> None:
+        """Count a refusal.
+
+        Args:
+            reason: Its code.
+            key: The id of the caller's API key; "" for none.
+        """
+        self.refusals[reason] += 1
+        if key:
+            self.refusals_of.setdefault(key, Counter())[reason] += 1
+
+    def _ending(self, call: Call, error: BaseException) -> str:
         reason = reason_of_refusal(error)
         if reason is not None:
-            self.refusals[reason] += 1
+            principal = call.caller.principal
+            self.note_refusal(reason, principal.key_id if principal is not None else "")
             return "refused"
         if isinstance(error, asyncio.CancelledError):
             return "cancelled"

@@ -48,7 +48,6 @@ OBJECTS: dict[str, tuple[str, str]] = {
     "audit": ("mode lag head writer records lost", ""),
     "head": ("seq hash", ""),
     "usage": ("running concurrent limits refusals", ""),
-    "usage of a key": ("running concurrent limits", ""),
     "limit": ("limit left retryAfter", "burst server"),
     "plan": ("servers tools names views rights restart warnings applied", ""),
     "verification": ("whole records writers first last problems", "copy"),
@@ -190,8 +189,7 @@ async def answers(gateway: RunningGateway, server: ScriptedServer) -> dict[str, 
     check("audit", status["audit"])
     check("head", status["audit"]["head"])
     usage, of_anna = await admin.get("/usage"), await admin.get("/usage", f"key={made['id']}")
-    check("usage", usage)
-    check("usage of a key", of_anna)
+    check("usage", usage, of_anna)
     check("limit", *usage["limits"], *of_anna["limits"])
     check("plan", await admin.change("POST", "/reload", {"plan": True}))
     check("missing", *(await admin.get("/tools", "user=anna"))["missing"])

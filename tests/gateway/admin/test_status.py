@@ -59,7 +59,13 @@ async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
         assert (rate["limit"], rate["left"]) == ("10/min", 0)
         assert 5 < rate["retryAfter"] <= 6
         assert (day["limit"], day["left"], day["retryAfter"]) == ("100/day", 90, 0)
-        assert (await operator.get("/usage"))["refusals"] == {"rate_limited": 1}
+        await gateway.call("crm__absent", other := await gateway.key("bert"))
+        of_bert = gateway.assembly.keys.find(other.encode()).stored.id
+        assert found["refusals"] == {"rate_limited": 1}
+        of_bert = (await operator.get("/usage", f"key={of_bert}"))["refusals"]
+        assert of_bert == {"unknown_tool": 1}
+        every = (await operator.get("/usage"))["refusals"]
+        assert every == {"rate_limited": 1, "unknown_tool": 1}
         assert await operator.refused("GET", "/usage", query="key=absent") == (404, "not_found")
 
 

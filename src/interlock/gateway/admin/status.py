@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from msgspec import Struct
@@ -108,12 +109,13 @@ async def stderr(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def usage(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return how much of the limits is used."""
+    """Return how much of the limits is used, and how many requests were refused, by reason."""
     assembly, key = gate.assembly, request.query.key
     if key and assembly.keys.by_id(key) is None:
         raise not_found("no key has this id")
-    found = assembly.parts.limiter.usage(key)
-    return found if key else found | {"refusals": dict(assembly.metrics.refusals)}
+    metrics = assembly.metrics
+    refusals = metrics.refusals_of.get(key, Counter()) if key else metrics.refusals
+    return assembly.parts.limiter.usage(key) | {"refusals": dict(refusals)}
 
 
 def _upstream(gate: Operations, request: ApiRequest) -> Any:
@@ -131,7 +133,7 @@ ROUTES = (
         f"{BASE}/usage",
         "admin:read",
         usage,
-        "how much of the limits is used, of a key or of all calls",
+        "how much of the limits is used, and refusals by reason, of a key or of all calls",
         query=UsageQuery,
     ),
     Route("GET", _ONE, "admin:read", show_server, "one server, with its tools"),
