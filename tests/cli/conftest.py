@@ -14,6 +14,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from threading import Thread
@@ -25,7 +26,7 @@ import pytest
 from interlock import cli
 from interlock.models.choose import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
-from tests.models import wire_responses
+from tests.models import wire_anthropic, wire_responses
 from tests.models.wire_http import WireServer
 from tests.support.forked import start_in_terminal
 
@@ -257,7 +258,20 @@ def library(tmp_path: Path, servers) -> None:
 @pytest.fixture
 def served() -> Iterator[WireServer]:
     """Serve OpenAI's two APIs beside the command."""
-    server, loop = wire_responses.server(), asyncio.new_event_loop()
+    with _serving(wire_responses.server()) as server:
+        yield server
+
+
+@pytest.fixture
+def anthropic() -> Iterator[WireServer]:
+    """Serve Anthropic's API beside the command."""
+    with _serving(wire_anthropic.server()) as server:
+        yield server
+
+
+@contextmanager
+def _serving(server: WireServer) -> Iterator[WireServer]:
+    loop = asyncio.new_event_loop()
     loop.run_until_complete(server.start())
     thread = Thread(target=loop.run_forever)
     thread.start()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from interlock.models import learned
 from tests.cli.conftest import Ran
+from tests.models import wire_anthropic, wire_responses
 from tests.models import wire_openai as wire
-from tests.models import wire_responses
 from tests.models.wire_http import WireServer, page
 
 PICTURE = wire.chunks(
@@ -85,6 +87,31 @@ def test_tokens_of_a_turn_and_their_price_follow_the_answer(terminal, home, serv
     chat.expect("\x1b[?2004h")
     chat.type("\x04")
     assert chat.leave() == 0
+
+
+def test_output_limit_is_learned_once_and_the_conversation_is_cached(
+    interlock, anthropic: WireServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-x")
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4 one page")
+    too_many = "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens"
+    anthropic.script = [
+        wire_anthropic.error(400, "invalid_request_error", too_many),
+        wire_anthropic.says("Noon."),
+        wire_anthropic.says("Night."),
+    ]
+    words = ("--no-tools", "-s", "Be short.", "--model", f"anthropic:m@{anthropic.root}")
+
+    assert interlock("chat", "When?", "-a", tmp_path / "a.pdf", *words).out == "Noon.\n"
+    learned._read.clear()  # what a new process has read
+    assert interlock("chat", "And now?", *words).out == "Night.\n"
+    bodies = [asked.body for asked in anthropic.asked]
+    assert [each["max_tokens"] for each in bodies] == [32_000, 8_192, 8_192]
+    assert "cache_control" in bodies[0]["system"][-1]
+    content = bodies[0]["messages"][0]["content"]
+    assert [each["type"] for each in content] == ["document", "text"]
+    assert "cache_control" in content[-1]
+    assert anthropic.problems == []
 
 
 @pytest.mark.slow("starts a program")
