@@ -42,7 +42,7 @@ NAMES = {
     "langchain": "LangChain",
     "sdk": "claude-agent-sdk",
     "kept": "adapters, session kept",
-    "default": "adapters, a process a call",
+    "default": "adapters, new process",
     "hand_written": "hand-written graph",
     "own_modes": "messages + custom",
     "langchain_mcp": "langchain.mcp",

@@ -206,7 +206,10 @@ async def test_nothing_of_the_context_is_stored(tmp_path: Path) -> None:
 # Stopping
 
 
-async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others() -> None:
+@pytest.mark.parametrize("place", ["thread", "checkpoint"])
+async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
+    place: str,
+) -> None:
     async def answer(params: Json) -> Json | None:
         if params["arguments"]["x"] == 1:
             return text("one")
@@ -222,9 +225,9 @@ async def test_a_stopped_turn_keeps_finished_results_and_says_so_for_the_others(
             if isinstance(event, ToolFinished):
                 break
         await events.aclose()
-        config = {"configurable": {"thread_id": "t"}}
+        config = CONFIG if place == "thread" else (await graph.aget_state(CONFIG)).config
         assert await close_open_calls(graph, config, STOPPED)
-        assert not await close_open_calls(graph, config, STOPPED)
+        assert not await close_open_calls(graph, CONFIG, STOPPED)
         messages = await state_of(graph)
         await events_of(graph, "and now?")
 

@@ -45,6 +45,7 @@ from tests.soak import gauges
 from tests.soak.ground import belongings
 
 ECHO = Path(__file__).parents[1] / "servers" / "echo.py"
+M_ARENA_MAX = -8  # of malloc.h
 CLIENTS = 4  # at once
 ROUNDS = 20  # in a run; after each, nothing is connected
 CONVERSATION = 5  # turns of one
@@ -263,6 +264,9 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10_000)
     parser.add_argument("--engine", choices=("agent", "graph"), action="append")
     options = parser.parse_args()
+    with suppress(AttributeError, OSError):
+        # Otherwise glibc keeps memory for each thread of SQLite that nothing uses.
+        ctypes.CDLL("libc.so.6").mallopt(M_ARENA_MAX, 1)
     # Each engine in an event loop of its own: the first one's remains are not the second one's.
     well = [asyncio.run(soak(kind, options.turns)) for kind in options.engine or ("agent", "graph")]
     print("all is well" if all(well) else "NOT well")
