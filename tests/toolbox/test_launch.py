@@ -52,3 +52,17 @@ def test_query_of_a_url_changes_the_launch_without_being_shown():
     assert before != launch({"url": "https://x.test/mcp?key=another"})
     assert before["url"].startswith("https://x.test/mcp (")
     assert SECRET not in str(before)
+
+
+@pytest.mark.parametrize("args", [["--token={}"], ["--api-key", "{}"], ["-e", "CRM_SECRET={}"]])
+def test_secret_that_is_written_as_an_argument_changes_the_launch_without_being_shown(
+    args: list[str],
+):
+    before, after = (
+        launch({"command": "npx", "args": [each.format(value) for each in args]})
+        for value in (SECRET, "another")
+    )
+
+    assert before != after
+    assert "*** (" in before["args"][-1]
+    assert SECRET not in str(before)

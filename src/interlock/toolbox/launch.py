@@ -1,16 +1,18 @@
 """How a server is launched or reached, as a document to pin. It holds no secret.
 
-Where a variable was filled in, or a URL has a query, a keyed hash stands for the value.
+Where a variable was filled in, a URL has a query, or the name of an argument says that it is a
+secret, a keyed hash stands for the value.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from interlock import config
 from interlock.config import HttpServer, OpenApiConfig, PythonServer, ServerConfig, StdioServer
+from interlock.redaction import secret_ends
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
@@ -34,7 +36,7 @@ def launch_of(
     """
     if isinstance(server, StdioServer):
         resolved = config.resolve(server, environ, user)
-        pairs = zip(server.args, resolved.args, strict=True)
+        pairs = zip(_shown(server.args), resolved.args, strict=True)
         launch: JsonObject = {
             "command": _text(server.command, resolved.command, key),
             "args": [_text(*pair, key) for pair in pairs],
@@ -54,6 +56,14 @@ def launch_of(
         return {"object": server.object}
     name = getattr(server, "name", None)
     return {"object": name if isinstance(name, str) else type(server).__qualname__}
+
+
+def _shown(args: Sequence[str]) -> list[str]:
+    """Return the arguments of a program as they were written, without secrets."""
+    return [
+        arg.removesuffix(end) + "***" if end and "${" not in end else arg
+        for arg, end in zip(args, secret_ends(args), strict=True)
+    ]
 
 
 def _text(written: str, resolved: str, key: bytes) -> str:

@@ -24,6 +24,7 @@ from tests.support.scripted_server import Json, text
 
 __all__ = ["notes"]
 
+ECHO = Path(__file__).parents[2] / "servers" / "echo.py"
 FAILING = "import os, sys; sys.exit('no login with ' + os.environ['TOKEN'])"
 
 
@@ -46,6 +47,8 @@ def servers(folder: Path, notes: Notes) -> dict[str, object]:
         "args": [str(folder / "failing.py"), f"--token={CONFIGURED['argument']}"],
         "env": {"TOKEN": CONFIGURED["environment"]},
     }
+    # Its launch is pinned, as it starts.
+    echo = {**program, "args": ["-I", "-S", str(ECHO), f"--token={CONFIGURED['argument']}"]}
     api = {
         "url": f"http://user:{CONFIGURED['password']}@127.0.0.1:9/mcp",
         "headers": {"X-Key": CONFIGURED["header"]},
@@ -53,6 +56,7 @@ def servers(folder: Path, notes: Notes) -> dict[str, object]:
     return {
         "crm": large,
         "program": program,
+        "echo": echo,
         "api": api,
         "wiki": PER_USER,
         "notes": notes.entry(),
@@ -161,8 +165,8 @@ async def test_no_secret_is_in_any_answer_log_record_dump_or_file(
                 send.replies.append(reply)
         made = await send("POST", "/admin/api/v1/keys", {"user": "berta"})
         send.replies.pop()  # the one answer that has the key
-        assert await send.inspect("wiki", "notes", "program", "crm") > 10
-        await send.every_route("crm", "wiki", "notes", "program", "api")
+        assert await send.inspect("wiki", "notes", "program", "echo", "crm") > 10
+        await send.every_route("crm", "wiki", "notes", "program", "echo", "api")
         send.replies = [each for each in send.replies if KEPT["call"] not in shown_call(each)]
         for path in ("/metrics", "/healthz", "/readyz", urlsplit(await user_link(gateway)).path):
             await send("GET", path)
