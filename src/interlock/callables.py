@@ -85,7 +85,7 @@ def callables(
     entries = toolbox.tools
     if returns == "text":
         entries += toolbox.own.entries_for(caller)
-        if caller.surface == "library":  # whose results are never cut
+        if caller.surface == "library":  # results for "library" are never cut
             caller = replace(caller, surface="agent")
     return Callables([_function(toolbox, each, returns, caller) for each in entries])
 

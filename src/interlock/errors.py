@@ -150,7 +150,7 @@ class RequestTimeout(InterlockError, TimeoutError):
     """No response in time. The request was cancelled at the peer."""
 
 
-class OutOfMemory(MemoryError, InterlockError):  # in this order, or it could not be copied
+class OutOfMemory(MemoryError, InterlockError):  # in the other order, it could not be copied
     """A message does not fit into memory. Other messages are not affected."""
 
 

@@ -387,7 +387,7 @@ async def test_a_tool_cannot_be_copied(do: Any) -> None:
 
 
 @pytest.mark.slow("imports langchain_core in a new process")
-def test_importing_it_loads_no_graph_and_no_agent() -> None:
+def test_import_of_the_tools_loads_no_graph_and_no_agent() -> None:
     code = "import interlock.langchain, sys; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}

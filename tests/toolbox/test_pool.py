@@ -245,7 +245,7 @@ async def cancelled(task: asyncio.Task[Any]) -> None:
     await asyncio.wait({task})
 
 
-async def test_connection_for_a_cancelled_call_alone_is_closed():
+async def test_connection_opened_only_for_a_cancelled_call_is_closed():
     starts = Starts()
     starts.go.clear()
     opening = starts.pool("per_call")

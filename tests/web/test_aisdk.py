@@ -78,7 +78,7 @@ def test_reasoning_is_a_part_and_progress_is_not_kept() -> None:
     assert found[2]["data"]["progress"] == 1
 
 
-def test_a_response_that_waits_ends_with_what_a_person_is_asked() -> None:
+def test_call_that_needs_a_decision_ends_the_response_with_a_request_for_it() -> None:
     encoder = AiSdkEncoder("m1", frozenset())
     call, request = encoder.feed(APPROVAL)
 

@@ -124,7 +124,7 @@ def conversations(_: click.Context, __: click.Parameter, incomplete: str) -> lis
             if each.id.startswith(incomplete)
         ]
 
-    with suppress(InterlockError):  # a shell has no place for it
+    with suppress(InterlockError):  # a shell cannot show an error here
         return asyncio.run(latest())
     return []
 

@@ -337,7 +337,7 @@ async def _nothing() -> AsyncGenerator[Any, None]:
 
 class _Connection(NamedTuple):
     client: AsyncOpenAI
-    create: Callable[..., Any]  # looked up with the client, since that imports the rest
+    create: Callable[..., Any]  # methods of the client; looking them up imports much
     respond: Callable[..., Any]
     endpoint: ModelEndpoint
     failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned

@@ -134,7 +134,9 @@ class Document:
             return
         for method, operation in _operations(item, self.version):
             if len(self.keys) >= MAX_OPERATIONS:
-                raise DocumentError(f"the document has too many operations ({MAX_OPERATIONS:,})")
+                raise DocumentError(
+                    f"the document has too many operations (limit {MAX_OPERATIONS:,})"
+                )
             key = f"{method} {path}"
             self.keys[key] = (item, operation)
             name = operation.get("operationId")

@@ -139,9 +139,9 @@ class AuditUpkeep:
                 await rollups.add_up(self._tables, is_first=is_first)
                 is_first = False
             except AuditUnavailable as error:
-                _log.info("counts of calls are not added up yet: %s", error)
+                _log.info("calls are not counted for the charts yet: %s", error)
             except Exception:
-                _log.exception("counts of calls are not added up")
+                _log.exception("counting calls for the charts failed")
 
     async def close_dead_writers(self) -> None:
         """Close the chains of writers that were killed, and record their unfinished calls.

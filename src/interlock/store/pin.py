@@ -34,7 +34,7 @@ PROMPTS: Key = ("list", "prompts")
 Kinds: TypeAlias = frozenset[Kind]  # of one list
 TOOL_KINDS: Kinds = frozenset(("tool", "server"))
 PROMPT_KINDS: Kinds = frozenset(("prompt", "list"))
-_MARKS = (SERVER, PROMPTS)  # one of them is in every list that is checked
+_MARKS = (SERVER, PROMPTS)  # a list that was accepted before has one of them among its pins
 
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode

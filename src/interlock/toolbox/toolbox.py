@@ -139,7 +139,7 @@ class Toolbox:
         planned: dict[str, Upstream] = {}
         for key, server in servers.items():
             name = _name_of(key, server)
-            if not name or ":" in name:  # an address could not be split
+            if not name or ":" in name:  # otherwise an address could not be split
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
             if name == OWN:
                 raise ConfigError(f"server name {name!r} is reserved; give it another namespace")

@@ -364,9 +364,13 @@ class HttpTransport:
                             if event.data and event.name == "message":
                                 self._receiver.frames_received([event.data])
             except (StreamEnded, Unreachable) as error:
-                _log.debug("%s: standing stream: %s", self._endpoint.shown, error)
+                _log.debug("%s: the standing stream was cut: %s", self._endpoint.shown, error)
             except MessageTooLarge as error:
-                _log.warning("%s: standing stream: %s", self._endpoint.shown, error)
+                _log.warning(
+                    "%s: a message on the standing stream was dropped: %s",
+                    self._endpoint.shown,
+                    error,
+                )
                 parser = SseParser(self._endpoint.max_bytes)  # do not resume at that event
             if refused is not None and not await self._obtains_another_token(refused):
                 return

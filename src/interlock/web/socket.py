@@ -157,7 +157,7 @@ class Socket:
             await asyncio.wait(tasks)
             for task in tasks:
                 if not task.cancelled() and (error := task.exception()) is not None:
-                    _log.error("a socket failed", exc_info=error)
+                    _log.error("a WebSocket of the chat failed", exc_info=error)
 
     def close(self, code: int, reason: str) -> None:
         """Close the connection."""
