@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.messages import ToolMessage as LcToolMessage
@@ -34,15 +36,21 @@ def test_message_survives_the_way_to_langchain_and_back(message: Message):
     assert from_langchain(to_langchain(message)) == message
 
 
-def test_call_with_a_new_id_or_name_is_the_one_that_langchain_has():
+@pytest.mark.parametrize(
+    ("member", "value", "call"),
+    [
+        ("id", "c9", ToolCall("c9", "kb__get", {"x": 1})),
+        ("name", "kb__find", ToolCall("c1", "kb__find", {"x": 1})),
+        ("args", {"x": 2}, ToolCall("c1", "kb__get", {"x": 2})),
+    ],
+)
+def test_call_that_a_node_has_changed_is_the_changed_one(member: str, value: Any, call: ToolCall):
     changed = to_langchain(AssistantMessage("So:", (CALL,), provider_data={"provider": "x"}))
     assert isinstance(changed, AIMessage)
-    changed.tool_calls[0]["id"] = "c9"
+    changed.tool_calls[0] = {**changed.tool_calls[0], member: value}  # type: ignore[misc]
 
     ours = from_langchain(changed)
-    assert ours == AssistantMessage(
-        "So:", (ToolCall("c9", "kb__get", {"x": 1}),), provider_data={"provider": "x"}
-    )
+    assert ours == AssistantMessage("So:", (call,), provider_data={"provider": "x"})
 
 
 def test_result_of_a_tool_gets_the_files_of_its_call():

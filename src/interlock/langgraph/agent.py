@@ -95,10 +95,10 @@ class GraphAgent(Agent):
                         if shown is not None and isinstance(part, ToolStarted):
                             shown.deliver(part.call_id)
                         continue
-                    if new := turn.take(part):
+                    if new := turn.add(part):
                         await self._add(messages, new)
         finally:
-            if left := turn.unanswered():
+            if left := turn.take_results():
                 await self._add(messages, left)
         yield Done(turn.answer, turn.used, turn.stop_reason)
 
@@ -118,7 +118,7 @@ class _Run:
 
 
 class _Shown:
-    """A toolbox that makes a call only after its `ToolStarted` has been taken in.
+    """A toolbox that makes a call only after its `ToolStarted` has been yielded.
 
     LangGraph starts a call beside the reader of its events. Without this, a question about a call
     could come before the call.
@@ -140,7 +140,7 @@ class _Shown:
         return getattr(self._toolbox, name)
 
     def deliver(self, call_id: str) -> None:
-        """Let a call be made; the id is that of the audit trail."""
+        """Allow a call, by its id in the audit trail."""
         self._delivered[call_id].set()
 
     async def handle(self, call: Call) -> Outcome:
@@ -166,24 +166,24 @@ class _Turn:
         self._finished: dict[str, ToolFinished] = {}  # calls whose results may still come
 
     def finish(self, event: ToolFinished) -> None:
-        """Take in the end of a call, in case that the answer is stopped before its message."""
+        """Keep the end of a call, for when the answer is stopped before the call's message."""
         self._finished[event.id] = event
 
-    def take(self, update: dict[str, Any]) -> list[Message]:
-        """Take in what a step of the graph has added; return the messages to record now."""
+    def add(self, update: dict[str, Any]) -> list[Message]:
+        """Add the messages of a step of the graph; return those to record now."""
         for node in ("model", "tool"):
             messages: list[AnyMessage] = (update.get(node) or {}).get("messages", [])
             for each in messages:
-                if new := self._take(each):
+                if new := self._add(each):
                     return new
         return []
 
-    def _take(self, message: AnyMessage) -> list[Message]:
+    def _add(self, message: AnyMessage) -> list[Message]:
         ours = from_langchain(message, self._files)
         if isinstance(ours, ToolMessage):
             self._results[ours.tool_call_id] = ours
             has_all = len(self._results) == len(self.answer.tool_calls)
-            return self.unanswered() if has_all else []
+            return self.take_results() if has_all else []
         if isinstance(ours, AssistantMessage) and isinstance(message, AIMessage):
             self.answer = ours
             self.used = self.used.plus(ours.usage or Usage())
@@ -192,8 +192,8 @@ class _Turn:
             return [ours]
         return []
 
-    def unanswered(self) -> list[Message]:
-        """Return the results of the last answer's calls, in their order; nothing the next time."""
+    def take_results(self) -> list[Message]:
+        """Return the results of the last answer's calls in their order, and forget the calls."""
         calls, self.answer = self.answer.tool_calls, _without_calls(self.answer)
         return [self._results.get(each.id) or self._result(each) for each in calls]
 

@@ -69,9 +69,9 @@ def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
             for each in message.tool_calls
         )
         if isinstance(ours, AssistantMessage):
-            same = [(each.id, each.name) for each in calls]
-            is_same = same == [(each.id, each.name) for each in ours.tool_calls]
-            return ours if is_same else replace(ours, tool_calls=calls)
+            shown = [(each.id, each.name, each.input) for each in calls]
+            kept = [(each.id, each.name, each.input) for each in ours.tool_calls]
+            return ours if shown == kept else replace(ours, tool_calls=calls)
         return AssistantMessage(str(message.text), calls)
     if isinstance(ours, UserMessage | ToolMessage):
         return ours

@@ -227,7 +227,7 @@ class Translator:
             schema["prefixItems"] = [self._schema(each, depth + 1, frozenset()) for each in items]
 
     def _is_linear(self, pattern: Any) -> bool:
-        """Whether the validator can check a pattern."""
+        """Return whether the validator can check a pattern in linear time."""
         if not isinstance(pattern, str):
             return False
         if pattern not in self._linear:
