@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 from playwright.async_api import Page, expect
 
+from interlock import Server
+from interlock.errors import ToolError
 from tests.browser.board import board
 from tests.browser.conftest import TIMERS, OpenPage, expect_idle, violations
 from tests.gateway.conftest import offering
+from tests.server.http.conftest import Http
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 DOWN = {"command": "sh", "args": ["-c", "echo 'certificate has expired' >&2; exit 1"]}
@@ -177,6 +181,82 @@ async def test_call_is_shown_at_its_address_to_its_user_and_to_operators(
         assert await violations(user) == []
 
 
+OUTCOMES = {
+    "asking": "Waiting for you",
+    "failed": "Failed",
+    "held": "Held",
+    "limited": "Limited",
+    "ran": "Ran",
+    "refused": "Refused",
+    "running": "Running",
+    "stopped": "Stopped",
+}
+
+
+async def test_eight_outcomes_have_one_word_each_in_the_trail_and_at_their_addresses(
+    open_page: OpenPage, tmp_path: Path
+):
+    go_on = asyncio.Event()
+    desk = Server("desk")
+
+    @desk.tool
+    def get() -> str:
+        return "done"
+
+    @desk.tool
+    def broken() -> str:
+        raise ToolError("the disk is full")
+
+    @desk.tool
+    async def wait() -> str:
+        await go_on.wait()
+        return "done"
+
+    allow = {"effect": "allow", "who": ["*"]}
+    rules = [
+        allow | {"id": "all", "tools": ["desk:broken", "desk:wait", "desk:get", "ops:*"]},
+        {"id": "ask", "effect": "ask", "who": ["user:ann"], "tools": ["desk:get"]},
+    ]
+    limits = {"tools": {"desk:broken": "1/min"}}
+    settings = {"policy": {"rules": rules}, "limits": limits}
+    before = tool("restart") | {"description": "Restart one service."}
+    ops = [
+        ScriptedServer(LEGACY, {"tools/list": {"tools": [each]}})
+        for each in (before, before | {"description": "Restart all services."})
+    ]
+    async with board(tmp_path, open_page, ops=ops[0]):
+        pass  # the first list is accepted
+    async with board(tmp_path, open_page, settings, desk=desk, ops=ops[1]) as gateway:
+        bob, ann = [await gateway.key(each, "mcp:*") for each in ("bob", "ann")]
+        for key, name, given in (
+            (bob, "desk__get", {}), (bob, "desk__get", {"unknown": 1}), (ann, "desk__get", {}),
+            (bob, "desk__broken", {}), (bob, "desk__broken", {}), (bob, "ops__restart", {}),
+        ):  # fmt: skip
+            await gateway.call(key, name, **given)
+        client, headers = Http(gateway.endpoint.app), {"authorization": f"Bearer {bob}"}
+        wait = {"name": "desk__wait", "arguments": {}}
+        running, stopped = [client.begin("tools/call", wait, headers=headers) for _ in range(2)]
+        page = await gateway.open("/gateway/audit?live=1")
+        rows = page.get_by_role("grid").get_by_role("row")
+        await expect(rows).to_have_count(9)
+        stopped.disconnect()
+        calls: dict[str, str] = {}
+        record = page.locator(".record")
+        for state, word in OUTCOMES.items():
+            row = rows.filter(has=page.get_by_text(word, exact=True))
+            await expect(row).to_have_count(1)
+            await row.click()
+            await expect(record).to_have_attribute("data-state", state)
+            calls[state] = await record.get_attribute("data-call") or ""
+        for state, call in calls.items():
+            await page.goto(f"{gateway.url}/calls/{call}")
+            card = page.locator(f'[data-call="{call}"]')
+            await expect(card).to_have_attribute("data-state", state)
+            await expect(card).to_contain_text(OUTCOMES[state])
+        go_on.set()
+        await running.finished()
+
+
 # Tools and explain
 
 
@@ -271,6 +351,20 @@ async def test_record_of_a_call_explains_it_and_shows_its_chain(
         await expect(record.get_by_text("outcome").first).to_be_visible()
         await page.get_by_role("button", name="Close").click()
         await expect(record).to_have_count(0)
+
+
+async def test_refusal_of_a_tool_that_does_not_exist_for_its_caller_is_explained(
+    open_page: OpenPage, tmp_path: Path
+):
+    async with board(tmp_path, open_page, crm=offering("refund")) as gateway:
+        await gateway.call(await gateway.key("ci", "mcp:read", name="ci-bot"), "crm__refund")
+        page = await gateway.open("/gateway/audit")
+
+        await page.get_by_role("grid").get_by_text("ci-bot").click()
+        for _ in range(2):
+            await expect(page.get_by_text("This call would be refused: scope.")).to_be_visible()
+            await expect(page.get_by_role("tab")).to_have_text(["Explain"])
+            await page.reload()
 
 
 async def test_live_tail_shows_each_call_once(open_page: OpenPage, tmp_path: Path):

@@ -123,7 +123,7 @@ export default function Audit({ query }) {
   const exported = new URLSearchParams(Object.entries(filters).filter(([name]) => name === "since" || name === "until"));
   const tools = html`<button class="button" onClick=${verify} disabled=${verified === "running"}><${Icon} name="check" />${t("audit.verify")}</button>
     <${Export} query=${exported.toString()} />`;
-  const panel = chosen ? html`<${Record} id=${chosen} line=${(lines ?? []).find((each) => each.call === chosen)} close=${() => to({ call: "" })} />` : null;
+  const panel = chosen && lines ? html`<${Record} key=${chosen} id=${chosen} line=${lines.find((each) => idOf(each) === chosen)} close=${() => to({ call: "" })} />` : null;
   return html`<${Screen} title=${t("nav.audit")} tools=${tools} panel=${panel} closePanel=${() => to({ call: "" })}
     about=${verified && verified !== "running" ? t(verified.whole ? "audit.whole" : "audit.broken", { n: verified.records }) : null}>
     <div class="audit">
@@ -141,7 +141,7 @@ export default function Audit({ query }) {
         heads=${[t("audit.time"), t("audit.who"), t("audit.call"), t("audit.ended"), t("audit.took"), t("audit.why")]}
         cells=${(/** @type {CallLine} */ line) => cellsOf(line, names)}
         chosen=${chosen}
-        choose=${(/** @type {CallLine} */ line) => line.call && to({ call: line.call })}
+        choose=${(/** @type {CallLine} */ line) => to({ call: idOf(line) })}
         end=${more}
       /></div>`}
     </div>
@@ -261,11 +261,13 @@ async function download(path) {
 }
 
 /**
- * The records of one call, and why it was decided as it was.
+ * The records of one call, and why it was decided as it was. A call of a tool that does not exist
+ * for its caller is only counted: its line is all there is.
  * @param {{id: string, line: CallLine | undefined, close: () => void}} props
  */
 function Record({ id, line, close }) {
-  const records = useLoad(`${API}/audit/${encodeURIComponent(id)}`);
+  const isCounted = line !== undefined && !line.call;
+  const records = useLoad(isCounted ? null : `${API}/audit/${encodeURIComponent(id)}`);
   const [tab, setTab] = useState("explain");
   /** @type {any[]} */
   const all = records.data ?? [];
@@ -286,7 +288,7 @@ function Record({ id, line, close }) {
     </div>
     ${records.error && html`<${Problem} error=${records.error} />`}
     ${begin && html`<${Tabs} label=${t("audit.record")} chosen=${tab} choose=${setTab}
-      tabs=${[{ id: "explain", title: t("audit.explain") }, { id: "arguments", title: t("audit.arguments") }, { id: "chain", title: t("audit.chain"), of: String(all.length || "") }]}>
+      tabs=${[{ id: "explain", title: t("audit.explain") }, ...(isCounted ? [] : [{ id: "arguments", title: t("audit.arguments") }, { id: "chain", title: t("audit.chain"), of: String(all.length || "") }])]}>
       ${tab === "explain" && html`<${ExplainRecord} begin=${begin} />`}
       ${tab === "arguments" && html`<div class="box-body">
         ${begin.arguments === undefined ? html`<p class="muted">${t("audit.hash.only")}</p>` : html`<${JsonView} value=${begin.arguments} open=${4} />`}

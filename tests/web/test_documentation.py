@@ -1,0 +1,65 @@
+"""The documentation of the pages' routes and frames is that of the source.
+
+python -m tests.web.test_documentation    writes the tables of routes anew
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from interlock.server.http.json_api import Route
+from interlock.web import apps, chat_api, inspect_api
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "web.md"
+END = "<!-- end of routes -->"
+TABLES: dict[str, Iterable[Route]] = {
+    "chat": (*chat_api.LOCAL_ROUTES, *apps.ROUTES),
+    "inspector": inspect_api.routes(""),
+}
+
+
+def renewed(page: str) -> str:
+    """Return a page with the tables of routes of the source."""
+    for name, routes in TABLES.items():
+        begin = f"<!-- routes of the {name} -->\n"
+        before, found, rest = page.partition(begin)
+        assert found, f"docs/web.md has no {begin.strip()}"
+        lines = [f"| `{each.method} {_path(each)}` | {each.about} |\n" for each in routes]
+        table = "| route | for |\n|---|---|\n" + "".join(lines)
+        page = f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
+    return page
+
+
+def _path(route: Route) -> str:
+    return re.sub(r"\{(\w+)\*?\}", lambda match: match[1].upper(), route.path)
+
+
+def test_tables_of_routes_are_those_of_the_source():
+    page = PAGE.read_text()
+
+    assert renewed(page) == page, "renew it: python -m tests.web.test_documentation"
+
+
+def test_frames_of_the_socket_are_all_documented():
+    text = (ROOT / "docs" / "langchain.md").read_text().partition("### `/ws`")[2]
+    tables = re.findall(r"(?m)(?:^\|.*\n)+", text)[:2]
+    to_server, from_server = ({*re.findall(r"`(\w+)`", _names(each))} for each in tables)
+    folder = ROOT / "src/interlock/web"
+    source = "".join((folder / f"{each}.py").read_text() for each in ("events", "turn", "socket"))
+    sent = {*re.findall(r"""(?:"type": |type=|_end\(\s*)"(\w+)"(?!\.)""", source)}
+
+    handlers = source.partition("handlers = {")[2].partition("}")[0]
+    assert to_server == {*re.findall(r'"(\w+)":', handlers)}
+    assert from_server == sent
+
+
+def _names(table: str) -> str:
+    """Return the first cells of the rows."""
+    return "\n".join(row.split("|")[1] for row in table.splitlines()[2:])
+
+
+if __name__ == "__main__":
+    PAGE.write_text(renewed(PAGE.read_text()))
