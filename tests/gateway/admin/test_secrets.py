@@ -163,6 +163,8 @@ async def test_no_secret_is_in_any_answer_log_record_dump_or_file(
             reply = await gateway.call(name, key, **arguments)
             if name != "crm__x":
                 send.replies.append(reply)
+        launch = await send("GET", "/admin/api/v1/lock/echo/-")
+        assert "--token=*** (" in launch.body.decode()
         made = await send("POST", "/admin/api/v1/keys", {"user": "berta"})
         send.replies.pop()  # the one answer that has the key
         assert await send.inspect("wiki", "notes", "program", "echo", "crm") > 10
