@@ -105,6 +105,17 @@ def secret_ends(args: Sequence[str]) -> list[str]:
     return ends
 
 
+def masked_arguments(args: Sequence[str]) -> list[str]:
+    """Return the arguments of a program as they were configured; `***` stands for each secret.
+
+    A variable such as `${TOKEN}` is not a secret.
+    """
+    return [
+        arg.removesuffix(end) + "***" if end and "${" not in end else arg
+        for arg, end in zip(args, secret_ends(args), strict=True)
+    ]
+
+
 def redact_arguments(args: Sequence[str], redactor: Redactor) -> list[str]:
     """Return the arguments of a program without secrets, also short ones that have a name."""
     return [

@@ -25,7 +25,7 @@ def test_list_shows_commands_and_hides_values(interlock, servers):
     servers(
         s={
             "command": "run",
-            "args": ["-x", f"db://me:{SECRET}@host/x"],
+            "args": ["-x", f"db://me:{SECRET}@host/x", f"--token={SECRET}", "--key", "${KEY}"],
             "env": {"TOKEN": SECRET},
             "enabled": False,
         },
@@ -33,7 +33,7 @@ def test_list_shows_commands_and_hides_values(interlock, servers):
     )
     table, data = interlock("servers", "list"), interlock("servers", "list", "--json")
 
-    assert "s  disabled  run -x db://…@host/x" in table.out
+    assert "s  disabled  run -x db://…@host/x --token=*** --key ${KEY}" in table.out
     assert "TOKEN=…" in table.out
     assert "https://host.example/mcp" in table.out
     assert SECRET not in table.out + table.err + data.out + data.err

@@ -223,6 +223,7 @@ def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
 
 def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, Any]:
     from interlock.config import HttpServer, OpenApiConfig, PythonServer
+    from interlock.redaction import masked_arguments
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
     stored = {"login": login} if login else {}
@@ -249,7 +250,7 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
     return shown | {
         "type": "stdio",
         "command": server.command,
-        "args": [_without_password(arg) for arg in server.args],
+        "args": [_without_password(arg) for arg in masked_arguments(server.args)],
         "cwd": server.cwd,
         "env": sorted(server.env),
     }

@@ -7,12 +7,12 @@ secret, a keyed hash stands for the value.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from interlock import config
 from interlock.config import HttpServer, OpenApiConfig, PythonServer, ServerConfig, StdioServer
-from interlock.redaction import secret_ends
+from interlock.redaction import masked_arguments
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
@@ -36,7 +36,7 @@ def launch_of(
     """
     if isinstance(server, StdioServer):
         resolved = config.resolve(server, environ, user)
-        pairs = zip(_shown(server.args), resolved.args, strict=True)
+        pairs = zip(masked_arguments(server.args), resolved.args, strict=True)
         launch: JsonObject = {
             "command": _text(server.command, resolved.command, key),
             "args": [_text(*pair, key) for pair in pairs],
@@ -56,14 +56,6 @@ def launch_of(
         return {"object": server.object}
     name = getattr(server, "name", None)
     return {"object": name if isinstance(name, str) else type(server).__qualname__}
-
-
-def _shown(args: Sequence[str]) -> list[str]:
-    """Return the arguments of a program as they were written, without secrets."""
-    return [
-        arg.removesuffix(end) + "***" if end and "${" not in end else arg
-        for arg, end in zip(args, secret_ends(args), strict=True)
-    ]
 
 
 def _text(written: str, resolved: str, key: bytes) -> str:
