@@ -160,6 +160,35 @@ async def test_stream_yields_text_and_tool_events_in_order():
     assert events[-1] == Done(AssistantMessage("It is so."), Usage(), "end")
 
 
+async def test_duration_of_a_call_leaves_out_how_long_a_person_took_to_allow_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    for module in ("interlock.agent", "interlock.toolbox.call_stack"):
+        monkeypatch.setattr(f"{module}.monotonic", lambda: now)
+
+    def slowly_allowed(handle: CallHandler) -> CallHandler:
+        async def allowed(call: Call) -> Outcome:
+            nonlocal now
+            now += 26.0
+            return await handle(call)
+
+        return allowed
+
+    server = Server("s")
+
+    @server.tool
+    def work() -> None:
+        nonlocal now
+        now += 2.0
+
+    model = ScriptedModel([tool_calls(("1", "s__work", {})), "Done."])
+    async with Toolbox({"s": server}, environ={}, around=[slowly_allowed]) as toolbox:
+        events = [event async for event in Agent(model, toolbox).stream(conversation())]
+
+    assert [each.duration for each in events if isinstance(each, ToolFinished)] == [2.0]
+
+
 async def test_stream_yields_the_progress_of_a_tool_if_wanted() -> None:
     server = Server("s")
 

@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from interlock.calls import Call, Caller
-from interlock.calls.call import new_call_id
+from interlock.calls.call import Timing, new_call_id
 from interlock.calls.endings import Ending, ending_of, reason_of
 from interlock.compaction import ContextLimits
 from interlock.errors import ContextTooLong, InterlockError, ModelInterrupted, StepLimit
@@ -102,8 +102,9 @@ class ToolProgress(Struct, frozen=True):
 
 
 class ToolFinished(Struct, frozen=True):
-    """A tool call ended. `result` is the text for the model; `duration` is in seconds.
+    """A tool call ended. `result` is the text for the model.
 
+    `duration` is the seconds that its server had it, or until it was refused before that.
     `reason` is the code of the layer that refused the call; "" if none did.
     """
 
@@ -330,9 +331,11 @@ class Agent:
                     await self._add(messages, [_result(call, task) for call, task in pairs])
 
     async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> _Outcome:
-        started = monotonic()
-        seen = await self._observe(call, id, reports)
-        address, duration = self._address(call.name), monotonic() - started
+        started, timing = monotonic(), Timing()
+        seen = await self._observe(call, id, reports, timing)
+        # People may have taken their time before the server got it.
+        duration = monotonic() - started if timing.at_server is None else timing.at_server
+        address = self._address(call.name)
         event = ToolFinished(
             *(call.id, address, call.input, seen.text, seen.is_error, duration),
             call_id=id,
@@ -348,7 +351,9 @@ class Agent:
         )
         return _Outcome(event)
 
-    async def _observe(self, call: ToolCall, id: str, reports: Reports | None) -> _Seen:
+    async def _observe(
+        self, call: ToolCall, id: str, reports: Reports | None, timing: Timing
+    ) -> _Seen:
         """Run one call; its failure becomes text for the model."""
         if call.malformed is not None:
             return _Seen(f"error: the arguments are not a JSON object: {call.malformed[:500]}")
@@ -357,7 +362,9 @@ class Agent:
         try:
             entry = self._toolbox.find(call.name, self._caller)
             progress = None if reports is None else reports.handler(call.id)
-            made = Call(entry, dict(call.input), self._caller, progress=progress, id=id)
+            made = Call(
+                entry, dict(call.input), self._caller, progress=progress, id=id, timing=timing
+            )
             result = (await self._toolbox.handle(made)).result
         except InterlockError as error:
             return _Seen(f"error: {error}", True, ending_of(error), reason_of(error))

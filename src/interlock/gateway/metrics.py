@@ -108,7 +108,9 @@ class Metrics:
 
         async def counted(call: Call) -> Outcome:
             server, began = call.entry.server, monotonic()
-            call.timing = timing = Timing()
+            timing = call.timing
+            if timing is None:
+                timing = call.timing = Timing()
             self._in_flight[server] += 1
             ended = "error"
             try:
