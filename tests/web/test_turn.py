@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
+from interlock.agent import AgentEvent, ApprovalAsked, Done, Stopped, ToolStarted
+from interlock.calls import LOCAL
 from interlock.errors import ModelUnavailable
-from interlock.web.turn import TurnLimits
+from interlock.messages import AssistantMessage, Usage
+from interlock.web.events import TurnEvent
+from interlock.web.turn import Turn, TurnLimits
+from interlock.web.turns import Turns
 from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
 
 
@@ -102,6 +109,59 @@ async def test_time_in_which_a_turn_waits_for_a_person_does_not_count(serve: Ser
         answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
         await client.send(type="approve", decision="allow", **answer)
         await client.until("complete")
+
+
+async def test_a_graph_that_asks_something_else_ends_the_turn_with_an_error() -> None:
+    class Asking:
+        async def open(self, owner: str, conversation: str | None, title: str) -> str:
+            return "c1"
+
+        async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+            yield ToolStarted("t1", "ask", {}, call_id="i1")
+            yield Stopped("waiting")
+
+    turns = Turns(Asking())  # type: ignore[arg-type]
+    ended = asyncio.Event()
+    turn = await turns.start(
+        LOCAL, "go", follow=lambda turn, _: ended.set() if turn.has_ended else None
+    )
+    await ended.wait()
+
+    *_, stopped, error = [event.fields for event in turn.log.since(0) or ()]
+    assert (stopped["type"], stopped["outcome"]) == ("tool_complete", "stopped")
+    assert (error["type"], error["code"]) == ("error", "interrupted")
+
+
+async def test_a_decision_waits_until_the_run_that_asked_has_ended() -> None:
+    order: list[str] = []
+
+    class Slow:
+        async def open(self, owner: str, conversation: str | None, title: str) -> str:
+            return "c1"
+
+        async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+            yield ApprovalAsked("a1", "t1", "kb:get", {}, "it deletes", "", "h1")
+            for _ in range(10):  # such as the end of a step that is stored
+                await asyncio.sleep(0)
+            order.append("run")
+            yield Stopped("waiting")
+
+        async def resume(self, turn: Turn, decisions: Any) -> AsyncGenerator[AgentEvent, None]:
+            order.append("resume")
+            yield Done(AssistantMessage("so"), Usage(), "end")
+
+    def decide(turn: Turn, event: TurnEvent) -> None:
+        if event.kind == "approval":
+            turn.decide("a1", "h1", "allow", "", "user:ann")
+        if turn.has_ended:
+            ended.set()
+
+    ended = asyncio.Event()
+    turn = await Turns(Slow()).start(LOCAL, "go", follow=decide)  # type: ignore[arg-type]
+    await ended.wait()
+
+    assert order == ["run", "resume"]
+    assert [event.fields["type"] for event in turn.log.since(0) or ()][-1] == "complete"
 
 
 async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:

@@ -231,10 +231,16 @@ class Turn:
         self.emit(type="started", **fields)
         self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content)))
 
-    async def _run(self, events: AsyncGenerator[AgentEvent, None]) -> None:
-        started = monotonic()
-        self._limit = limit = asyncio.timeout(max(self._left, 0.0))
+    async def _run(
+        self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None
+    ) -> None:
+        """Take the events of a run, once the run before it has ended."""
+        started, limit = monotonic(), asyncio.timeout(None)
         try:
+            if after is not None:
+                await asyncio.wait({after})
+            started = monotonic()
+            self._limit = limit = asyncio.timeout(max(self._left, 0.0))
             async with limit:
                 await self._take_all(events)
         except asyncio.CancelledError:
@@ -249,6 +255,7 @@ class Turn:
             self._left -= monotonic() - started
 
     async def _take_all(self, events: AsyncGenerator[AgentEvent, None]) -> None:
+        is_asking = False
         async with aclosing(events):
             async for event in events:
                 fields = fields_of(event)
@@ -257,12 +264,17 @@ class Turn:
                 elif fields is not None:
                     self._note(fields)
                     if isinstance(event, ApprovalAsked):
+                        is_asking = True
                         self._approvals[event.id] = event
                     self.emit(**fields)
                 elif isinstance(event, Done):
                     self._complete(event)
                 elif isinstance(event, Stopped) and event.reason == "stopped":
                     self._stop()
+                elif isinstance(event, Stopped) and not is_asking:
+                    # An interrupt of a graph that is not an approval.
+                    text = "the answer waits for something that this chat cannot ask"
+                    self._end("error", code="interrupted", message=text)
 
     def _say(self, kind: str, piece: str) -> None:
         if kind == "token":
@@ -393,7 +405,9 @@ class Turn:
             waiting.set_result(chosen)
         elif self._decisions.keys() >= self._approvals.keys():
             decisions, self._decisions, self._approvals = self._decisions, {}, {}
-            self._task = asyncio.create_task(self._run(self._engine.resume(self, decisions)))
+            # A client may decide before the run that asked has ended.
+            resumed = self._run(self._engine.resume(self, decisions), after=self._task)
+            self._task = asyncio.create_task(resumed)
 
     def _note_decision(self, approval: ApprovalAsked, state: str, by: str) -> None:
         at = now()
