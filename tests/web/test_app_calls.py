@@ -18,8 +18,8 @@ from interlock.web.app_calls import AppCall, AppCalls
 RAN, REFUSED = Raw(b'{"content":[]}'), Raw(b'{"content":[],"isError":true}')
 
 
-def made(arguments: dict[str, Any]) -> AppCall:
-    return AppCall("app", "anna", Call(Item("tools", "desk", "delete"), arguments, LOCAL))
+def made(arguments: dict[str, Any], owner: str = "anna") -> AppCall:
+    return AppCall("app", owner, Call(Item("tools", "desk", "delete"), arguments, LOCAL))
 
 
 async def ask_first(call: Call) -> Outcome:
@@ -78,4 +78,25 @@ async def test_app_has_a_limited_number_of_calls_at_once(monkeypatch: pytest.Mon
     await asyncio.sleep(0)
     await call.shown("", 5)
     calls.add(made({}))  # the other one is over
+    await calls.close()
+
+
+async def test_room_for_a_call_is_made_by_an_ended_one_or_by_one_of_the_same_user(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(app_calls, "MAX_CALLS", 3)
+    calls = AppCalls()
+    waiting, first, ended, second, third = (
+        made({}, owner) for owner in ("bert", "anna", "anna", "anna", "anna")
+    )
+    for each in (waiting, first, ended, second, third):
+        calls.add(each)
+        each.begin(ask_first)
+        asked = (await each.shown("", 5))["asked"]
+        if each is ended:
+            each.decide(asked["hash"], True)
+            await each.shown(asked["hash"], 5)
+
+    assert [*calls._calls.values()] == [waiting, second, third]
+    assert not waiting.is_over
     await calls.close()

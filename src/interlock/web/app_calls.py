@@ -195,7 +195,7 @@ class AppCalls:
         self._ending: set[asyncio.Task[None]] = set()
 
     def add(self, made: AppCall) -> None:
-        """Keep a call; the oldest one makes room.
+        """Keep a call; one that has ended makes room, else one of the same user.
 
         Raises:
             Problem: Its app has too many calls that have not ended.
@@ -204,10 +204,12 @@ class AppCalls:
         if len(mine) >= MAX_OF_ONE:
             text = f"the app makes too many calls at once (limit {MAX_OF_ONE})"
             raise Problem(429, "overloaded", text, retry_after=1.0)
+        while len(self._calls) >= MAX_CALLS:
+            every = self._calls.values()  # the oldest one first
+            least = min(every, key=lambda each: (not each.is_over, each.owner != made.owner))
+            del self._calls[least.call.id]
+            self._end(least)
         self._calls[made.call.id] = made
-        while len(self._calls) > MAX_CALLS:
-            _, oldest = self._calls.popitem(last=False)
-            self._end(oldest)
 
     def find(self, owner: str, app: str, call: str) -> AppCall:
         """Return a call of a user's app.
