@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from interlock import Toolbox
 from interlock.client import Client, cache
 from interlock.client import client as client_module
 from interlock.errors import (
@@ -77,6 +78,12 @@ def test_unknown_revision_is_refused_by_the_constructor(revision: str):
         LocalProtocolError, match=f"unknown revision '{revision}'; use auto, legacy or one of"
     ):
         Client(ScriptedServer().connect, revision=revision)
+
+
+@pytest.mark.parametrize("make", [Client.stdio, Client.http, Toolbox])
+def test_unknown_option_is_refused_by_each_constructor(make: Any):
+    with pytest.raises(LocalProtocolError, match="unknown option 'timout'; the options of a cl"):
+        make({} if make is Toolbox else "http://127.0.0.1:9/mcp", timout=3)
 
 
 async def test_close_fails_open_calls_and_is_idempotent():

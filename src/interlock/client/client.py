@@ -30,6 +30,7 @@ from interlock.client.options import (
     LIST_TIMEOUT,
     START_TIMEOUT,
     ClientOptions,
+    check_options,
 )
 from interlock.client.output_schemas import OutputSchemas
 from interlock.client.reconnecting import Events, ReconnectingConnection
@@ -102,6 +103,7 @@ class Client:
         http: HttpTarget | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(options)
         wanted = options.get("revision", "auto")
         if wanted not in ("auto", "legacy", *revisions.ALL):
             known = ", ".join(revisions.ALL)

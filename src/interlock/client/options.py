@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict
 
 from interlock.client.features import Elicit, Sample
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, LocalProtocolError
 from interlock.transports.trace import Trace
 from interlock.types import JsonObject, LogMessage
 
@@ -34,3 +34,16 @@ class ClientOptions(TypedDict, total=False):
     on_resource_updated: Callable[[str], None] | None  # the URI
     on_loss: Callable[[InterlockError], None] | None  # the connection ended by itself
     trace: Trace | None  # is told of each message, of stderr and of HTTP headers
+
+
+def check_options(options: Mapping[str, object]) -> None:
+    """Check the names of options.
+
+    Raises:
+        LocalProtocolError: No client has an option of this name.
+    """
+    for name in options:
+        if name not in ClientOptions.__annotations__:
+            known = ", ".join(ClientOptions.__annotations__)
+            text = f"unknown option {name!r}; the options of a client are {known}"
+            raise LocalProtocolError(text)

@@ -15,6 +15,7 @@ from interlock import config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
+from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
 from interlock.errors import CapabilityError, ConfigError, RemoteError
@@ -96,6 +97,7 @@ class Toolbox:
         pins: PinKeeper | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
+        check_options(options)
         self.warnings: tuple[str, ...] = ()
         self.results = results or ResultBudget()
         reader = resource_tool(
