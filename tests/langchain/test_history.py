@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 
 from interlock.langchain.history import INTERRUPTED, closed, fitted, open_calls
+from tests.support.providers import check_for_providers
 
 
 def calls(*ids: str, name: str = "crm__refund") -> AIMessage:
@@ -53,6 +55,18 @@ def test_names_that_providers_refuse_are_replaced_in_every_place() -> None:
     assert found[0].content[0]["name"] == name  # type: ignore[index] # a list of blocks
     assert found[1].name == name
     assert found[0].additional_kwargs == {"refusal": None}
+
+
+@pytest.mark.slow("loads the clients of two providers")
+def test_fitted_history_is_valid_for_providers() -> None:
+    given = [
+        *(HumanMessage("go"), answered("9"), calls("1", "2", "3", name="crm:refund")),
+        *(answered("3"), answered("1"), AIMessage("So."), calls("4", name="no such tool!")),
+    ]
+
+    check_for_providers(fitted(given))
+    with pytest.raises(AssertionError):
+        check_for_providers(given)
 
 
 def test_a_complete_history_needs_no_closing_and_an_open_call_keeps_its_name() -> None:

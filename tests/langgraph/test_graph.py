@@ -35,7 +35,6 @@ from interlock.langgraph import (
 )
 from tests.langgraph.support import CONFIG, events_of, kinds, state_of
 from tests.support.chat_model import ScriptedChatModel, calls
-from tests.support.providers import check_for_providers
 from tests.support.scripted_server import Json, ScriptedServer, text
 from tests.support.toolboxes import box, described, expire_list, kb
 
@@ -415,7 +414,6 @@ async def test_old_names_are_fitted_for_the_request_and_stay_in_the_state() -> N
         stored = await state_of(graph)
 
     request = model.requests[0]
-    check_for_providers(request)
     assert kinds(request) == ["human", "ai", "tool", "tool", "ai", "human"]
     assert [call["name"] for call in request[1].tool_calls] == ["kb__get", "kb__gone"]  # type: ignore[attr-defined]
     assert [(each.name, each.content) for each in request[2:4]] == [
