@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sqlite3
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -226,6 +227,26 @@ def test_a_broken_server_is_reported_and_the_others_are_used(interlock, servers,
     assert (ran.code, ran.out) == (0, "Yes.\n")
     assert "warning: server 'broken' failed: cannot start 'no-such-program'" in ran.err
     assert "[TOOL] e:say ok" in ran.err
+
+
+@pytest.mark.program("mcp-server-time and mcp-server-git")
+def test_embedded_model_answers_a_list_of_places_with_a_real_call_for_each(
+    interlock, monkeypatch: pytest.MonkeyPatch
+):
+    folder = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    examples = Path(__file__).parents[2] / "examples" / "mcp.json"
+
+    ran = interlock(
+        *("chat", "what time is it in Tokyo and in New York?"),
+        *("--config", examples, "--model", "local"),
+    )
+
+    assert "I have" not in ran.out
+    for place in ("Asia/Tokyo", "America/New_York"):
+        assert f"Current time (timezone {place}):\n\n- timezone: {place}\n" in ran.out
+    assert ran.err.count(" ok in ") == 2
+    assert ran.err.count("the embedded model only picks tools by words") == 1
 
 
 def test_an_empty_answer_is_reported(interlock, script):
