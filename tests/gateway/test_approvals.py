@@ -400,6 +400,24 @@ async def test_call_that_was_asked_about_under_an_earlier_policy_is_not_approved
     assert denied.state == "denied"
 
 
+@pytest.mark.slow("fills a database")
+async def test_call_whose_arguments_cannot_be_shown_is_not_approved(
+    running: Callable[..., Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+):
+    async with running(settings(), s=offering("put")) as gateway:
+        await gateway.call("s__put", await gateway.key("anna"), a=1)
+        found = await pending(gateway)
+        monkeypatch.setenv("INTERLOCK_KEY", bytes(range(32)).hex())  # not that of the gateway
+        place = str(tmp_path / "gateway.db")
+        async with approvals_in(Config(), place, decides=True) as command:
+            with pytest.raises(DecisionRefused) as refused:
+                await command.approve(found.id, found.hash, None)
+            denied = await command.deny(found.id, found.hash, None)
+
+    assert refused.value.reason == "approval_unreadable"
+    assert denied.state == "denied"
+
+
 # The caller approves by a form
 
 ERAS = pytest.mark.parametrize("revision", [MODERN, LEGACY], ids=["modern", "legacy"])

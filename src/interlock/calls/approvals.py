@@ -202,6 +202,9 @@ class Approvals:
         found = await self._decidable(id, hash, by)
         if self.state(found) != "pending":
             raise _not_pending(found, self.state(found))
+        if found.arguments is None:
+            text = f"the arguments of approval {id} are sealed with another gateway key, so nobody"
+            raise DecisionRefused(f"{text} can see what it is for; deny it", "approval_unreadable")
         return await self._decide(found, "approved", by, note, surface)
 
     async def deny(
