@@ -229,17 +229,20 @@ def test_a_broken_server_is_reported_and_the_others_are_used(interlock, servers,
     assert "[TOOL] e:say ok" in ran.err
 
 
-@pytest.mark.program("mcp-server-time and mcp-server-git")
+@pytest.mark.program("mcp-server-time")
 def test_embedded_model_answers_a_list_of_places_with_a_real_call_for_each(
-    interlock, monkeypatch: pytest.MonkeyPatch
+    interlock, tmp_path: Path
 ):
-    folder = Path(sys.executable).parent
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    examples = Path(__file__).parents[2] / "examples" / "mcp.json"
+    time = {
+        "command": str(Path(sys.executable).with_name("mcp-server-time")),
+        "tools": {"risk": {"read": ["*"]}},
+    }
+    path = tmp_path / "time.json"
+    path.write_text(json.dumps({"mcpServers": {"time": time}}))
 
     ran = interlock(
         *("chat", "what time is it in Tokyo and in New York?"),
-        *("--config", examples, "--model", "local"),
+        *("--config", path, "--model", "local"),
     )
 
     assert "I have" not in ran.out
