@@ -118,6 +118,18 @@ def _bytes_of(connection: AsyncConnection) -> str:
 
 
 async def measure(location: str, rounds: int, limit: int) -> None:
+    found = await pages(location, rounds, limit)
+    print("  max ms  median  calls  more")
+    for slowest, middle, count, more, wanted in found[:25]:
+        print(f"{slowest:8.1f}{middle:8.1f}{count:7}  {'yes' if more else 'no':4} {wanted}")
+    slow = sum(each[1] > 100 for each in found)
+    print(f"{len(found)} combinations, {slow} with a median over 100 ms")
+
+
+async def pages(
+    location: str, rounds: int, limit: int
+) -> list[tuple[float, float, int, bool, dict]]:
+    """Return the most and the median milliseconds of each page, the slowest first."""
     found = []
     for wanted in _combined():
         async with AuditReader.open(location) as reader:
@@ -128,12 +140,7 @@ async def measure(location: str, rounds: int, limit: int) -> None:
                 samples.append((perf_counter() - started) * 1_000)
                 count = len(calls)
         found.append((max(samples), median(samples), count, bool(following), wanted))
-    found.sort(key=lambda each: each[1], reverse=True)
-    print("  max ms  median  calls  more")
-    for slowest, middle, count, more, wanted in found[:25]:
-        print(f"{slowest:8.1f}{middle:8.1f}{count:7}  {'yes' if more else 'no':4} {wanted}")
-    slow = sum(each[1] > 100 for each in found)
-    print(f"{len(found)} combinations, {slow} with a median over 100 ms")
+    return sorted(found, key=lambda each: each[1], reverse=True)
 
 
 def _combined() -> list[dict]:

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from bisect import bisect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, redirect_stdout
 from pathlib import Path
 from time import perf_counter, time
 from typing import Any
@@ -19,20 +19,27 @@ from typing import Any
 import uvloop
 from playwright.async_api import Browser, Page, async_playwright
 
+from benchmarks import audit_pages
 from benchmarks.harness import ROOT, US, Effort, Row
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
+from interlock.web.board import SCREENS
 from interlock.web.files import files_of_package
+from interlock.web.site import CHAT
 from interlock.web.turn import TurnLimits
 from tests.browser import chromium
+from tests.browser.board import board
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch
+from tests.gateway.conftest import offering
 
 TITLE = "Web pages"
 TOKENS = 20_000  # of four characters, at 1,000 a second
 LONG = 10_000  # messages
 ROWS = 100_000
+RECORDS = 1_000_000  # of the trail; `python -m benchmarks.audit_pages` makes 10 million
+KB = 1024
 SWITCHES = 50
 TURNS = 200
 MANY = 1_000_000  # messages a minute that a person may send here
@@ -84,9 +91,9 @@ UNTIL = """async () => {
 }"""
 
 
-# Marks when a message can be written.
+# Marks when something is there.
 USABLE = """new MutationObserver((_, watch) => {
-  if (!document.querySelector("textarea:enabled")) return;
+  if (!document.querySelector("SHOWN")) return;
   watch.disconnect();
   requestAnimationFrame(() => setTimeout(() => performance.mark("usable")));
 }).observe(document, { childList: true, subtree: true })"""
@@ -140,6 +147,7 @@ class Steady(ScriptedModel):
 
 
 def rows(effort: Effort) -> Iterator[Row]:
+    yield from of_sizes()
     yield from asyncio.run(of_pages())
     yield from of_sockets(effort)
 
@@ -153,6 +161,24 @@ async def browser() -> AsyncIterator[Browser]:
         )
         yield launched
         await launched.close()
+
+
+def of_sizes() -> Iterator[Row]:
+    files = files_of_package()
+    chat = {*files.modules(CHAT.entry, *CHAT.screens), *files.later(CHAT)}
+    screens = [f"board/screens/{each}.js" for each in (*SCREENS.values(), "call")]
+    fonts = [f"vendor/{each}.woff2" for each in ("inter", "jetbrains-mono")]
+    for what, names, goal in (
+        ("chat: modules, compressed", chat, 90),
+        ("styles", CHAT.styles, 20),
+        ("fonts", fonts, 90),
+        ("modules of all screens of the board beyond the chat's", (*screens, "board/board.js"), 35),
+        ("of the inspector", ("inspect/inspect.js", "inspect/later.js"), 30),
+    ):
+        loaded = {*files.modules(*names)} - chat if goal in (35, 30) else names
+        paths = (f"{files.version}/{name}" for name in loaded)
+        sizes = [len(files.answer(each, {b"accept-encoding": b"gzip"}).body) for each in paths]
+        yield Row(what, "KB", {US: [sum(sizes) / KB]}, {US: goal})
 
 
 async def of_pages() -> list[Row]:
@@ -171,6 +197,8 @@ async def of_pages() -> list[Row]:
                 async with chat(Path(folder), opener, *script, kind=Steady) as served:
                     for row in await measure(served, launched):
                         add(*row)
+        for row in await trail(launched):
+            add(*row)
     return found
 
 
@@ -179,7 +207,7 @@ Figure = tuple[str, str, float, float]
 
 async def paint(served: Chat, _browser: Browser) -> list[Figure]:
     page = await served.open(NOTHING)
-    first, usable = await painted(page, served.url)
+    first, usable = await painted(page, served.url, "textarea:enabled")
     shift = await page.evaluate(
         """async () => {
           let shift = 0;
@@ -202,18 +230,18 @@ async def paint_slowly(served: Chat, _browser: Browser) -> list[Figure]:
     session = await page.context.new_cdp_session(page)
     await session.send("Network.enable")
     await session.send("Network.emulateNetworkConditions", {"offline": False, **SLOW_LINE})
-    first, usable = await painted(page, served.url)
+    first, usable = await painted(page, served.url, "textarea:enabled")
     return [
         ("over 1.6 Mbit/s and 150 ms: first paint", "s", first, 1.2),
         ("its field for messages over that line", "s", usable, 2.0),
     ]
 
 
-async def painted(page: Page, url: str) -> tuple[float, float]:
-    """Open the chat; return the seconds to its first paint, and until one can write."""
-    await page.add_init_script(USABLE)
+async def painted(page: Page, url: str, shown: str) -> tuple[float, float]:
+    """Open a page; return the seconds to its first paint, and until something is there."""
+    await page.add_init_script(USABLE.replace("SHOWN", shown))
     await page.goto(url)
-    await page.get_by_label("Message", exact=True).wait_for()
+    await page.locator(shown).first.wait_for()
     first, usable = await page.evaluate(
         """async () => {
           const at = (name) => performance.getEntriesByName(name)[0]?.startTime;
@@ -363,6 +391,23 @@ async def table(served: Chat, _browser: Browser) -> list[Figure]:
     return [
         ("100,000 rows of the audit trail: p95 of a frame", "s", share(gaps, 0.95) / 1000, 0.034),
         ("elements of the table", "", nodes, 1_000),
+    ]
+
+
+async def trail(launched: Browser) -> list[Figure]:
+    """Read a long audit trail, at the server and on the board."""
+    opener = OpenPage(launched, Watch())
+    with tempfile.TemporaryDirectory() as folder:
+        location = str(Path(folder) / "gateway.db")
+        with redirect_stdout(sys.stderr):
+            await audit_pages.make(location, RECORDS)
+        slowest = (await audit_pages.pages(location, 1, 50))[0][1]
+        async with board(Path(folder), opener, crm=offering("get")) as gateway:
+            page = await gateway.open(NOTHING)
+            _, shown = await painted(page, f"{gateway.url}/gateway/audit", "[role=gridcell]")
+    return [
+        (f"{RECORDS:,} records: the slowest page of all filters", "s", slowest / 1_000, 0.1),
+        ("the first rows on the board", "s", shown, 0.3),
     ]
 
 
