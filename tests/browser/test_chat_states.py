@@ -253,6 +253,31 @@ async def test_reader_who_scrolled_up_stays_there_while_text_arrives(
         await expect(page.get_by_text("line 119").last).to_be_in_viewport()
 
 
+ANNOUNCED = """() => {
+  window.announced = [];
+  new MutationObserver(() => {
+    const text = document.querySelector(".talk > [role=status]")?.textContent ?? "";
+    if (text && text !== window.announced.at(-1)) window.announced.push(text);
+  }).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+
+
+async def test_each_event_is_announced_once_and_no_token_is(open_page: OpenPage, tmp_path: Path):
+    script = calls(call("find", text="x")), "An answer of many words that arrive one by one."
+    async with chat(tmp_path, open_page, *script) as served:
+        page = await served.open()
+        await page.evaluate(ANNOUNCED)
+        await page.get_by_label("Message", exact=True).fill("go")
+        await page.keyboard.press("Enter")
+        status = page.locator(".talk > [role=status]")
+        await expect(status).to_have_text("The answer is complete")
+
+        announced = await page.evaluate("window.announced")
+        assert announced == ["desk:find: Ran", "The answer is complete"]
+        live = page.locator(".talk [aria-live], .talk [role=log], .talk [role=alert]")
+        await expect(live).to_have_count(0)
+
+
 async def test_whole_chat_works_by_keyboard(open_page: OpenPage, tmp_path: Path):
     script = (calls(call("delete", name="x")), "Done.", "Second.")
     async with chat(tmp_path, open_page, *script) as served:

@@ -157,7 +157,7 @@ export function Explained({ of, command }) {
   return html`
     <div class="note ${effect === "allow" ? "tone-ran" : effect === "deny" ? "tone-failed" : "tone-asking"}" role="status">
       <${Icon} name=${effect === "allow" ? "check" : effect === "deny" ? "lock" : effect === "ask" ? "pause" : "question"} />
-      <div class="grow">${t(`explain.${effect}`, { reason: words(of.reason ?? "") })} ${effect === "deny" && first && html`<${Foreign} text=${first.detail} />`}</div>
+      <div class="grow">${t(`explain.${effect}`, { reason: words(of.reason ?? "") })} ${effect === "deny" && first && html`<br /><${Foreign} text=${first.detail} />`}</div>
     </div>
     <ol class="steps" aria-label=${t("explain.steps")}>
       ${of.steps.map((each) => {
