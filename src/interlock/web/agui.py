@@ -156,6 +156,16 @@ class AguiInput(msgspec.Struct, rename="camel"):
     run_id: str
     messages: list[_Message] = []
     resume: list[_Resume] | None = None
+    tools: Any = None
+    state: Any = None
+
+    @property
+    def ignored(self) -> list[str]:
+        """What the client asks for and does not get."""
+        found = [name for name in ("tools", "state") if getattr(self, name)]
+        if any(each.role in ("system", "developer") for each in self.messages):
+            found.append("instructions")
+        return found
 
     @property
     def content(self) -> str:

@@ -105,6 +105,11 @@ class AiSdkInput(msgspec.Struct):
     messages: list[_Message] = []
 
     @property
+    def ignored(self) -> list[str]:
+        """What the client asks for and does not get."""
+        return ["instructions"] if any(each.role == "system" for each in self.messages) else []
+
+    @property
     def content(self) -> str:
         """The text of the user's last message."""
         last = self.messages[-1] if self.messages else None

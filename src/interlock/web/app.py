@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -38,6 +39,7 @@ _STATUS = {
     "overloaded": 503,
 }
 _Input: TypeAlias = AguiInput | AiSdkInput
+_log = logging.getLogger("interlock.web")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -70,6 +72,7 @@ class ChatApp:
         self._sockets = Sockets(self.turns, authenticator, is_local=is_local)
         # Clients make ids of conversations themselves; ours are unknown to them.
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._ignored: set[str] = set()
 
     async def close(self) -> None:
         """End all turns and connections."""
@@ -137,6 +140,9 @@ class ChatApp:
             await self._stop(caller, given)
             await _reply(send, 204, b"", [])
             return
+        for each in set(given.ignored) - self._ignored:
+            self._ignored.add(each)  # once, as clients repeat them with each message
+            _log.warning("%s: the %s of clients are ignored", path, each)
         turn, after, encoder = await self._turn(caller, given)
         await self._stream(turn, after, encoder, receive, send)
 
