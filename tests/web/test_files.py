@@ -103,7 +103,7 @@ def test_data_of_a_page_cannot_end_their_script_element(files: Files):
     assert json.loads(text[1])["name"] == data["name"]
 
 
-def test_page_preloads_each_module_that_its_entry_imports(files: Files):
+def test_page_preloads_each_module_that_its_entry_imports_before_its_fonts(files: Files):
     modules = files.modules("board/board.js")
 
     assert {"board/board.js", "shared/view.js", "vendor/preact.js"} <= set(modules)
@@ -111,6 +111,7 @@ def test_page_preloads_each_module_that_its_entry_imports(files: Files):
     html = files.page(Shell("t", "board/board.js", ()), {}, {}).body.decode()
     for each in modules:
         assert f'<link rel="modulepreload" href="/static/{files.version}/{each}">' in html
+    assert html.count('as="font"') == html.count('fetchpriority="low"') == 2
 
 
 @pytest.mark.parametrize("path", SERVED, ids=lambda path: path.relative_to(FOLDER).as_posix())

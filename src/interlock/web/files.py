@@ -217,7 +217,7 @@ class Files:
         sheets = [f'<link rel="stylesheet" href="{static}{each}">' for each in shell.styles]
         fonts = [
             f'<link rel="preload" href="{static}vendor/{each}.woff2" as="font" '
-            'type="font/woff2" crossorigin>'
+            'type="font/woff2" fetchpriority="low" crossorigin>'  # text is shown without them
             for each in ("inter", "jetbrains-mono")
         ]
         return "\n".join(
