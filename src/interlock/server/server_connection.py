@@ -82,6 +82,7 @@ class ServerConnection:
                     self._server.subscribers.remove(self._subscriber)
                     await self._connection.close()
         except BaseException:
+            self._ended.cancel()
             self._server.subscribers.remove(self._subscriber)
             await self._connection.close()  # so that the client does not wait for answers
             raise
