@@ -24,25 +24,33 @@ def notes(home: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("client", PLACES)
+@pytest.mark.parametrize(
+    ("client", "scope", "place"),
+    [
+        *((client, "user", place) for client, place in PLACES.items()),
+        ("claude", "project", (".mcp.json", "mcpServers")),
+    ],
+)
 def test_install_and_uninstall_keep_comments_and_other_servers(
-    client: str, interlock, home: Path, notes: Path
+    client: str, scope: str, place: tuple[str, str], interlock, home: Path, notes: Path
 ):
-    name, key = PLACES[client]
+    name, key = place
     path = home / name
-    path.parent.mkdir(parents=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     before = f'{{\n  // mine\n  "{key}": {{\n    "other": {{"command": "x"}}\n  }}\n}}\n'
     path.write_text(before)
 
-    assert interlock("install", client, "notes.py").code == 0
+    assert interlock("install", client, "notes.py", "--scope", scope).code == 0
     after = path.read_text()
     assert "// mine" in after
     assert str(notes) in after
     assert sys.executable in after
-    assert path.stat().st_mode & 0o777 == 0o600
+    assert (path.stat().st_mode & 0o777 == 0o600) == (scope == "user")
     assert path.with_name(f"{path.name}.backup").read_text() == before
 
-    assert interlock("uninstall", client, "notes").code == 0
+    if scope == "project":
+        assert "in the scope user; --scope names" in interlock("uninstall", client, "notes").err
+    assert interlock("uninstall", client, "notes", "--scope", scope).code == 0
     assert path.read_text() == before
 
 

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from interlock.toolbox import Toolbox
 
 MODES = ("default", "acceptEdits", "plan", "bypassPermissions")
-SERVER_PATIENCE = 2.0  # seconds without a server that becomes ready
 COMMANDS = {"/quit": "leave, as Ctrl-D does"}
 
 
@@ -121,7 +120,9 @@ async def _main(
 async def _opened(
     calls: LocalCalls, handlers: Callable[[str], ClientOptions]
 ) -> AsyncIterator[Toolbox]:
-    """Open a toolbox; servers that start slowly delay nothing."""
+    """Open a toolbox. As in other commands, a slow server delays the others for a while only."""
+    from interlock.cli.server_status import IDLE_TIMEOUT
+    from interlock.cli.terminal import working
     from interlock.toolbox import Toolbox
 
     toolbox = Toolbox(
@@ -132,7 +133,8 @@ async def _opened(
         pins=calls.pins,
     )
     try:
-        await toolbox.open(idle_timeout=SERVER_PATIENCE)
+        with working("starting servers"):
+            await toolbox.open(idle_timeout=IDLE_TIMEOUT if len(calls.servers) > 1 else None)
         yield toolbox
     finally:
         await toolbox.close()

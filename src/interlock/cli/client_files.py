@@ -149,7 +149,10 @@ class Place(Struct, frozen=True):
             ConfigError: The file cannot be edited, or interlock has not made the entry.
         """
         if name not in self.entries():
-            raise ConfigError(f"{self.path} has no server {name!r}")
+            raise ConfigError(
+                f"{self.path} has no server {name!r} in the scope {self.scope};"
+                " --scope names another one"
+            )
         self._check_ours(name, force, "remove")
         if self._is_claudes_own:
             _run_claude(["remove", "--scope", self.scope, name])
