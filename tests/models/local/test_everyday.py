@@ -21,28 +21,29 @@ from tests.models.local.offered import DESK, WORKSHOP
 
 CASES = Path(__file__).parents[3] / "benchmarks" / "embedded_model_cases.json"
 
-# Each with the only calls that answer it; the others ask for what no tool has in such words.
+# Each with the only calls that answer it: "=>" if they are made, "->" if it is declined so far.
+# The others ask for what no tool has in such words.
 EVERYDAY = """
-What time is it in Lisbon? -> time__get_current_time Europe/Lisbon
+What time is it in Lisbon? => time__get_current_time Europe/Lisbon
 Is it already dark in Oslo?
-What's the weather like in Madrid? -> weather__get_forecast Madrid
+What's the weather like in Madrid? => weather__get_forecast Madrid
 Will I need an umbrella in Hamburg tomorrow? -> weather__get_forecast Hamburg
 How tall is the Eiffel Tower?
 Who is the mayor of London right now?
 How much does a stamp cost?
 When is my next dentist appointment?
 What did Anna write to me yesterday?
-Do I have anything on 2026-12-24? -> calendar__list_events 2026-12-24
+Do I have anything on 2026-12-24? => calendar__list_events 2026-12-24
 Remind me to call mum at 5pm.
 Delete everything I don't need.
 create a file todo.txt with the text buy milk
-Rename report.doc to report-old.doc -> files__move_file report.doc report-old.doc
+Rename report.doc to report-old.doc => files__move_file report.doc report-old.doc
 Book a table for two on Friday.
 Cancel my last order.
-Cancel order 4711 -> shop__cancel_order 4711
+Cancel order 4711 => shop__cancel_order 4711
 Is order 4711 already on its way?
 Reply to Peter that I'm late.
-Read notes.txt to me -> files__read_file notes.txt
+Read notes.txt to me => files__read_file notes.txt
 Convert 20 euros to dollars.
 What's the fastest way to the airport?
 Turn off the light in the kitchen.
@@ -71,8 +72,8 @@ Lis le fichier courses.txt
 Annule mon rendez-vous de demain.
 À quelle heure part le dernier train ?
 How many words does notes.txt have?
-Any mails about the invoice? -> mail__search invoice
-What's on my calendar on 2026-12-01? -> calendar__list_events 2026-12-01
+Any mails about the invoice? => mail__search invoice
+What's on my calendar on 2026-12-01? => calendar__list_events 2026-12-01
 How many orders did I make last year?
 Which words rhyme with house?
 Does report.txt mention Peter? -> files__read_file report.txt
@@ -82,15 +83,17 @@ Wer hat mir zuletzt geschrieben?
 Combien de lignes y a-t-il dans liste.csv ?
 Montre-moi la météo de Paris -> weather__get_forecast Paris
 What time is it in Tokyo and in New York? \
--> time__get_current_time Asia/Tokyo; time__get_current_time America/New_York
-Weather in Hamburg and Paris -> weather__get_forecast Hamburg; weather__get_forecast Paris
-Read a.txt and b.txt -> files__read_file a.txt; files__read_file b.txt
+=> time__get_current_time Asia/Tokyo; time__get_current_time America/New_York
+Weather in Hamburg and Paris => weather__get_forecast Hamburg; weather__get_forecast Paris
+Read a.txt and b.txt => files__read_file a.txt; files__read_file b.txt
 Did I order anything in 2025?
+Should I delete draft.txt?
+Will you please delete draft.txt? => files__delete_file draft.txt
 Send the report to Anna and Peter
-Move a.txt and b.txt to archive -> files__move_file a.txt archive; files__move_file b.txt archive
-Search my mails for Anna and Zoe -> mail__search Anna; mail__search Zoe
+Move a.txt and b.txt to archive => files__move_file a.txt archive; files__move_file b.txt archive
+Search my mails for Anna and Zoe => mail__search Anna; mail__search Zoe
 Convert 3pm from London to Tokyo and Sydney \
--> time__convert_time Europe/London 15:00 Asia/Tokyo; \
+=> time__convert_time Europe/London 15:00 Asia/Tokyo; \
 time__convert_time Europe/London 15:00 Australia/Sydney
 Is it later in Tokyo or in Sydney?
 Read chapter 3 and 4 of book.txt
@@ -118,7 +121,7 @@ async def answer(request: str, tools: Sequence[ToolDefinition]) -> Reply:
 
 @pytest.mark.parametrize("line", EVERYDAY.strip().splitlines())
 async def test_everyday_request_invents_nothing_and_proposes_no_other_call(line: str) -> None:
-    request, _, right = line.partition(" -> ")
+    request, arrow, right = [*re.split(" (=>|->) ", line), "", ""][:3]
 
     reply = await answer(request, DESK)
     made = [
@@ -126,7 +129,7 @@ async def test_everyday_request_invents_nothing_and_proposes_no_other_call(line:
     ]
     text = reply.message.content
 
-    assert made in ([], right.split("; "))
+    assert made == right.split("; ") if arrow == "=>" else made in ([], right.split("; "))
     assert made or text == UNFIT or re.match(r"For (cancel_order|send) I also need: ", text)
     assert (await answer(request, ())).message.content == TOOLLESS
 

@@ -120,6 +120,7 @@ TELLING = {
 }
 COUNTS = bag("count limit max number n")
 COUNTED = bag("last first top latest recent next")
+FILES = frozenset(stems("file folder directory path document"))
 GUESS = 0.34  # a text that fits less than this is a guess
 _MAX_LENGTH = 1_000  # characters of a description that are read
 _LISTED = re.compile(
@@ -275,6 +276,8 @@ def fill(
             fit = _fit(request, span, parameter, spans)
             if span.kind in ("object", "name", "word") and vocabulary & set(stems(str(span.value))):
                 fit -= 0.3
+            if span.kind == "path" and parameter.kind == "text" and vocabulary & FILES:
+                fit += 0.1  # no guess: "source" and "destination" of a tool that moves files
             if fit > (0.0 if parameter.required else CERTAIN):
                 offers.append((fit, -number, -place, parameter, span))
     for fit, _, _, parameter, span in sorted(offers, key=lambda offer: offer[:3], reverse=True):

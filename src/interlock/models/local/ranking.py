@@ -77,9 +77,9 @@ _KNOWLEDGE = re.compile(
     re.IGNORECASE,
 )
 _LOOK = re.compile(
-    r"(?:please |can you |could you )*(?:show|list|get|display|view|see|tell|read|print|compare"
-    r"|what|which|how|is|are|was|were|am|does|do|did|has|have|had|who|whose|where|when|why"
-    r"|any|will|should|must|may)\b",
+    r"(?>(?:please |(?:can|could|will|would) you )*)(?:show|list|get|display|view|see|tell|read"
+    r"|print|compare|what|which|how|is|are|was|were|am|does|do|did|has|have|had|who|whose|where"
+    r"|when|why|any|will|should|must|may)\b",
     re.IGNORECASE,
 )
 # Kinds of values that rarely occur by accident.
@@ -107,10 +107,11 @@ class ToolIndex:
         score = coverage + self._word_score(words, tool) + _value_score(spans, filling)
         if _KNOWLEDGE.match(request) and filling.value < 0.4:
             score -= WEIGHTS.knowledge
-        if CHANGING & {*tool.name[:1], *tool.summary_words[:1]} and (
-            _LOOK.match(request) or coverage < UNDERSTOOD
-        ):
-            score -= WEIGHTS.changing
+        if CHANGING & {*tool.name[:1], *tool.summary_words[:1]}:
+            if _LOOK.match(request):
+                score = 0.0
+            elif coverage < UNDERSTOOD:
+                score -= WEIGHTS.changing
         return Candidate(tool, filling, score - _missing_penalty(filling), score)
 
     def _coverage(self, words: list[str], filling: Filling, tool: IndexedTool) -> float:
