@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from sqlalchemy import text
 
 from interlock.auth.page_session import PageSessions
-from interlock.cli.conversations import conversations
+from interlock.cli import interlock
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER
@@ -207,9 +207,9 @@ def test_export_equals_that_of_the_command(place: Path, monkeypatch: pytest.Monk
     id, as_json, as_markdown = asyncio.run(exported())
     monkeypatch.setenv("INTERLOCK_DATABASE", str(place))
     monkeypatch.setattr("interlock.cli.log.open_log", lambda: None)  # it is this process's
-    printed = [
-        CliRunner().invoke(conversations, ["export", id, "--format", form]).output for form in FORMS
-    ]
+    # Through the whole command: click remembers the help options of its first context.
+    words = ["conversations", "export", id, "--format"]
+    printed = [CliRunner().invoke(interlock, [*words, form]).output for form in FORMS]
 
     assert json.loads(as_json) == json.loads(printed[0])
     assert as_markdown.strip() == printed[1].strip()
