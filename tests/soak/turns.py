@@ -49,7 +49,9 @@ M_ARENA_MAX = -8  # of malloc.h
 CLIENTS = 4  # at once
 ROUNDS = 20  # in a run; after each, nothing is connected
 CONVERSATION = 5  # turns of one
-MB_PER_10K_TURNS = 2.0
+# Python's allocator keeps arenas of which a little is in use, so its blocks say more.
+MB_PER_10K_TURNS = 5.0
+BLOCKS_PER_10K_TURNS = 5_000.0  # half a block a turn
 KEPT = 0.2  # seconds that the events of a turn are kept
 STOPPED, LEFT = 7, 11  # each so many turns, one is stopped, or its client leaves
 
@@ -128,7 +130,7 @@ async def engine_of(kind: str, folder: str, toolbox: Toolbox) -> AsyncIterator[A
 async def served(kind: str, folder: str) -> AsyncIterator[int]:
     """Serve the chat; the value is its port."""
     server = StdioServer(command=sys.executable, args=("-I", "-S", str(ECHO)))
-    limits = TurnLimits(messages=10**9, turns=10**6, kept=KEPT)
+    limits = TurnLimits(messages=10**9, turns=10**6, period=KEPT, kept=KEPT)
     async with (
         Toolbox({"echo": server}, environ={}) as toolbox,
         engine_of(kind, folder, toolbox) as engine,
@@ -229,6 +231,9 @@ async def soak(kind: str, turns: int) -> bool:
     before = belongings()
     looked_at = gauges.of_this_process()
     looked_at[0] = gauges.Gauge("memory, MB", memory, 10_000, MB_PER_10K_TURNS)
+    looked_at.append(
+        gauges.Gauge("blocks of Python", sys.getallocatedblocks, 10_000, BLOCKS_PER_10K_TURNS)
+    )
     ends: Counter[str] = Counter()
     began, used = monotonic(), process_time()
     with tempfile.TemporaryDirectory() as folder:
