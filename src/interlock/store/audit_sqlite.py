@@ -33,6 +33,7 @@ class SqliteAudit:
         self._location = str(path)
         self._file = without_links(path)
         self._connection: sqlite3.Connection | None = None
+        self._commits = 0  # since the log was last copied into the file
         self._lock: WriterLock | None = None
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
@@ -135,6 +136,7 @@ class SqliteAudit:
                 connection.execute("ROLLBACK")
                 raise ClaimFailed
             connection.execute("COMMIT")
+            self._commits += 1
         except sqlite3.Error as error:
             raise self._failed(error) from error
         return changed
@@ -183,10 +185,14 @@ class SqliteAudit:
         return self._connection
 
     def _checkpoint(self, *, over: int) -> None:
-        if self._connection is None or not sqlite_file.needs_checkpoint(self._file, over=over):
+        connection = self._connection
+        if connection is None:
             return
+        if not sqlite_file.needs_checkpoint(self._file, self._commits, over=over):
+            return
+        self._commits = 0
         try:
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
         except sqlite3.Error as error:  # committed records are still in the log
             if is_failed_sync(error):
                 sqlite_file.mark_unsynced(self._file)

@@ -68,6 +68,7 @@ class Database:
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
+        self._commits = 0  # since the log was last copied into the file
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -146,6 +147,7 @@ class Database:
             if sqlite_file.is_unsynced(self._file):
                 raise unsynced_error(self.location)
             result = await self._run(committed)
+            self._commits += 1
             await self._checkpoint(self._file, over=sqlite_file.LONGEST_LOG)
             return result
 
@@ -154,7 +156,8 @@ class Database:
             await self._checkpoint(file, over=0)
 
     async def _checkpoint(self, file: Path, *, over: int) -> None:
-        if sqlite_file.needs_checkpoint(file, over=over):
+        if sqlite_file.needs_checkpoint(file, self._commits, over=over):
+            self._commits = 0
             with suppress(StoreError):  # acknowledged changes are still in the log
                 await self._run(lambda each: each.execute(text("PRAGMA wal_checkpoint(PASSIVE)")))
 

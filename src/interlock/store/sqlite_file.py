@@ -15,7 +15,11 @@ from urllib.parse import quote
 
 from interlock.store.revisions import REVISIONS
 
-LONGEST_LOG = 4 * 1024 * 1024  # bytes; a longer log is copied into the file
+# After so many commits of a connection, or from this length on, in bytes, the log is copied into
+# the file and starts over. It keeps its length then: to write over a file costs a sync half the
+# time that it takes to make the file longer.
+COMMITS = 64
+LONGEST_LOG = 8 * 1024 * 1024
 CHECK_PAGES = 4096  # a file of up to 16 MiB is checked completely at start, in at most 10 ms
 
 SETTINGS = (
@@ -23,7 +27,7 @@ SETTINGS = (
     "PRAGMA synchronous = FULL",  # a commit survives a power failure
     # SQLite does not report a failed sync when it copies the log by itself, so the writers do it.
     "PRAGMA wal_autocheckpoint = 0",
-    "PRAGMA journal_size_limit = 0",  # the log shrinks when it starts over
+    f"PRAGMA journal_size_limit = {LONGEST_LOG}",  # of a log that starts over
 )
 
 _CHECK = "PRAGMA quick_check(1)"
@@ -64,12 +68,19 @@ def log_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-wal")
 
 
-def needs_checkpoint(file: Path, *, over: int) -> bool:
-    """Return whether the log is longer than `over` bytes and may be copied into the file."""
+def needs_checkpoint(file: Path, commits: int, *, over: int) -> bool:
+    """Return whether the log should be copied into the file, and may be.
+
+    Args:
+        file: Without symbolic links.
+        commits: How many a connection has made since it last copied the log.
+        over: The longest that the log may be, in bytes.
+    """
     try:
-        return file not in _unsynced and log_of(file).stat().st_size > over
+        is_due = commits >= COMMITS or log_of(file).stat().st_size > over
     except OSError:
         return False
+    return is_due and file not in _unsynced
 
 
 def uri(file: Path, **query: str) -> str:
