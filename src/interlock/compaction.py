@@ -32,7 +32,7 @@ _DROPPED = "[{} earlier messages are left out]"
 _SHORT = 400  # characters of a result that is not worth leaving out
 
 
-class Request(Struct, frozen=True):
+class CompactedRequest(Struct, frozen=True):
     """The messages of a request, and how many are left out of it or shortened."""
 
     messages: list[Message]
@@ -45,7 +45,7 @@ class ContextLimits:
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
 
-    def learn(self, model: str, request: Request, error: ContextTooLong) -> bool:
+    def learn(self, model: str, request: CompactedRequest, error: ContextTooLong) -> bool:
         """Learn from a refusal; return whether a smaller request can be made."""
         size = size_of(request.messages)
         part = error.limit / error.used if error.limit and error.used else _UNKNOWN
@@ -53,10 +53,10 @@ class ContextLimits:
         self._limits[model] = limit
         return size_of(fit(request.messages, limit).messages) < size
 
-    def request(self, model: str, messages: Sequence[Message]) -> Request:
+    def request(self, model: str, messages: Sequence[Message]) -> CompactedRequest:
         """Return the request for a conversation."""
         limit = self._limits.get(model)
-        return Request(list(messages)) if limit is None else fit(messages, limit)
+        return CompactedRequest(list(messages)) if limit is None else fit(messages, limit)
 
 
 def size_of(messages: Sequence[Message]) -> int:
@@ -70,7 +70,7 @@ def _size(message: Message) -> int:
     return len(message.content)
 
 
-def fit(messages: Sequence[Message], limit: int) -> Request:
+def fit(messages: Sequence[Message], limit: int) -> CompactedRequest:
     """Leave out the oldest parts of a conversation until it has at most `limit` characters.
 
     Instructions, the current turn's messages and the results of the last answer stay, so the
@@ -79,7 +79,7 @@ def fit(messages: Sequence[Message], limit: int) -> Request:
     kept = list(messages)
     over = size_of(kept) - limit
     if over <= 0:
-        return Request(kept)
+        return CompactedRequest(kept)
     users = [place for place, each in enumerate(kept) if isinstance(each, UserMessage)]
     turn = users[-1] if users else 0
     over = _shorten(kept, 0, turn, over)
@@ -98,7 +98,7 @@ def fit(messages: Sequence[Message], limit: int) -> Request:
     if over > 0:
         answers = [place for place, each in enumerate(kept) if isinstance(each, AssistantMessage)]
         _shorten(kept, turn, answers[-1] if answers else turn, over)
-    return Request(kept, dropped + sum(map(_is_note, kept)))
+    return CompactedRequest(kept, dropped + sum(map(_is_note, kept)))
 
 
 def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:

@@ -13,7 +13,7 @@ from msgspec import Raw
 from interlock.auth import Principal
 from interlock.calls import Caller, Outcome
 from interlock.calls.kept_results import URI, MemoryResults, Reading
-from interlock.calls.results import Limits, ResultBudget
+from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config.gateway import Results
 from interlock.errors import InvalidArguments, NotKept, UnknownResource
 from interlock.types import (
@@ -114,7 +114,7 @@ async def test_binary_data_is_read_back_byte_for_byte():
 
 async def kept(value: object) -> tuple[ResultBudget, Caller, str]:
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    budget, call = ResultBudget(limits=Limits(Results(max=100))), call_of()
+    budget, call = ResultBudget(limits=ResultLimits(Results(max=100))), call_of()
     return budget, call.caller, (await budget.fit(call, text_result(text))).kept
 
 

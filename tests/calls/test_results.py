@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.calls.kept_results import URI, MemoryResults
-from interlock.calls.results import META_KEY, Limits, ResultBudget
+from interlock.calls.results import META_KEY, ResultBudget, ResultLimits
 from interlock.config.gateway import Results
 from interlock.errors import NotKept, RemoteProtocolError
 from interlock.store.kept import Kept, Owner
@@ -45,7 +45,7 @@ def sized(size: int) -> Outcome:
 
 async def fitted(outcome: Outcome, call: Call | None = None, **limits: Any) -> CallToolResult:
     """Return the result as a client of the default revision gets it."""
-    budget = ResultBudget(limits=Limits(Results(**limits)))
+    budget = ResultBudget(limits=ResultLimits(Results(**limits)))
     return (await budget.fit(call or call_of(), outcome)).result
 
 
@@ -220,7 +220,7 @@ async def test_result_that_cannot_be_kept_is_cut_and_says_so():
 
 
 async def test_limit_of_a_tool_beats_that_of_its_server_and_a_view_lowers_both():
-    limits = Limits(
+    limits = ResultLimits(
         Results(max=1_000, tools={"crm:ref*": 4_000}, views={"small": 500}), {"crm": 3_000}
     )
     refund, other = call_of(), call_of(tool="other")

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from interlock.agent import ToolFinished, ToolStarted
-from interlock.claude.conversation import Conversation, SystemInit
+from interlock.claude.conversation import ConversationState, SystemInit
 from interlock.claude.events import MAX_EVENTS, ClaudeEvent, Done, EventQueue, Notice, Retrying
 from interlock.claude.protocol import ControlProtocol, Message
 from interlock.models import ReasoningDelta, TextDelta
 from tests.claude.test_protocol import lines, per_version
 
 
-def conversation() -> Conversation:
-    return Conversation(lambda name: f"at:{name}", lambda _: None)
+def conversation() -> ConversationState:
+    return ConversationState(lambda name: f"at:{name}", lambda _: None)
 
 
-def feed(talk: Conversation, now: float = 0.0, **line: Any) -> None:
+def feed(talk: ConversationState, now: float = 0.0, **line: Any) -> None:
     talk.receive(line["type"], json.dumps(line).encode(), now=now)
 
 
@@ -45,7 +45,7 @@ def assistant(*content: Any, parent: str | None = None) -> dict[str, Any]:
 def test_trace_gives_the_same_events_with_and_without_repeated_lines(trace: Path):
     def events(times: int) -> list[tuple[object, ...]]:
         inits: list[SystemInit] = []
-        talk = Conversation(lambda name: name, inits.append)
+        talk = ConversationState(lambda name: name, inits.append)
         turns = [talk.begin(uuid) for uuid in uuids(trace)[:1]]
         protocol = ControlProtocol()
         for line in lines(trace):

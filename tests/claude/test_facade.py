@@ -14,7 +14,7 @@ from msgspec import Raw
 from interlock import Server, Toolbox
 from interlock.calls import Caller
 from interlock.claude.decisions import Allow, Deny, Request
-from interlock.claude.facade import ALWAYS_LOADED, Facade, Host, RpcError
+from interlock.claude.facade import ALWAYS_LOADED, Facade, FacadeHost, RpcError
 from interlock.types import JsonObject, ToolAnnotations
 
 
@@ -56,7 +56,7 @@ async def facade_of(
 ) -> AsyncIterator[Facade]:
     async with Toolbox({"math": server_of(count)}, environ={}) as toolbox:
         made: list[Facade] = []
-        host = Host(
+        host = FacadeHost(
             max_result,
             use,
             lambda *_: lambda _: None,

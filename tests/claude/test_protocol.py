@@ -12,11 +12,11 @@ from msgspec import Raw
 from interlock.claude.protocol import (
     MAX_REMEMBERED,
     ControlProtocol,
+    ControlRequest,
+    ControlResponse,
     Failed,
     McpMessage,
     Message,
-    Question,
-    Response,
     Withdrawn,
 )
 from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
@@ -65,7 +65,7 @@ def test_repeated_lines_of_a_trace_ask_nothing_twice(trace: Path):
     asked = []
     for line in lines(trace):
         for event in (protocol.receive(line), protocol.receive(line)):
-            if isinstance(event, McpMessage | Question):
+            if isinstance(event, McpMessage | ControlRequest):
                 asked.append(event.id)
                 protocol.answer(event.id, b"{}")
 
@@ -123,7 +123,7 @@ def test_half_characters_are_replaced_before_anything_is_decoded(sent: str, read
     line = b'{"type":"control_request","request_id":"q1","request":%b}' % request % sent.encode()
     event = ControlProtocol().receive(line)
 
-    assert isinstance(event, Question)
+    assert isinstance(event, ControlRequest)
     assert msgspec.json.decode(event.line)["request"]["input"] == {"command": read}
 
 
@@ -178,7 +178,7 @@ def test_request_of_another_kind_may_have_any_members(message: object):
     line = {"type": "control_request", "request_id": "q1", "request": request}
     event = ControlProtocol().receive(json.dumps(line).encode())
 
-    assert isinstance(event, Question)
+    assert isinstance(event, ControlRequest)
     assert (event.id, event.subtype) == ("q1", "elicitation")
 
 
@@ -211,7 +211,9 @@ def test_request_ends_with_its_response_and_late_ones_are_dropped():
         "request_id": id,
         "request": {"subtype": "interrupt"},
     }
-    assert protocol.receive(response(id, response={"a": 1})) == Response(id, Raw(b'{"a": 1}'))
+    assert protocol.receive(response(id, response={"a": 1})) == ControlResponse(
+        id, Raw(b'{"a": 1}')
+    )
     assert protocol.receive(response(id)) is None
     assert protocol.dropped["late response"] == 1
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.client_files import Place, place_of
+from interlock.cli.client_files import ClientFile, place_of
 from interlock.errors import ConfigError
 
 
@@ -41,7 +41,9 @@ def test_a_scope_that_a_client_lacks_is_refused(here: Path, client: str, scope: 
 def test_variables_are_written_as_the_client_reads_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KEY", "secret")
     entries = [
-        Place(client, "user", Path("f"), (), form).of_program("x", [], {"K": "${env:KEY}"})["env"]
+        ClientFile(client, "user", Path("f"), (), form).of_program("x", [], {"K": "${env:KEY}"})[
+            "env"
+        ]
         for client, form in (("claude", "${%s}"), ("cursor", "${env:%s}"), ("claude-desktop", ""))
     ]
 
@@ -58,7 +60,7 @@ def test_a_value_is_never_written_into_a_shared_file(here: Path):
 
 
 def test_a_default_that_a_client_cannot_express_is_refused():
-    place = Place("vscode", "user", Path("f"), (), "${env:%s}")
+    place = ClientFile("vscode", "user", Path("f"), (), "${env:%s}")
 
     with pytest.raises(ConfigError, match=r"env\.K has a default, which vscode does not support"):
         place.of_program("x", [], {"K": "${KEY:-1}"})

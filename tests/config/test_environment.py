@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from interlock.config import HttpServer, StdioServer
-from interlock.config.environment import Settings, read
+from interlock.config.environment import EnvironmentSettings, read
 from interlock.errors import ConfigError, RequestTimeout
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
@@ -21,7 +21,7 @@ CANARY = "canary-9"
 KB = {"name": "kb", "url": "https://kb.example/mcp", "auth_token": CANARY}
 
 
-def settings(servers: Any = None, **variables: str) -> Settings:
+def settings(servers: Any = None, **variables: str) -> EnvironmentSettings:
     given = {} if servers is None else {"MCP_SERVERS": json.dumps(servers)}
     return read({"MCP_ENABLED": "true", **given, **variables})
 
@@ -48,7 +48,7 @@ def test_servers_are_not_used_unless_they_are_enabled(word: str) -> None:
 
     assert found.servers == {}
     assert found.warnings == ("MCP_SERVERS is set and not used: set MCP_ENABLED=true to use it",)
-    assert read({}) == Settings()
+    assert read({}) == EnvironmentSettings()
 
 
 def test_another_word_for_enabled_is_refused() -> None:

@@ -10,7 +10,7 @@ from interlock import config
 from interlock.config import GatewaySettings, PythonServer
 from interlock.config.gateway import (
     Address,
-    Approvals,
+    ApprovalSettings,
     Audit,
     ChatLimits,
     ChatPage,
@@ -18,7 +18,7 @@ from interlock.config.gateway import (
     KeyLimits,
     Limits,
     Lock,
-    Plugins,
+    PluginSettings,
     PolicyRules,
     Rate,
     Results,
@@ -95,7 +95,7 @@ def test_every_member_of_gateway_is_read():
             keep=7_200.0,
             per_user=2048,
         ),
-        approvals=Approvals(expires=300.0, wait=10.0),
+        approvals=ApprovalSettings(expires=300.0, wait=10.0),
         lock=Lock(mode="strict", file="lock.json"),
         audit=Audit(
             mode="lenient",
@@ -104,7 +104,7 @@ def test_every_member_of_gateway_is_read():
             keep=90 * 86_400.0,
             copy="audit.jsonl",
         ),
-        plugins=Plugins(folder="plugins", server="crm"),
+        plugins=PluginSettings(folder="plugins", server="crm"),
         admin=Address("::1", 0),
         chat=ChatPage(
             models=("local",), limits=ChatLimits(turns=1, messages=Rate(9, 3_600), turn=60.0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interlock.config.jsonc import Document, JsoncError, write_place
+from interlock.config.jsonc import JsoncDocument, JsoncError, write_place
 
 COMMENTED = b"""{
   // first
@@ -17,7 +17,7 @@ COMMENTED = b"""{
 
 
 def test_comments_and_trailing_commas_are_accepted() -> None:
-    assert Document(COMMENTED).value == {
+    assert JsoncDocument(COMMENTED).value == {
         "a": {"b": [1, "// no comment", "/* nor this */", ",]"]},
         "c": '"//',
         "d": [True, None],
@@ -25,7 +25,7 @@ def test_comments_and_trailing_commas_are_accepted() -> None:
 
 
 def test_line_returns_the_line_of_a_member_or_of_what_contains_it() -> None:
-    document = Document(COMMENTED)
+    document = JsoncDocument(COMMENTED)
 
     assert [document.line(p) for p in ((), ("a",), ("a", "b", 1), ("c",), ("d", 1))] == [
         1,
@@ -38,7 +38,7 @@ def test_line_returns_the_line_of_a_member_or_of_what_contains_it() -> None:
 
 
 def test_a_byte_order_mark_is_accepted() -> None:
-    assert Document(b'\xef\xbb\xbf{"a": 1}').value == {"a": 1}
+    assert JsoncDocument(b'\xef\xbb\xbf{"a": 1}').value == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -64,10 +64,10 @@ def test_a_byte_order_mark_is_accepted() -> None:
 )
 def test_invalid_json_is_refused_with_its_line(text: bytes, line: int, problem: str | None) -> None:
     if problem is None:
-        Document(text)
+        JsoncDocument(text)
         return
     with pytest.raises(JsoncError) as caught:
-        Document(text)
+        JsoncDocument(text)
 
     assert (str(caught.value), caught.value.line) == (problem, line)
 
@@ -76,7 +76,7 @@ def test_invalid_json_is_refused_with_its_line(text: bytes, line: int, problem: 
 @pytest.mark.parametrize("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
 def test_invalid_text_is_refused_in_linear_time(text: bytes) -> None:
     with pytest.raises(JsoncError):
-        Document(text)
+        JsoncDocument(text)
 
 
 def test_write_place_returns_the_notation_of_programs() -> None:
@@ -100,7 +100,7 @@ def test_write_place_returns_the_notation_of_programs() -> None:
     ],
 )
 def test_with_member_adds_at_the_end_with_the_same_indentation(before: str, after: str) -> None:
-    assert Document(before.encode()).with_member((), "n", 1) == after
+    assert JsoncDocument(before.encode()).with_member((), "n", 1) == after
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_without_member_removes_its_comma_and_comments(before: str, after: str |
     if after is None:
         after = '{\n  "a": 1,\n  // about b\n  "b": 2\n}'
 
-    assert Document(before.encode()).without_member(("n",)) == after
+    assert JsoncDocument(before.encode()).without_member(("n",)) == after
 
 
 VALUES = st.recursive(
@@ -146,9 +146,9 @@ def test_adding_and_removing_a_member_leaves_the_rest_unchanged(
     whole = {"in": members, "z": 1} if inside else members
     text = json.dumps(whole, indent=indent, ensure_ascii=False)
 
-    added = Document(text.encode()).with_member(place, name, value)
-    grown = Document(added.encode())
-    removed = Document(grown.without_member((*place, name)).encode())
+    added = JsoncDocument(text.encode()).with_member(place, name, value)
+    grown = JsoncDocument(added.encode())
+    removed = JsoncDocument(grown.without_member((*place, name)).encode())
 
     assert (grown.value["in"] if inside else grown.value) == {**members, name: value}
     assert removed.value == whole
@@ -156,7 +156,7 @@ def test_adding_and_removing_a_member_leaves_the_rest_unchanged(
 
 def test_an_error_does_not_contain_the_text() -> None:
     with pytest.raises(JsoncError) as refused:
-        Document(b'{"token": "hunter2", oops}')
+        JsoncDocument(b'{"token": "hunter2", oops}')
 
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__

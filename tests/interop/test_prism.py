@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from interlock.openapi.answers import ApiAnswer, ApiRequest
+from interlock.openapi.answers import ApiAnswer, OperationRequest
 from interlock.openapi.exchange import HttpExchange
 from interlock.openapi.plan import Plan
 from interlock.openapi.results import Shape, success
@@ -95,7 +95,7 @@ async def ask(url: str, plan: Plan, exchange: HttpExchange, mode: str) -> ApiAns
         return None
     deadline = asyncio.get_running_loop().time() + START
     return await exchange.fetch(
-        ApiRequest(
+        OperationRequest(
             request.method,
             f"{url}{request.target}",
             request.headers,

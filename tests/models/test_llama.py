@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from interlock.errors import ModelUnavailable
-from interlock.models.llama import Engine
+from interlock.models.llama import LoadedModel
 from tests.models.processes import python
 
 pytestmark = pytest.mark.program("the embedded model")
@@ -16,7 +16,7 @@ async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> No
     (tmp_path / "bad.gguf").write_bytes(b"not a model")
 
     with pytest.raises(ModelUnavailable, match=r"cannot load .*bad\.gguf"):
-        Engine(tmp_path / "bad.gguf")
+        LoadedModel(tmp_path / "bad.gguf")
 
 
 def test_the_model_writes_nothing_and_opens_no_port(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from interlock.errors import (
     Unreachable,
 )
 from interlock.oauth import fetcher
-from interlock.oauth.fetcher import Fetcher, Reply
+from interlock.oauth.fetcher import FetchedResponse, Fetcher
 
 HERE = "http://127.0.0.1/mcp"
 AWAY = "https://mcp.example/mcp"
@@ -867,8 +867,8 @@ class Document(msgspec.Struct):
     issuer: str
 
 
-def reply(body: bytes, status: int = 200) -> Reply:
-    return Reply(status, {}, body, "https://user:SECRET@as.example/x?code=SECRET#SECRET")
+def reply(body: bytes, status: int = 200) -> FetchedResponse:
+    return FetchedResponse(status, {}, body, "https://user:SECRET@as.example/x?code=SECRET#SECRET")
 
 
 def test_a_reply_is_decoded_as_the_given_type():
@@ -906,4 +906,4 @@ def test_a_body_of_another_type_is_an_error_that_names_the_url(body: str):
 
 
 def test_the_repr_of_a_reply_has_neither_body_nor_query():
-    assert repr(reply(b"SECRET")) == "Reply(status=200, url='https://as.example/x')"
+    assert repr(reply(b"SECRET")) == "FetchedResponse(status=200, url='https://as.example/x')"

@@ -28,7 +28,7 @@ from interlock.oauth.documents import (
     ServerMetadata,
     TokenAnswer,
 )
-from interlock.oauth.fetcher import Fetcher, Reply
+from interlock.oauth.fetcher import FetchedResponse, Fetcher
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.tokens import TokenRefused, request_tokens
 from tests.oauth.conftest import World
@@ -215,7 +215,7 @@ REQUEST = AuthorizationRequest(
         ErrorAnswer(SECRET, SECRET),
         REQUEST,
         Pending(request=REQUEST, verifier=SECRET, requires_iss=True),
-        Reply(200, {"X": SECRET}, SECRET.encode(), f"https://as.example/?{SECRET}"),
+        FetchedResponse(200, {"X": SECRET}, SECRET.encode(), f"https://as.example/?{SECRET}"),
     ],
     ids=lambda struct: type(struct).__name__,
 )
@@ -256,10 +256,10 @@ PROOFS: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("member", ["assertion", "code", "code_verifier", "refresh_token", *PROOFS])
 async def test_a_description_that_repeats_a_secret_of_the_request_is_dropped(member: str):
     class Repeating(Fetcher):
-        async def post(self, url: str, **sent: Any) -> Reply:
+        async def post(self, url: str, **sent: Any) -> FetchedResponse:
             secret = {**sent["form"], **sent["headers"]}[member].removeprefix("Basic ")
             answer = {"error": "invalid_grant", "error_description": f"not with {secret}"}
-            return Reply(400, {}, json.dumps(answer).encode(), url)
+            return FetchedResponse(400, {}, json.dumps(answer).encode(), url)
 
     server = ServerMetadata("https://as.example", token_endpoint="https://as.example/token")
     client = ClientIdentity(id="me", **PROOFS.get(member, {}))

@@ -9,7 +9,7 @@ from interlock.oauth import ClientIdentity
 from interlock.oauth import tokens as tokens_module
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
-from interlock.oauth.fetcher import Fetcher, Reply
+from interlock.oauth.fetcher import FetchedResponse, Fetcher
 from interlock.oauth.storage import Tokens
 from interlock.oauth.tokens import request_tokens
 
@@ -17,9 +17,9 @@ from interlock.oauth.tokens import request_tokens
 class Giving(Fetcher):
     """A token endpoint that always returns the same tokens."""
 
-    async def post(self, url: str, **_: Any) -> Reply:
+    async def post(self, url: str, **_: Any) -> FetchedResponse:
         answer = {"access_token": "a", "token_type": "bearer", "expires_in": 60, "scope": "read"}
-        return Reply(200, {}, json.dumps(answer).encode(), url)
+        return FetchedResponse(200, {}, json.dumps(answer).encode(), url)
 
 
 async def test_request_tokens_keeps_issuer_resource_and_client_verbatim(monkeypatch: Any):

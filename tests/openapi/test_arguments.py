@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from interlock.errors import InvalidArguments
 from interlock.openapi import arguments, document
-from interlock.openapi.arguments import Candidate, name_all
+from interlock.openapi.arguments import RequestValue, name_all
 from interlock.openapi.plan import Plan, compile_tools
 from interlock.openapi.selection import read_tools
 
@@ -71,13 +71,13 @@ def test_long_name_is_cut_and_stays_unique():
 
 def test_name_in_several_places_keeps_the_path_and_names_the_place_of_others():
     names = [
-        Candidate("header", "id", True, {}),
-        Candidate("query", "id", True, {}),
-        Candidate("body", "id", True, {}),
-        Candidate("path", "id", True, {}),
-        Candidate("query", "id_query", True, {}),
-        Candidate("query", "$top", True, {}),
-        Candidate("query", "top", True, {}),
+        RequestValue("header", "id", True, {}),
+        RequestValue("query", "id", True, {}),
+        RequestValue("body", "id", True, {}),
+        RequestValue("path", "id", True, {}),
+        RequestValue("query", "id_query", True, {}),
+        RequestValue("query", "$top", True, {}),
+        RequestValue("query", "top", True, {}),
     ]
 
     found = name_all(names)
@@ -91,7 +91,7 @@ _targets = st.tuples(st.sampled_from(["path", "query", "body"]), st.text(max_siz
 @settings(max_examples=100, deadline=None)
 @given(st.lists(_targets, max_size=12, unique=True))
 def test_every_name_is_unique_and_accepted_by_models(targets: list[tuple[str, str]]):
-    names = name_all([Candidate(place, target, True, {}) for place, target in targets])
+    names = name_all([RequestValue(place, target, True, {}) for place, target in targets])
 
     assert len(set(names)) == len(names)
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) for name in names)

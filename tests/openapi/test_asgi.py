@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from interlock.errors import StreamEnded
-from interlock.openapi.answers import ApiRequest
+from interlock.openapi.answers import OperationRequest
 from interlock.openapi.asgi import AsgiExchange
 
 
-def request(limit: int = 1_000, seconds: float = 5.0, body: bytes | None = None) -> ApiRequest:
+def request(
+    limit: int = 1_000, seconds: float = 5.0, body: bytes | None = None
+) -> OperationRequest:
     deadline = asyncio.get_running_loop().time() + seconds
     url = "http://localhost/a%2Fb/%C3%A9?q=%20"
-    return ApiRequest("POST", url, [("X-A", "1"), ("X-A", "2")], body, limit, deadline)
+    return OperationRequest("POST", url, [("X-A", "1"), ("X-A", "2")], body, limit, deadline)
 
 
 def answering(*pieces: bytes, headers: Any = (), ends: bool = True) -> Any:

@@ -21,14 +21,14 @@ from werkzeug.exceptions import NotFound
 from interlock.errors import InvalidArguments
 from interlock.openapi import serialisation
 from interlock.openapi.operations import Style
-from interlock.openapi.routes import Template, check_value
+from interlock.openapi.routes import PathTemplate, check_value
 
 PATHS = ("/users/{id}", "/users/me", "/users/{id}/secrets", "/files/{path}", "/admin")
-USER = Template("/users/{id}", PATHS)
-FILE = Template("/files/{path}", PATHS, ["path"])
+USER = PathTemplate("/users/{id}", PATHS)
+FILE = PathTemplate("/files/{path}", PATHS, ["path"])
 
 
-def target(template: Template, name: str, value: str, *, spans: bool = False) -> str:
+def target(template: PathTemplate, name: str, value: str, *, spans: bool = False) -> str:
     """Return the path for a value, as `Plan.request` makes it."""
     check_value(name, value, spans=spans)
     parts = value.split("/") if spans else [value]
@@ -148,7 +148,7 @@ def test_path_value_that_names_another_operation_is_refused():
 
 
 def test_path_of_several_variables_is_refused_only_where_another_operation_matches():
-    template = Template("/{owner}/{name}", ["/{owner}/{name}", "/{owner}/settings", "/x/{y}"])
+    template = PathTemplate("/{owner}/{name}", ["/{owner}/{name}", "/{owner}/settings", "/x/{y}"])
 
     assert template.fill({"owner": "a", "name": "b"}) == "/a/b"
     for values in ({"owner": "a", "name": "settings"}, {"owner": "x", "name": "b"}):
@@ -163,13 +163,13 @@ def test_empty_path_value_is_refused_as_it_would_reach_another_route():
 
 def test_dots_from_two_variables_of_one_segment_are_refused():
     with pytest.raises(InvalidArguments, match="another folder"):
-        Template("/a/{x}{y}").fill({"x": ".", "y": "."})
+        PathTemplate("/a/{x}{y}").fill({"x": ".", "y": "."})
 
 
 @given(st.text("-.aB", max_size=12), st.sampled_from(["{x}-{y}", "a{x}", "{x}.{y}-{z}b", "{x}{y}"]))
 def test_another_operation_is_recognised_as_by_a_regular_expression(value: str, other: str):
     expression = "[^/]+".join(map(re.escape, re.split(r"\{.\}", other)))
-    template = Template("/v/{id}", [f"/v/{other}"])
+    template = PathTemplate("/v/{id}", [f"/v/{other}"])
     if not value or value in (".", ".."):
         return
     try:
@@ -184,5 +184,5 @@ def test_path_of_many_variables_in_a_document_costs_no_time():
     other = "/x/" + "-".join(f"{{{name}}}" for name in "abcdefghijklmnop") + "!"
     start = time.process_time()
 
-    assert Template("/x/{id}", [other]).fill({"id": "-" * 200}) == "/x/" + "-" * 200
+    assert PathTemplate("/x/{id}", [other]).fill({"id": "-" * 200}) == "/x/" + "-" * 200
     assert time.process_time() - start < 1  # a regular expression would not come to an end

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from interlock import Client, Server
 from interlock.errors import RemoteError, SignatureError
-from interlock.server.uri_templates import MAX_URI, Template
+from interlock.server.uri_templates import MAX_URI, UriTemplate
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from interlock.server.uri_templates import MAX_URI, Template
     ],
 )
 def test_match_returns_the_variables_of_a_uri(template, uri, values):
-    assert Template(template).match(uri) == values
+    assert UriTemplate(template).match(uri) == values
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_match_returns_the_variables_of_a_uri(template, uri, values):
 )
 def test_an_ambiguous_template_is_refused(text, says):
     with pytest.raises(SignatureError) as raised:
-        Template(text)
+        UriTemplate(text)
 
     assert says in str(raised.value)
     assert text in str(raised.value)
@@ -64,7 +64,7 @@ _texts = st.text(min_size=1, max_size=20)
 @given(folder=_texts, path=_texts, name=_texts)
 def test_match_reads_what_fill_wrote(folder, path, name):
     values = {"folder": folder, "path": path, "name": name}
-    template = Template("notes://{folder}:{+path}:{name}.md")
+    template = UriTemplate("notes://{folder}:{+path}:{name}.md")
 
     try:
         uri = template.fill(values)
@@ -87,9 +87,9 @@ def test_match_reads_what_fill_wrote(folder, path, name):
 )
 def test_a_hostile_uri_is_matched_in_linear_time(uri):
     templates = [
-        Template("x://{+a}/{+b}/{+c}/{+d}/-/{e}"),
-        Template("x://{a}-{b}-{c}-{d}"),
-        Template("x://{+a}//{+b}!"),
+        UriTemplate("x://{+a}/{+b}/{+c}/{+d}/-/{e}"),
+        UriTemplate("x://{a}-{b}-{c}-{d}"),
+        UriTemplate("x://{+a}//{+b}!"),
     ]
     start = thread_time()
     for template in templates:
@@ -99,7 +99,7 @@ def test_a_hostile_uri_is_matched_in_linear_time(uri):
 
 
 def test_a_uri_over_the_length_limit_does_not_match():
-    template = Template("x://{a}")
+    template = UriTemplate("x://{a}")
 
     assert template.match("x://" + "a" * (MAX_URI - 4)) is not None
     assert template.match("x://" + "a" * (MAX_URI - 3)) is None

@@ -12,12 +12,12 @@ from interlock import Server
 from interlock.config import StdioServer
 from interlock.errors import ServerExited
 from interlock.web.inspect_connection import InspectedConnection
-from interlock.web.inspect_wire import Wire
+from interlock.web.inspect_wire import InspectedWire
 
 ECHO = Path(__file__).parents[1] / "servers" / "echo.py"
 
 
-def connection_to(script: Path, wire: Wire) -> InspectedConnection:
+def connection_to(script: Path, wire: InspectedWire) -> InspectedConnection:
     server = StdioServer(command=sys.executable, args=("-I", "-S", str(script)))
     return InspectedConnection("echo", server, environ={}, wire=wire, on_change=lambda: None)
 
@@ -26,7 +26,7 @@ def connection_to(script: Path, wire: Wire) -> InspectedConnection:
 async def test_changed_file_restarts_the_program_and_lists_again(tmp_path: Path):
     script = tmp_path / "server.py"
     script.write_text(ECHO.read_text())
-    wire = Wire()
+    wire = InspectedWire()
     connection = connection_to(script, wire)
     await connection.ready()
     assert not await connection.restart_if_changed()
@@ -47,7 +47,7 @@ async def test_changed_file_restarts_the_program_and_lists_again(tmp_path: Path)
 
 @pytest.mark.slow
 async def test_program_that_exits_is_down_with_the_reason_and_started_by_the_next_call():
-    wire = Wire()
+    wire = InspectedWire()
     connection = connection_to(ECHO, wire)
     client = await connection.ready()
     with pytest.raises(ServerExited):
@@ -65,7 +65,7 @@ async def test_program_that_exits_is_down_with_the_reason_and_started_by_the_nex
 
 async def test_era_is_chosen_and_switched():
     connection = InspectedConnection(
-        "x", Server("x"), environ={}, wire=Wire(), on_change=lambda: None
+        "x", Server("x"), environ={}, wire=InspectedWire(), on_change=lambda: None
     )
     modern = (await connection.ready()).revision
     await connection.restart("legacy")
@@ -77,7 +77,9 @@ async def test_era_is_chosen_and_switched():
 
 async def test_program_that_cannot_be_started_is_failed_with_the_reason():
     server = StdioServer(command="/nowhere/program")
-    connection = InspectedConnection("x", server, environ={}, wire=Wire(), on_change=lambda: None)
+    connection = InspectedConnection(
+        "x", server, environ={}, wire=InspectedWire(), on_change=lambda: None
+    )
     with pytest.raises(Exception, match="/nowhere/program"):
         await connection.ready()
 

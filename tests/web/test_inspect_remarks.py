@@ -8,7 +8,7 @@ import pytest
 
 from interlock.revisions import NEWEST
 from interlock.web.inspect_remarks import WireRemarks, of_items
-from interlock.web.inspect_wire import Wire
+from interlock.web.inspect_wire import InspectedWire
 
 GOOD = {
     "name": "find",
@@ -96,7 +96,7 @@ def test_other_item_that_breaks_a_rule_gets_a_remark(kind: str, item, expected: 
     ],
 )
 def test_message_that_breaks_a_rule_gets_one_remark(frame: bytes, revision: str, expected: str):
-    wire, remarks = Wire(), WireRemarks()
+    wire, remarks = InspectedWire(), WireRemarks()
     wire.sent(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}')
     wire.received(frame)
     found = remarks.update(wire.entries(), revision)

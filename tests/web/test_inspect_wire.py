@@ -6,11 +6,11 @@ import asyncio
 
 from interlock.redaction import Redactor
 from interlock.web import inspect_wire
-from interlock.web.inspect_wire import Wire
+from interlock.web.inspect_wire import InspectedWire
 
 
 def test_answer_has_the_method_and_the_name_of_its_request():
-    wire = Wire()
+    wire = InspectedWire()
     wire.sent(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"find"}}')
     wire.received(b'{"jsonrpc":"2.0","id":7,"result":{}}')
 
@@ -22,7 +22,7 @@ def test_answer_has_the_method_and_the_name_of_its_request():
 
 
 def test_invalid_line_is_kept_as_it_came_with_the_reason():
-    wire = Wire()
+    wire = InspectedWire()
     wire.received(b"hello \xff")
     wire.received(b'{"jsonrpc":"1.0","id":1,"result":{}}')
 
@@ -33,7 +33,7 @@ def test_invalid_line_is_kept_as_it_came_with_the_reason():
 
 
 def test_secret_is_removed_from_messages_and_from_stderr_that_comes_in_pieces():
-    wire = Wire()
+    wire = InspectedWire()
     wire.redactor = Redactor(["canary-1"])
     wire.sent(b'{"jsonrpc":"2.0","method":"x","params":{"key":"canary-1"}}')
     wire.noted("stderr", "token cana")
@@ -46,7 +46,7 @@ def test_secret_is_removed_from_messages_and_from_stderr_that_comes_in_pieces():
 
 def test_oldest_entries_make_room_for_new_ones(monkeypatch):
     monkeypatch.setattr(inspect_wire, "MAX_ENTRIES", 3)
-    wire = Wire()
+    wire = InspectedWire()
     for number in range(5):
         wire.noted("stderr", f"{number}\n")
 
@@ -56,7 +56,7 @@ def test_oldest_entries_make_room_for_new_ones(monkeypatch):
 
 
 async def test_waiting_ends_with_the_next_entry():
-    wire = Wire()
+    wire = InspectedWire()
     waiting = asyncio.create_task(wire.wait(0, 60))
     await asyncio.sleep(0)
     wire.noted("exit", "exit code 0")

@@ -31,8 +31,7 @@ from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant, GrantLost
 from interlock.calls.stack import Around, CallHandler
-from interlock.config.gateway import CALLER
-from interlock.config.gateway import Approvals as Settings
+from interlock.config.gateway import CALLER, ApprovalSettings
 from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
 from interlock.protocol import Progress
 from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
@@ -114,7 +113,7 @@ class Approvals:
         write: Write,
         key: bytes,
         *,
-        settings: Callable[[], Settings],
+        settings: Callable[[], ApprovalSettings],
         policy: Callable[[], Rules],
         has_trail: bool = True,
         now: Clock | None = None,

@@ -137,7 +137,7 @@ class _Kept(Struct, rename="camel"):
     structured_content: Raw = Raw()
 
 
-class Document:
+class KeptDocument:
     """A kept result, decoded.
 
     Args:
@@ -153,7 +153,7 @@ class Document:
             self.parts.append(KeptPart(len(blocks) + 1, JSON, text))
 
     @classmethod
-    def decode(cls, content: bytes) -> Document:
+    def decode(cls, content: bytes) -> KeptDocument:
         """Decode what `ResultStore.load` returned."""
         kept = decode(_Kept, Raw(content), "kept result")
         blocks = [decode_content(each) for each in kept.content]
@@ -230,7 +230,7 @@ def split_id(id: str) -> tuple[str, int | None]:
     return name, int(number) if number.isascii() and number.isdecimal() else 0
 
 
-def read(document: Document, reading: Reading, size: int) -> CallToolResult:
+def read(document: KeptDocument, reading: Reading, size: int) -> CallToolResult:
     """Return a part of a kept result, and how to read on.
 
     Args:
@@ -415,7 +415,7 @@ def _read_bytes(part: KeptPart, reading: Reading, size: int) -> CallToolResult:
     return CallToolResult(content=[block, *answer.content[1:]])
 
 
-def contents(document: Document, id: str) -> ReadResourceResult | None:
+def contents(document: KeptDocument, id: str) -> ReadResourceResult | None:
     """Return a kept result, or one part of it, as the contents of a resource; None if absent.
 
     Args:

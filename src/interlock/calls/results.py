@@ -24,7 +24,7 @@ from interlock.calls.entry import Item
 from interlock.calls.excerpts import Part
 from interlock.calls.kept_results import (
     URI,
-    Document,
+    KeptDocument,
     KeptPart,
     MemoryResults,
     Reading,
@@ -69,7 +69,7 @@ _T = TypeVar("_T")
 _log = logging.getLogger("interlock.results")
 
 
-class Limits:
+class ResultLimits:
     """How large a result may be.
 
     Args:
@@ -91,7 +91,7 @@ class Limits:
         self.smallest = min([*found, *self._servers.values()]) if self.is_on else sys.maxsize
 
     @classmethod
-    def from_config(cls, config: Config, results: Results | None = None) -> Limits:
+    def from_config(cls, config: Config, results: Results | None = None) -> ResultLimits:
         """Return the limits of a file.
 
         Args:
@@ -131,9 +131,11 @@ class ResultBudget:
         limits: How large a result may be.
     """
 
-    def __init__(self, store: ResultStore | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self, store: ResultStore | None = None, limits: ResultLimits | None = None
+    ) -> None:
         self.store = store or MemoryResults()
-        self.limits = limits or Limits()
+        self.limits = limits or ResultLimits()
 
     async def fit(self, call: Call, outcome: Outcome) -> Outcome:
         """Return the result of a call as its caller gets it.
@@ -179,7 +181,7 @@ class ResultBudget:
             raise InvalidArguments(
                 f"no kept result {reading.id!r}; it may have expired: call the tool again"
             )
-        return await _apart(len(content), lambda: read(Document.decode(content), reading, size))
+        return await _apart(len(content), lambda: read(KeptDocument.decode(content), reading, size))
 
     async def resource(self, caller: Caller, uri: str) -> ReadResourceResult:
         """Return a kept result of the caller as a resource.
@@ -191,7 +193,7 @@ class ResultBudget:
         content = await self._load(caller, uri)
         found = None
         if content is not None:
-            found = await _apart(len(content), lambda: contents(Document.decode(content), uri))
+            found = await _apart(len(content), lambda: contents(KeptDocument.decode(content), uri))
         if found is None:
             raise UnknownResource(uri)
         return found
@@ -265,7 +267,7 @@ class _Excerpt:
         self._large = large
         self._call = call
         self._limit = limit
-        self._document = Document(large.blocks, large.structured)
+        self._document = KeptDocument(large.blocks, large.structured)
         features = FEATURES.get(call.caller.revision)
         self._links = call.caller.surface in _LINKING and (features is None or features.links)
 

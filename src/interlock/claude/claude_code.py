@@ -20,10 +20,10 @@ from interlock.aio import in_thread
 from interlock.calls import Around, Caller, Entry
 from interlock.claude import program
 from interlock.claude.built_in_calls import BuiltInCalls
-from interlock.claude.conversation import Conversation, SystemInit, Turn
+from interlock.claude.conversation import ConversationState, PromptTurn, SystemInit
 from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny, Request, check_by
 from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
-from interlock.claude.facade import Host as FacadeHost
+from interlock.claude.facade import FacadeHost
 from interlock.claude.link import Link, object_of
 from interlock.claude.program import environment
 from interlock.claude.program_options import ProgramOptions, checked_options
@@ -163,7 +163,7 @@ class ClaudeCode:
         )
         self._servers = Servers(host, direct_configuration(servers, direct))
         self._lists = ToolLists(self._servers, lambda: self._link, self._running)
-        self._conversation = Conversation(
+        self._conversation = ConversationState(
             self._servers.address,
             self._on_init,
             on_result=self._built_in.finish,
@@ -292,7 +292,7 @@ class ClaudeCode:
         self._conversation.session = options.resume or options.session or ""
 
     async def _why_not_started(
-        self, found: program.Found, error: InterlockError, options: program.Options
+        self, found: program.FoundProgram, error: InterlockError, options: program.Options
     ) -> InterlockError:
         said = f"{error} {self._conversation.last_error}"
         if _NO_SESSION in said:
@@ -361,7 +361,7 @@ class ClaudeCode:
         Leaving the stream early interrupts Claude Code. What still comes of the turn is dropped.
         """
         await self._turns.acquire()
-        turn: Turn | None = None
+        turn: PromptTurn | None = None
         try:
             link = self._running()
             await self._lists.refresh()
@@ -400,14 +400,14 @@ class ClaudeCode:
             turn.is_interrupted = True
             await self._interrupt(self._running(), turn)
 
-    async def _interrupt(self, link: Link, turn: Turn) -> None:
+    async def _interrupt(self, link: Link, turn: PromptTurn) -> None:
         raw = await link.control("interrupt")
         still_queued = msgspec.json.decode(raw, type=_Interrupted).still_queued
         if turn.uuid in still_queued:
             await link.control("cancel_async_message", message_uuid=turn.uuid)
             self._conversation.cancel(turn)
 
-    async def _drain(self, turn: Turn) -> None:
+    async def _drain(self, turn: PromptTurn) -> None:
         """Interrupt a turn whose reader has left, and wait for its end."""
         turn.is_interrupted = True
         link = self._link
@@ -523,7 +523,7 @@ class ClaudeCode:
                 turn.is_interrupted = True
                 self._stopping = asyncio.ensure_future(self._stop(turn))
 
-    async def _stop(self, turn: Turn) -> None:
+    async def _stop(self, turn: PromptTurn) -> None:
         with suppress(InterlockError):
             await self._interrupt(self._running(), turn)
 

@@ -43,7 +43,7 @@ INTERRUPTED = "interrupted"
 MAX_STARTED = 10_000  # tool calls without a result that are remembered
 
 
-class Turn:
+class PromptTurn:
     """One prompt and its answer.
 
     Attributes:
@@ -139,7 +139,7 @@ class _System(Struct):
     status: Any = None
 
 
-class Conversation:
+class ConversationState:
     """The state of the conversation.
 
     Args:
@@ -165,7 +165,7 @@ class Conversation:
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.background = EventQueue(keeps_calls=False)
-        self.turn: Turn | None = None
+        self.turn: PromptTurn | None = None
         self.session = ""
         self.last_error = ""
         self._address = address
@@ -177,12 +177,12 @@ class Conversation:
         self._cost = 0.0  # of all turns so far
         self._agents: dict[str, str] = {}  # call id -> the subagent that made it
 
-    def begin(self, uuid: str) -> Turn:
+    def begin(self, uuid: str) -> PromptTurn:
         """Begin a turn."""
-        self.turn = Turn(uuid)
+        self.turn = PromptTurn(uuid)
         return self.turn
 
-    def cancel(self, turn: Turn) -> None:
+    def cancel(self, turn: PromptTurn) -> None:
         """End a turn that the program had not begun."""
         turn.answer = Answer("", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session)
         turn.events.put(_done(turn.answer))
@@ -323,12 +323,12 @@ class Conversation:
         self.turn = None
 
 
-_HANDLERS: dict[str, Callable[[Conversation, bytes, float], None]] = {
-    "stream_event": Conversation._stream_event,
-    "assistant": Conversation._assistant,
-    "user": Conversation._user,
-    "system": Conversation._system,
-    "result": Conversation._result,
+_HANDLERS: dict[str, Callable[[ConversationState, bytes, float], None]] = {
+    "stream_event": ConversationState._stream_event,
+    "assistant": ConversationState._assistant,
+    "user": ConversationState._user,
+    "system": ConversationState._system,
+    "result": ConversationState._result,
 }
 _decode_stream = msgspec.json.Decoder(_StreamEvent).decode
 _decode_message = msgspec.json.Decoder(_Message).decode
@@ -347,7 +347,9 @@ def _is_of(result: _Result, uuid: str) -> bool:
     return (result.origin or {}).get("kind") != "task-notification"
 
 
-def _answer(result: _Result, turn: Turn | None, cost: float, denials: Iterable[str]) -> Answer:
+def _answer(
+    result: _Result, turn: PromptTurn | None, cost: float, denials: Iterable[str]
+) -> Answer:
     interrupted = turn is not None and turn.is_interrupted
     stop, reason = result.stop_reason or "end_turn", ""
     if interrupted:

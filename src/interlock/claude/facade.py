@@ -74,7 +74,7 @@ class RpcError(Exception):
         self.code = code
 
 
-class Host(Struct):
+class FacadeHost(Struct):
     """What all facades share.
 
     Attributes:
@@ -112,7 +112,7 @@ class Facade:
         toolbox: As given.
     """
 
-    def __init__(self, name: str, toolbox: Toolbox, host: Host) -> None:
+    def __init__(self, name: str, toolbox: Toolbox, host: FacadeHost) -> None:
         self.name = name
         self.program_name = names.server_name(name)
         self.toolbox = toolbox

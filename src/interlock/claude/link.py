@@ -24,11 +24,11 @@ from interlock.claude.facade import RpcError, rpc_error, rpc_result
 from interlock.claude.protocol import (
     CONTROL_TIMEOUT,
     ControlProtocol,
+    ControlRequest,
+    ControlResponse,
     Failed,
     McpMessage,
     Message,
-    Question,
-    Response,
     Withdrawn,
 )
 from interlock.claude.questions import UnsupportedQuestion
@@ -42,7 +42,7 @@ ACKNOWLEDGED = b'{"mcp_response":{"jsonrpc":"2.0","result":{}}}'
 _log = logging.getLogger("interlock.claude")
 
 
-class Host(Protocol):
+class Answerer(Protocol):
     """What answers the program."""
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
@@ -81,7 +81,7 @@ class Link:
         host: Answers its questions.
     """
 
-    def __init__(self, transport: Transport, host: Host) -> None:
+    def __init__(self, transport: Transport, host: Answerer) -> None:
         self._transport = transport
         self._host = host
         self._protocol = ControlProtocol()
@@ -166,7 +166,7 @@ class Link:
             self._settle(failed)
         self._set_timer()
 
-    def _settle(self, event: Response | Failed) -> None:
+    def _settle(self, event: ControlResponse | Failed) -> None:
         future = self._waiting.pop(event.id, None)
         if future is None or future.done():
             return
@@ -207,11 +207,11 @@ class Link:
                         self._mcp(event)
                     case Message():
                         self._host.message_received(event.kind, event.line)
-                    case Question():
+                    case ControlRequest():
                         self._question(event)
                     case Withdrawn():
                         self._cancel(event.id)
-                    case Response() | Failed():
+                    case ControlResponse() | Failed():
                         self._settle(event)
                         self._set_timer()
         finally:
@@ -255,7 +255,7 @@ class Link:
         if message.method == "notifications/cancelled":
             self._cancel_call(message)
 
-    def _question(self, question: Question) -> None:
+    def _question(self, question: ControlRequest) -> None:
         try:
             answer = self._host.answer_question(question.subtype, question.line)
         except Exception as error:
@@ -304,7 +304,7 @@ class Link:
         self._task_ends(id)
 
     async def _answer_question(
-        self, question: Question, answering: Coroutine[Any, Any, bytes]
+        self, question: ControlRequest, answering: Coroutine[Any, Any, bytes]
     ) -> None:
         try:
             self._protocol.answer(question.id, await answering)
@@ -314,7 +314,7 @@ class Link:
             self._refuse(question, error)
         self._task_ends(question.id)
 
-    def _refuse(self, question: Question, error: Exception) -> None:
+    def _refuse(self, question: ControlRequest, error: Exception) -> None:
         if isinstance(error, UnsupportedQuestion):
             self._protocol.refuse(question.id, f"unsupported: {question.subtype}")
             return

@@ -40,7 +40,7 @@ _NOT_INHERITED = {"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"
 _MODES = ("default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual")
 
 
-class Found(Struct, frozen=True):
+class FoundProgram(Struct, frozen=True):
     """Claude Code, as it was found on this computer.
 
     Attributes:
@@ -77,7 +77,7 @@ class Options(Struct, frozen=True, kw_only=True):
 # Finding
 
 
-def find(program: str | Path | None = None) -> Found:
+def find(program: str | Path | None = None) -> FoundProgram:
     """Find the program.
 
     Args:
@@ -121,18 +121,18 @@ def _places() -> Iterator[Path]:
         yield Path(spec.origin).parent / "_bundled" / name
 
 
-def _found(path: Path) -> Found:
+def _found(path: Path) -> FoundProgram:
     if path.suffix.lower() in (".cmd", ".bat"):
         raise SpawnError(f"{path} is a shell script; name the program claude.exe instead")
     if path.suffix in (".js", ".cjs", ".mjs"):
         node = shutil.which("node")
         if node is None:
             raise SpawnError(f"{path} runs on Node.js, and node is not in PATH; install Node.js")
-        return Found(str(path), (node, str(path)))
-    return Found(str(path), (str(path),))
+        return FoundProgram(str(path), (node, str(path)))
+    return FoundProgram(str(path), (str(path),))
 
 
-def version(found: Found) -> str:
+def version(found: FoundProgram) -> str:
     """Run `claude --version` and return what it prints; blocks.
 
     Raises:

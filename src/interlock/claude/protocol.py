@@ -3,7 +3,7 @@
 Rules:
 
 1. It opens nothing, awaits nothing and reads no clock: `now` is an argument, in seconds.
-2. Each of our control requests ends exactly once: as `Response` or as `Failed`.
+2. Each of our control requests ends exactly once: as `ControlResponse` or as `Failed`.
 3. Each control request of the program is delivered once and answered at most once. It is not
    answered after the program has withdrawn it.
 4. Only valid JSON is sent, one object a line: one bad byte on its stdin ends the program.
@@ -52,7 +52,7 @@ class Withdrawn(Struct, frozen=True, gc=False):
     id: str
 
 
-class Question(Struct, frozen=True, gc=False):
+class ControlRequest(Struct, frozen=True, gc=False):
     """Any other control request; `line` is the whole line."""
 
     id: str
@@ -63,7 +63,7 @@ class Question(Struct, frozen=True, gc=False):
 # Everything else
 
 
-class Response(Struct, frozen=True, gc=False):
+class ControlResponse(Struct, frozen=True, gc=False):
     """Our control request `id` succeeded. `value` is an encoded object."""
 
     id: str
@@ -84,7 +84,7 @@ class Message(Struct, frozen=True, gc=False):
     line: bytes
 
 
-Event = McpMessage | Withdrawn | Question | Response | Failed | Message
+Event = McpMessage | Withdrawn | ControlRequest | ControlResponse | Failed | Message
 
 
 class _Rpc(Struct, gc=False):
@@ -192,7 +192,7 @@ class ControlProtocol:
                 self.refuse(id, "malformed request")
                 return None
             return McpMessage(id, asked.server_name, message.method, message.params, message.id)
-        return Question(id, asked.subtype, line)
+        return ControlRequest(id, asked.subtype, line)
 
     def _answered(self, answered: _Answered) -> Event | None:
         waiting = self._waiting.pop(answered.request_id, None)
@@ -202,7 +202,7 @@ class ControlProtocol:
         if answered.subtype == "error":
             said = f"Claude Code refused {waiting[0]!r}: {answered.error}"
             return Failed(answered.request_id, RemoteError(UNSUPPORTED, said))
-        return Response(answered.request_id, answered.response)
+        return ControlResponse(answered.request_id, answered.response)
 
     def _receive_odd(self, line: bytes) -> Event | None:
         """Handle a line that is not JSON, or has unexpected types."""

@@ -11,7 +11,7 @@ from msgspec import Raw
 from interlock import config
 from interlock.calls import Entry
 from interlock.claude import names
-from interlock.claude.facade import Facade, Host, OwnFacade, RpcError
+from interlock.claude.facade import Facade, FacadeHost, OwnFacade, RpcError
 from interlock.config import HttpServer, ServerConfig, StdioServer
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import ConfigError
@@ -35,7 +35,7 @@ class Servers:
         problems: Why the program cannot connect to a server, by the program's name for it.
     """
 
-    def __init__(self, host: Host, direct: dict[str, JsonObject]) -> None:
+    def __init__(self, host: FacadeHost, direct: dict[str, JsonObject]) -> None:
         self.problems: dict[str, str] = {}
         self._host = host
         self._direct = direct

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.config import shared_file
-from interlock.config.jsonc import Document, JsoncError
+from interlock.config.jsonc import JsoncDocument, JsoncError
 from interlock.config.variables import fill
 from interlock.errors import ConfigError
 
@@ -33,7 +33,7 @@ _REFERENCE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(:-[^}]*)?\}")
 _TIMEOUT = 30.0  # seconds for `claude mcp`
 
 
-class Place(Struct, frozen=True):
+class ClientFile(Struct, frozen=True):
     """One file of one client.
 
     Attributes:
@@ -183,7 +183,7 @@ class Place(Struct, frozen=True):
             f"{self.path} has another server {name!r}: {json.dumps(names)}; --force to {what} it"
         )
 
-    def _with(self, document: Document, name: str, entry: Entry) -> str:
+    def _with(self, document: JsoncDocument, name: str, entry: Entry) -> str:
         key = self.keys[0]
         if key not in document.value:
             return document.with_member((), key, {name: entry})
@@ -192,10 +192,10 @@ class Place(Struct, frozen=True):
     def _edit(self, change: Any) -> None:
         def content() -> bytes:
             if not self.path.exists():
-                document = Document(b"{}\n")
+                document = JsoncDocument(b"{}\n")
             else:
                 before = shared_file.read(self.path)
-                document = Document(before)
+                document = JsoncDocument(before)
                 shutil.copy2(self.path, self.path.with_name(f"{self.path.name}.backup"))
             after: str = change(document)
             return after.encode()
@@ -211,7 +211,7 @@ class Place(Struct, frozen=True):
         if not self.path.exists():
             return {}
         try:
-            return Document(self.path.read_bytes()).value
+            return JsoncDocument(self.path.read_bytes()).value
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be read: {error.strerror}") from None
         except JsoncError as error:
@@ -227,7 +227,7 @@ class Place(Struct, frozen=True):
 _SECRET = ("env", "headers")
 
 
-def place_of(client: str, scope: str) -> Place:
+def place_of(client: str, scope: str) -> ClientFile:
     """Return where a client keeps its servers.
 
     Raises:
@@ -241,19 +241,19 @@ def place_of(client: str, scope: str) -> Place:
         own = Path(os.environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
         path = here / ".mcp.json" if is_shared else own
         keys = ("projects", str(here), "mcpServers") if scope == "local" else ("mcpServers",)
-        return Place(client, scope, path, keys, "${%s}", is_shared)
+        return ClientFile(client, scope, path, keys, "${%s}", is_shared)
     if client == "claude-desktop":
         if is_shared:
             raise ConfigError("claude-desktop has no scope project; use user")
         path = application_folder("Claude") / "claude_desktop_config.json"
-        return Place(client, scope, path, ("mcpServers",), "")
+        return ClientFile(client, scope, path, ("mcpServers",), "")
     if client == "cursor":
         path = (here if is_shared else home) / ".cursor" / "mcp.json"
-        return Place(client, scope, path, ("mcpServers",), "${env:%s}", is_shared)
+        return ClientFile(client, scope, path, ("mcpServers",), "${env:%s}", is_shared)
     path = (
         here / ".vscode" / "mcp.json" if is_shared else application_folder("Code") / "User/mcp.json"
     )
-    return Place(client, scope, path, ("servers",), "${env:%s}", is_shared, has_cwd=True)
+    return ClientFile(client, scope, path, ("servers",), "${env:%s}", is_shared, has_cwd=True)
 
 
 def application_folder(name: str) -> Path:

@@ -17,7 +17,7 @@ from interlock.cli.terminal import say
 from interlock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from interlock.cli.client_files import Place
+    from interlock.cli.client_files import ClientFile
     from interlock.config import ServerConfig
 
 CLIENTS = ("claude", "claude-desktop", "cursor", "vscode")
@@ -130,7 +130,7 @@ def _split(server: str) -> tuple[Path, str]:
     return Path(server), ""
 
 
-def _entry(server: str, place: Place, config: Path | None) -> dict[str, Any]:
+def _entry(server: str, place: ClientFile, config: Path | None) -> dict[str, Any]:
     """Return the entry for a server.
 
     Raises:
@@ -153,7 +153,7 @@ def _interpreter() -> str:
     return str(Path(sys.executable).absolute())
 
 
-def _configured(name: str, server: ServerConfig, place: Place) -> dict[str, Any]:
+def _configured(name: str, server: ServerConfig, place: ClientFile) -> dict[str, Any]:
     from interlock.config import HttpServer, StdioServer
 
     if isinstance(server, HttpServer):

@@ -11,7 +11,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table
 
 if TYPE_CHECKING:
-    from interlock.models.choose import Listed
+    from interlock.models.choose import ListedModel
 
 
 @click.command()
@@ -41,6 +41,6 @@ def models(as_json: bool) -> None:
         emit_table((name, f"alias of {model}") for name, model in aliases.items())
 
 
-def _abilities(model: Listed) -> str:
+def _abilities(model: ListedModel) -> str:
     context = (f"context {model.context:,}",) if model.context else ()
     return ", ".join((*model.can, *context))

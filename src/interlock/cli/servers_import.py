@@ -34,7 +34,7 @@ _WORDS: dict[State, str] = {
 }
 
 
-class Found(Struct, frozen=True):
+class FoundServer(Struct, frozen=True):
     """One server of another program.
 
     Attributes:
@@ -99,7 +99,7 @@ def import_(
     return _add(found, path) if yes else _suggest(found)
 
 
-def _suggest(found: list[Found]) -> int:
+def _suggest(found: list[FoundServer]) -> int:
     new = sum(each.state == "new" for each in found)
     if not found:
         say("no servers of other programs were found")
@@ -110,7 +110,7 @@ def _suggest(found: list[Found]) -> int:
     return 0
 
 
-def _add(found: list[Found], path: Path) -> int:
+def _add(found: list[FoundServer], path: Path) -> int:
     from interlock.config import add_server
 
     failed = 0
@@ -130,7 +130,7 @@ def _add(found: list[Found], path: Path) -> int:
 # Finding
 
 
-def _find(program: str | None, own: Path) -> Iterator[Found]:
+def _find(program: str | None, own: Path) -> Iterator[FoundServer]:
     """Iterate over the servers of all programs, or of one."""
     from interlock.config import load
 
@@ -146,11 +146,13 @@ def _find(program: str | None, own: Path) -> Iterator[Found]:
                 seen.add(found.name)
 
 
-def _of_file(program: str, file: Path, keys: tuple[str, ...], existing: Config) -> Iterator[Found]:
-    from interlock.config.jsonc import Document, JsoncError
+def _of_file(
+    program: str, file: Path, keys: tuple[str, ...], existing: Config
+) -> Iterator[FoundServer]:
+    from interlock.config.jsonc import JsoncDocument, JsoncError
 
     try:
-        entries: Any = Document(file.read_bytes()).value
+        entries: Any = JsoncDocument(file.read_bytes()).value
     except (OSError, JsoncError) as error:
         warn(f"{file} of {program} cannot be read: {error}")
         return
@@ -160,7 +162,7 @@ def _of_file(program: str, file: Path, keys: tuple[str, ...], existing: Config) 
         yield _read(program, file, name, entry, existing)
 
 
-def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> Found:
+def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> FoundServer:
     """Read one entry by itself, so that a wrong one costs no other."""
     from interlock.config import HttpServer, StdioServer, loads
 
@@ -168,13 +170,15 @@ def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> 
     try:
         server = loads(text).servers[name]
     except (ConfigError, KeyError) as error:
-        return Found(program, file, name, None, "wrong", str(error))
+        return FoundServer(program, file, name, None, "wrong", str(error))
     if not isinstance(server, StdioServer | HttpServer):
-        return Found(program, file, name, None, "wrong", "it has neither a program nor a URL")
+        return FoundServer(program, file, name, None, "wrong", "it has neither a program nor a URL")
     there = existing.servers.get(name)
     if there is None:
-        return Found(program, file, name, server, "new")
-    return Found(program, file, name, server, "there" if _what(there) == _what(server) else "clash")
+        return FoundServer(program, file, name, server, "new")
+    return FoundServer(
+        program, file, name, server, "there" if _what(there) == _what(server) else "clash"
+    )
 
 
 def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
@@ -218,7 +222,7 @@ def _what(server: Any) -> str:
     return " ".join([getattr(server, "command", ""), *getattr(server, "args", ())])
 
 
-def _shown(found: Found) -> dict[str, str]:
+def _shown(found: FoundServer) -> dict[str, str]:
     shown = {
         "program": found.program,
         "file": str(found.file),

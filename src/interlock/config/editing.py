@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from interlock.config import shared_file
 from interlock.config.gateway import Rate
-from interlock.config.jsonc import Document
+from interlock.config.jsonc import JsoncDocument
 from interlock.config.reading import KEY_OF, METADATA_KEY, loads, servers_key
 from interlock.config.servers import Config, ConnectionSettings, HttpServer, Pool, StdioServer
 from interlock.errors import ConfigError
@@ -27,7 +27,7 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
         ConfigError: The file is wrong, has a server of this name, or cannot be written.
     """
 
-    def change(document: Document, config: Config) -> str:
+    def change(document: JsoncDocument, config: Config) -> str:
         if name in config.servers:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
@@ -50,7 +50,7 @@ def remove_server(path: Path, name: str) -> None:
         ConfigError: The file is wrong, has no such server, or cannot be written.
     """
 
-    def change(document: Document, config: Config) -> str:
+    def change(document: JsoncDocument, config: Config) -> str:
         if name not in config.servers:
             raise ConfigError(f"{path} has no server {name!r}")
         return document.without_member((servers_key(document.value), name))
@@ -119,13 +119,13 @@ def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, An
     }
 
 
-def _edit(path: Path, change: Callable[[Document, Config], str]) -> None:
+def _edit(path: Path, change: Callable[[JsoncDocument, Config], str]) -> None:
     path = path.resolve()  # a symbolic link stays; its target is replaced
 
     def content() -> bytes:
         before = shared_file.read(path) if path.exists() else b"{}\n"
         config = loads(before, path)
-        after = change(Document(before), config).encode()
+        after = change(JsoncDocument(before), config).encode()
         loads(after, path)  # never write a file that cannot be read back
         return after
 

@@ -38,7 +38,7 @@ _KEYS = ("name", "url", "auth_token", "timeout", "enabled", "namespace", "comman
 _PLACE = re.compile(r"configuration, line \d+: mcpServers\.s(\d+)")
 
 
-class Settings(Struct, frozen=True):
+class EnvironmentSettings(Struct, frozen=True):
     """What the variables say.
 
     Attributes:
@@ -54,7 +54,7 @@ class Settings(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def read(environ: Mapping[str, str]) -> Settings:
+def read(environ: Mapping[str, str]) -> EnvironmentSettings:
     """Read the variables.
 
     Raises:
@@ -65,15 +65,15 @@ def read(environ: Mapping[str, str]) -> Settings:
     text = _text(environ)
     if not _is_enabled(environ):
         unused = f"{SERVERS} is set and not used: set {ENABLED}=true to use it"
-        return Settings({}, ttl, timeout, (unused,) if text.strip() else ())
+        return EnvironmentSettings({}, ttl, timeout, (unused,) if text.strip() else ())
     if not text.strip():
-        return Settings({}, ttl, timeout)
+        return EnvironmentSettings({}, ttl, timeout)
     warnings: list[str] = []
     servers = {
         name: replace(server, call_timeout=timeout, list_ttl=ttl)
         for name, server in _servers(text, warnings).items()
     }
-    return Settings(servers, ttl, timeout, tuple(warnings))
+    return EnvironmentSettings(servers, ttl, timeout, tuple(warnings))
 
 
 def load(environ: Mapping[str, str]) -> Config | None:
@@ -82,7 +82,7 @@ def load(environ: Mapping[str, str]) -> Config | None:
     Raises:
         ConfigError: As `read`.
     """
-    settings = read(environ) if _text(environ).strip() else Settings()
+    settings = read(environ) if _text(environ).strip() else EnvironmentSettings()
     if not settings.servers:
         return None
     return Config(variable=SERVERS, servers=settings.servers, warnings=settings.warnings)

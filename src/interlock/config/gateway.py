@@ -103,7 +103,7 @@ class Rule(Struct, frozen=True, kw_only=True):
         arguments: Conditions by the name of an argument.
         claims: Conditions by the name of a claim in the caller's token.
         approvers: Of an `ask`: as `who`, and "caller".
-        expires: Of an `ask`: seconds until an approval is void; None: as `Approvals` has it.
+        expires: Of an `ask`: seconds until an approval is void; None: as `ApprovalSettings` has it.
         record: How the arguments are recorded; None: as `Audit` has it.
     """
 
@@ -177,7 +177,7 @@ class Results(Struct, frozen=True, kw_only=True):
     per_user: int = 64 * 1024 * 1024
 
 
-class Approvals(Struct, frozen=True, kw_only=True):
+class ApprovalSettings(Struct, frozen=True, kw_only=True):
     """How long an approval is valid, and how long a call waits for one, in seconds."""
 
     expires: float = 900.0
@@ -214,7 +214,7 @@ class Audit(Struct, frozen=True, kw_only=True):
     copy: str = ""
 
 
-class Plugins(Struct, frozen=True, kw_only=True):
+class PluginSettings(Struct, frozen=True, kw_only=True):
     """Tools that users install: manifests in a folder, for operations of one server."""
 
     folder: str
@@ -267,10 +267,10 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     policy: PolicyRules | None = None
     limits: Limits = Limits()
     results: Results = Results()
-    approvals: Approvals = Approvals()
+    approvals: ApprovalSettings = ApprovalSettings()
     lock: Lock = Lock()
     audit: Audit = Audit()
-    plugins: Plugins | None = None
+    plugins: PluginSettings | None = None
     admin: Address | None = None
     chat: ChatPage | None = None
     instructions: str = ""

@@ -16,14 +16,14 @@ from interlock import urls
 from interlock.config import variables
 from interlock.config.gateway import (
     Address,
-    Approvals,
+    ApprovalSettings,
     Audit,
     ChatLimits,
     ChatPage,
     GatewaySettings,
     Issuer,
     Lock,
-    Plugins,
+    PluginSettings,
     Record,
     View,
 )
@@ -256,11 +256,11 @@ def _groups(section: Section) -> dict[str, tuple[str, ...]]:
 # Other members
 
 
-def _approvals(section: Section) -> Approvals:
+def _approvals(section: Section) -> ApprovalSettings:
     section.warn_unknown(("expires", "wait"))
-    default = Approvals()
+    default = ApprovalSettings()
     waits = type(section.members.get("wait", 0)) is not int or section.members.get("wait", 0) != 0
-    return Approvals(
+    return ApprovalSettings(
         expires=section.duration("expires", default.expires, MAX_LONG),
         wait=section.duration("wait", default.wait, MAX_WAIT) if waits else 0.0,
     )
@@ -287,7 +287,7 @@ def _audit(section: Section) -> Audit:
     )
 
 
-def _plugins(gateway: Section, servers: Collection[str]) -> Plugins | None:
+def _plugins(gateway: Section, servers: Collection[str]) -> PluginSettings | None:
     if "plugins" not in gateway.members:
         return None
     section = gateway.within("plugins")
@@ -296,7 +296,7 @@ def _plugins(gateway: Section, servers: Collection[str]) -> Plugins | None:
     if section.text("server") not in servers:
         close = nearest(section.text("server"), servers)
         section.refuse(f"is not a server of this file{close}", "server")
-    return Plugins(folder=section.filled("folder"), server=section.text("server"))
+    return PluginSettings(folder=section.filled("folder"), server=section.text("server"))
 
 
 def _chat(gateway: Section) -> ChatPage | None:

@@ -22,7 +22,7 @@ _TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 
 
-class Span(NamedTuple):
+class MemberSpan(NamedTuple):
     """The position of a member of an object or list in the text, as offsets."""
 
     start: int  # of the key, or of the item
@@ -39,7 +39,7 @@ class JsoncError(ValueError):
         self.column = column
 
 
-class Document:
+class JsoncDocument:
     """A JSON text, its value, and the position of every member.
 
     Attributes:
@@ -65,9 +65,11 @@ class Document:
                 parse_int=lambda digits: int(digits[: MAX_DIGITS + 1]),
             )
             tokens = _TOKEN.finditer(bare)
-            self.spans: dict[Place, Span] = {}
+            self.spans: dict[Place, MemberSpan] = {}
             first = next(tokens)
-            self.spans[()] = Span(first.start(), first.start(), self._locate((), first, tokens))
+            self.spans[()] = MemberSpan(
+                first.start(), first.start(), self._locate((), first, tokens)
+            )
         except json.JSONDecodeError as error:
             # Not `from error`, which contains the whole text with its secrets.
             raise JsoncError(error.msg, error.lineno, error.colno) from None
@@ -102,7 +104,7 @@ class Document:
                 value = token
                 index += 1
             end = self._locate(inner, value, tokens)
-            self.spans[inner] = Span(token.start(), value.start(), end)
+            self.spans[inner] = MemberSpan(token.start(), value.start(), end)
         raise AssertionError("json.loads accepts closed values only")
 
     def _check_number(self, token: re.Match[str]) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from interlock.config.jsonc import Document, JsoncError, Place, write_place
+from interlock.config.jsonc import JsoncDocument, JsoncError, Place, write_place
 from interlock.errors import ConfigError
 from interlock.quoting import kind
 from interlock.timestamps import now_micros
@@ -29,7 +29,7 @@ _Word = TypeVar("_Word", bound=str)
 class _Source(NamedTuple):
     """The file that a section belongs to, and the warnings about it."""
 
-    document: Document
+    document: JsoncDocument
     path: Path | None
     warnings: list[str]
 
@@ -222,7 +222,7 @@ def parse(text: bytes, path: Path | None) -> Section:
         ConfigError: The text is not JSON, or not an object.
     """
     try:
-        document = Document(text)
+        document = JsoncDocument(text)
     except JsoncError as error:
         where = f", line {error.line}" if error.line else ""
         where += f" column {error.column}" if error.column else ""

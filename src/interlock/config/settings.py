@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.config import section, shared_file
-from interlock.config.jsonc import Document
+from interlock.config.jsonc import JsoncDocument
 from interlock.config.section import Section
 from interlock.errors import ConfigError
 from interlock.messages import Usage
@@ -216,9 +216,9 @@ def change(name: str, value: Any, path: Path | None = None) -> None:
 
 def _changed(text: bytes, part: str, key: str, value: Any) -> str:
     place = (part, key) if key else (part,)
-    document = Document(text)
+    document = JsoncDocument(text)
     if place in document.spans:
-        document = Document(document.without_member(place).encode())
+        document = JsoncDocument(document.without_member(place).encode())
     if value is None:
         return document.text
     if key and part not in document.value:

@@ -13,7 +13,7 @@ from interlock.calls.approvals import Approvals, Write
 from interlock.calls.asking import AskCaller
 from interlock.calls.audit import ARGUMENTS_KEY
 from interlock.config import Config, GatewaySettings
-from interlock.config.gateway import Approvals as Settings
+from interlock.config.gateway import ApprovalSettings
 from interlock.context import Context, Question, elicitation, url_elicitation
 from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
 from interlock.gateway.call_link import CallLink
@@ -146,7 +146,7 @@ async def open_approvals(
     secret: GatewayKey,
     writer: AuditWriter | None,
     *,
-    settings: Callable[[], Settings],
+    settings: Callable[[], ApprovalSettings],
     policy: Callable[[], Policy],
 ) -> AsyncGenerator[Approvals, None]:
     """Open the approvals in a database.

@@ -18,7 +18,7 @@ from interlock.gateway.forwarded_items import (
 )
 from interlock.gateway.forwarded_tool import ForwardedTool, UnusableTool
 from interlock.gateway.forwarding import Forwarder, caller_of
-from interlock.gateway.offers import Listed, Offers
+from interlock.gateway.offers import ListedItem, Offers
 from interlock.gateway.refusals import REASON_KEY
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
@@ -105,7 +105,7 @@ class ToolboxCatalogue:
             if not is_empty:
                 yield from (each.listed for each in self._own_tools(context))
             return
-        listed: Mapping[Kind, Mapping[str, Listed]] = {
+        listed: Mapping[Kind, Mapping[str, ListedItem]] = {
             "resources": offers.resources,
             "resourceTemplates": offers.templates,
             "prompts": offers.prompts,

@@ -75,7 +75,7 @@ class _Login:
             raise AuthError(f"the login was not finished within {LOGIN_TTL:g} s") from None
 
 
-class Begun(Struct, frozen=True):
+class BegunServerLogin(Struct, frozen=True):
     """A login that has begun.
 
     Attributes:
@@ -112,7 +112,7 @@ class Logins:
         upstream = self.vault.upstreams().get(server)
         return upstream.needs if upstream is not None else Needs()
 
-    async def begin(self, owner: str, server: str) -> Begun:
+    async def begin(self, owner: str, server: str) -> BegunServerLogin:
         """Begin the login of a user. One that the user began before ends.
 
         Raises:
@@ -134,7 +134,7 @@ class Logins:
             login.work.cancel()
             raise AuthError(f"the authorization server of {server!r} does not answer", 503)
         request = login.asked.result()
-        return Begun(request.url, (_cookie_name(request.state), login.cookie))
+        return BegunServerLogin(request.url, (_cookie_name(request.state), login.cookie))
 
     def _ended(self, login: _Login) -> None:
         if self._under_way.get((login.owner, login.server)) is login:
@@ -339,4 +339,4 @@ ROUTES: tuple[Route, ...] = (
     ),
 )
 
-__all__ = ["ROUTES", "Begun", "Connect", "Logins"]
+__all__ = ["ROUTES", "BegunServerLogin", "Connect", "Logins"]

@@ -71,7 +71,7 @@ class MakePages(Protocol):
         ...
 
 
-class Chat(Protocol):
+class ServedChat(Protocol):
     """The chat beside the endpoint."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
@@ -93,10 +93,10 @@ class Chat(Protocol):
         ...
 
 
-MakeChat = Callable[[Assembly, ChatPage, Listener], Chat]
+MakeChat = Callable[[Assembly, ChatPage, Listener], ServedChat]
 
 
-class Inspector(Protocol):
+class ServedInspector(Protocol):
     """The inspector beside the admin API."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
@@ -118,7 +118,7 @@ class Inspector(Protocol):
         ...
 
 
-MakeInspector = Callable[[Assembly], Inspector]
+MakeInspector = Callable[[Assembly], ServedInspector]
 
 
 class Endpoint:
@@ -153,8 +153,8 @@ class Endpoint:
         chat: MakeChat | None = None,
         inspector: MakeInspector | None = None,
     ) -> None:
-        self.chat: Chat | None = None
-        self._inspector: Inspector | None = None
+        self.chat: ServedChat | None = None
+        self._inspector: ServedInspector | None = None
         self._make_inspector = inspector
         self._make_chat = chat
         self._assembly = assembly

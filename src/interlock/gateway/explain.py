@@ -21,7 +21,7 @@ from interlock.config.gateway import OWN
 from interlock.errors import StoreError
 from interlock.gateway.approvals import pin_in
 from interlock.gateway.explain_checks import CHECKS, policy_checks
-from interlock.gateway.explanation import UNKNOWN, Check, Effect, Explanation, Question
+from interlock.gateway.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
 from interlock.gateway.gateway import Gateway
 from interlock.gateway.vault import Vault
 from interlock.policy import Policy
@@ -151,7 +151,7 @@ class Explainer:
         arguments: Mapping[str, Any] | None,
         key: StoredKey | None,
         approval: tuple[str, Approval] | None = None,
-    ) -> Question:
+    ) -> ExplainedCall:
         server, _, name = address.partition(":")
         upstream = self._toolbox.upstreams.get(server)
         entry: Entry | Item = Item("tools", server, name)
@@ -162,7 +162,7 @@ class Explainer:
         problem = self._catalogue.problem_of(caller, address)
         known = entry if problem is None else problem.item
         decision = self._policy.decide(caller, known, arguments)
-        return Question(
+        return ExplainedCall(
             caller,
             key,
             address,
@@ -199,7 +199,7 @@ async def credentials_of(
     return await vault.states(caller.owner, needs) if needs else []
 
 
-def _is_uncertain(question: Question, decisive: Check | None) -> bool:
+def _is_uncertain(question: ExplainedCall, decisive: Check | None) -> bool:
     is_denied = decisive is not None and decisive.verdict == "deny"
     decision = question.decision
     return question.arguments is None and not is_denied and bool(decision and decision.is_uncertain)
@@ -231,7 +231,7 @@ def reading_approvals(
 # What the checks amount to
 
 
-def _decisive(checks: list[Check], question: Question) -> Check | None:
+def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
     """Return the check that decides: the first denial, in the order in which a call meets them."""
     denied = [each for each in checks if each.verdict == "deny"]
     if not denied:
@@ -260,7 +260,7 @@ def _effect(decisive: Check | None) -> tuple[Effect, str]:
     return "ask" if decisive.verdict == "ask" else "deny", decisive.reason
 
 
-def _rule(decisive: Check | None, question: Question) -> str:
+def _rule(decisive: Check | None, question: ExplainedCall) -> str:
     is_of_policy = decisive is None or decisive.step in ("policy", "approval")
     return question.decision.rule if is_of_policy else ""
 
@@ -276,7 +276,7 @@ def _unreached(checks: list[Check], decisive: Check | None) -> Iterator[Check]:
         is_over = is_over or (is_denied and each is decisive)
 
 
-def _state(question: Question) -> str:
+def _state(question: ExplainedCall) -> str:
     if question.problem is not None:
         return question.problem.reason
     if question.upstream is None:

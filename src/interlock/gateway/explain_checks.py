@@ -1,4 +1,4 @@
-"""The checks of a call, each a function of a `Question`, in the order in which they are shown."""
+"""The checks of a call, each a function of an `ExplainedCall`, in the order of the answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded
-from interlock.gateway.explanation import UNKNOWN, Check, Question
+from interlock.gateway.explanation import UNKNOWN, Check, ExplainedCall
 from interlock.policy import Decision, Step
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 
-def _check_key(question: Question) -> Check | None:
+def _check_key(question: ExplainedCall) -> Check | None:
     key, principal = question.key, question.caller.principal
     if key is None:
         scopes = ", ".join(sorted(principal.scopes)) if principal is not None else ""
@@ -36,7 +36,7 @@ def _check_key(question: Question) -> Check | None:
     return Check("key", "ok", until)
 
 
-def _check_view(question: Question) -> Check | None:
+def _check_view(question: ExplainedCall) -> Check | None:
     key, principal = question.key, question.caller.principal
     view = principal.view if principal is not None else ""
     if key is not None and key.view and key.view != view:
@@ -45,7 +45,7 @@ def _check_view(question: Question) -> Check | None:
     return question.steps["view"]
 
 
-def _check_server(question: Question) -> Check | None:
+def _check_server(question: ExplainedCall) -> Check | None:
     server, upstream = question.server, question.upstream
     if server == OWN and isinstance(question.entry, Entry):
         return Check("server", "ok", f"{server}: a tool of the gateway itself")
@@ -69,7 +69,7 @@ def _check_server(question: Question) -> Check | None:
     return Check("server", "deny", detail, word, change)
 
 
-def _check_definition(question: Question) -> Check | None:
+def _check_definition(question: ExplainedCall) -> Check | None:
     upstream, problem = question.upstream, question.problem
     if upstream is None or not (upstream.entries or upstream.unusable):
         return None
@@ -99,7 +99,7 @@ def _check_definition(question: Question) -> Check | None:
     return Check("definition", "deny", detail, UNKNOWN, near and f"did you mean {near}?")
 
 
-def _check_arguments(question: Question) -> Check | None:
+def _check_arguments(question: ExplainedCall) -> Check | None:
     entry, upstream, arguments = question.entry, question.upstream, question.arguments
     if arguments is None or upstream is None or not isinstance(entry, Entry):
         return None
@@ -112,23 +112,23 @@ def _check_arguments(question: Question) -> Check | None:
     return Check("arguments", "ok", "they fit the schema")
 
 
-def _check_plugin(question: Question) -> Check | None:
+def _check_plugin(question: ExplainedCall) -> Check | None:
     return question.steps.get("plugin")
 
 
-def _check_scope(question: Question) -> Check | None:
+def _check_scope(question: ExplainedCall) -> Check | None:
     return question.steps["scope"]
 
 
-def _check_read_only(question: Question) -> Check | None:
+def _check_read_only(question: ExplainedCall) -> Check | None:
     return question.steps.get("read_only")
 
 
-def _check_policy(question: Question) -> Check | None:
+def _check_policy(question: ExplainedCall) -> Check | None:
     return question.steps["policy"]
 
 
-def _check_limits(question: Question) -> Check | None:
+def _check_limits(question: ExplainedCall) -> Check | None:
     limiter, entry = question.limiter, question.entry
     try:
         limiter.check(question.caller, entry)
@@ -138,7 +138,7 @@ def _check_limits(question: Question) -> Check | None:
     return Check("limits", "ok", "; ".join(limiter.describe(question.caller, entry)) or "no rates")
 
 
-def _check_approval(question: Question) -> Check | None:
+def _check_approval(question: ExplainedCall) -> Check | None:
     if not question.asks or question.arguments is None:
         return None
     approvers = " or ".join(question.decision.approvers)
@@ -158,7 +158,7 @@ def _check_approval(question: Question) -> Check | None:
     return Check("approval", "deny", detail, "approval_denied", change)
 
 
-def _check_credential(question: Question) -> Check | None:
+def _check_credential(question: ExplainedCall) -> Check | None:
     if not question.credentials:
         return None
     lacking = _lacking(question)
@@ -169,11 +169,11 @@ def _check_credential(question: Question) -> Check | None:
     return Check("credential", "deny", detail, "needs_login", _way_to_connect(question))
 
 
-def _lacking(question: Question) -> list[JsonObject]:
+def _lacking(question: ExplainedCall) -> list[JsonObject]:
     return [each for each in question.credentials if each["state"] not in ("ok", "expiring")]
 
 
-def _way_to_connect(question: Question) -> str:
+def _way_to_connect(question: ExplainedCall) -> str:
     """Return how the user gets the first credential that it lacks; "" if it has all."""
     principal = question.caller.principal
     for each in _lacking(question):
@@ -185,7 +185,7 @@ def _way_to_connect(question: Question) -> str:
     return ""
 
 
-CHECKS: list[Callable[[Question], Check | None]] = [
+CHECKS: list[Callable[[ExplainedCall], Check | None]] = [
     _check_key,
     _check_plugin,
     _check_view,

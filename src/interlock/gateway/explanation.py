@@ -78,7 +78,7 @@ class Explanation(Struct, frozen=True):
         return object | ({"change": self.change} if self.change else {})
 
 
-class Question(Struct):
+class ExplainedCall(Struct):
     """What the checks look at.
 
     Attributes:

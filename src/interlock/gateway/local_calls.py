@@ -19,7 +19,7 @@ from msgspec import Struct
 from interlock.calls import Around
 from interlock.calls.asking import AskCaller, asking
 from interlock.calls.kept_results import MemoryResults, ResultStore
-from interlock.calls.results import Limits, ResultBudget
+from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import GatewaySettings, Results
 from interlock.errors import ConfigError, StoreError
@@ -69,7 +69,7 @@ async def local_calls(
         around = [enforce(Policy.for_local_user(config), asks_pass=True), asking(ask)]
         async with AsyncExitStack() as stack:
             kept = _OpenedOnDemand(stack, None, Results())
-            results = ResultBudget(kept, Limits.from_config(config))
+            results = ResultBudget(kept, ResultLimits.from_config(config))
             yield LocalCalls(config.servers, around, results)
         return
     # These need packages of the extra "serve", which a chat without a gateway does not.

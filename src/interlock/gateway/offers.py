@@ -21,7 +21,7 @@ from interlock.toolbox.upstream import Upstream
 from interlock.types import JsonObject
 
 
-class Listed(Struct):
+class ListedItem(Struct):
     """A resource, template or prompt that a server has listed."""
 
     item: Item
@@ -29,7 +29,7 @@ class Listed(Struct):
     fingerprint: int
 
 
-class ListedTemplate(Listed):
+class ListedTemplate(ListedItem):
     """A resource template, and which URIs may be of it."""
 
     pattern: LooseTemplate
@@ -65,9 +65,9 @@ class Offers:
         self.tools: dict[str, ForwardedTool] = {}
         self.unusable: dict[str, UnusableTool] = {}
         self.clashes: list[UnusableTool] = []
-        self.resources: dict[str, Listed] = {}
+        self.resources: dict[str, ListedItem] = {}
         self.templates: dict[str, ListedTemplate] = {}
-        self.prompts: dict[str, Listed] = {}
+        self.prompts: dict[str, ListedItem] = {}
         self.waiting: dict[Item, str] = {}
         self.down: dict[str, tuple[str, str]] = {}
         self._plain = plain
@@ -80,7 +80,7 @@ class Offers:
             self._add_resources(server, upstream, uris)
             self._add_prompts(server, upstream)
 
-    def all_resources(self) -> Iterator[Listed]:
+    def all_resources(self) -> Iterator[ListedItem]:
         """Iterate over all resources and templates."""
         yield from self.resources.values()
         yield from self.templates.values()
@@ -179,9 +179,9 @@ def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstr
                     )
 
 
-def _listed(item: Item, definition: JsonObject) -> Listed:
+def _listed(item: Item, definition: JsonObject) -> ListedItem:
     encoded = encode_large(definition)
-    return Listed(item, EncodedDefinition(encoded), hash(encoded))
+    return ListedItem(item, EncodedDefinition(encoded), hash(encoded))
 
 
 def _uris_of(upstream: Upstream) -> list[str]:

@@ -54,7 +54,7 @@ class Attempt(Redacted, frozen=True):
     requires_iss: bool
 
 
-class Begun(Struct, frozen=True):
+class BegunOrganisationLogin(Struct, frozen=True):
     """A login that has begun, and where the browser goes now."""
 
     url: str
@@ -83,7 +83,7 @@ class OidcLogin:
         self._found: Discovery | None = None
         self._found_at = 0.0
 
-    async def begin(self, redirect_uri: str) -> Begun:
+    async def begin(self, redirect_uri: str) -> BegunOrganisationLogin:
         """Begin a login.
 
         Args:
@@ -109,7 +109,7 @@ class OidcLogin:
             *(found.issuer, redirect_uri, request.state, pending.verifier, nonce),
             requires_iss=pending.requires_iss,
         )
-        return Begun(request.url, attempt)
+        return BegunOrganisationLogin(request.url, attempt)
 
     async def finish(self, attempt: Attempt, answer: dict[str, str]) -> Principal:
         """Return who has logged in.
@@ -186,4 +186,4 @@ class OidcLogin:
         return self._found
 
 
-__all__ = ["Attempt", "Begun", "OidcLogin"]
+__all__ = ["Attempt", "BegunOrganisationLogin", "OidcLogin"]

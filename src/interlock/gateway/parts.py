@@ -13,7 +13,7 @@ from interlock.calls import Around
 from interlock.calls.audit import AuditTrail
 from interlock.calls.fair_queue import FairQueue, queued
 from interlock.calls.limits import Limiter
-from interlock.calls.results import Limits
+from interlock.calls.results import ResultLimits
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
@@ -113,9 +113,9 @@ def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[A
     return [parts.limiter.around, *asking, queued(queues), *inner]
 
 
-def limits_of(parts: Parts) -> Limits:
+def limits_of(parts: Parts) -> ResultLimits:
     """Return how large results may be."""
-    return Limits.from_config(parts.config, parts.settings.results)
+    return ResultLimits.from_config(parts.config, parts.settings.results)
 
 
 def _limiter(config: Config, settings: GatewaySettings, before: Parts | None) -> Limiter:

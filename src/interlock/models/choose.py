@@ -40,7 +40,7 @@ class _Provider(NamedTuple):
     key: str  # environment variable
     model: str  # the default
     package: str  # the vendor's package, and the name of the extra
-    can: tuple[str, ...]  # see `Listed`
+    can: tuple[str, ...]  # see `ListedModel`
 
 
 _ALL = ("tools", "images", "PDFs", "reasoning", "caching")
@@ -122,7 +122,7 @@ async def choose(
     return found
 
 
-class Listed(Struct, frozen=True):
+class ListedModel(Struct, frozen=True):
     """A model that could be used.
 
     Attributes:
@@ -139,17 +139,17 @@ class Listed(Struct, frozen=True):
     context: int = 0
 
 
-async def available() -> list[Listed]:
+async def available() -> list[ListedModel]:
     """Return the models that are ready, and those that a key or a package would make ready.
 
     Of providers it is the default model. Local servers are asked for all of theirs.
     """
-    found: list[Listed] = []
+    found: list[ListedModel] = []
     for provider in PROVIDERS:
         problem = "" if find_spec(provider.package) else _to_install(provider.package)
         if not _is_set_up(provider):
             problem = f"set {provider.key}"
-        found.append(Listed(f"{provider.name}:{provider.model}", problem, provider.can))
+        found.append(ListedModel(f"{provider.name}:{provider.model}", problem, provider.can))
     has_client = find_spec("openai") is not None
     urls = (ollama_url(), *LOCAL_SERVERS)
     lists = await asyncio.gather(*(_list(url, "", _PROBE_TIMEOUT) for url in urls))
@@ -157,13 +157,13 @@ async def available() -> list[Listed]:
     shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
     for each, details in zip_longest(lists[0], shown):
         can, context = details.described() if details else ((), 0)
-        found.append(Listed(f"ollama:{each.id}", problem, can, context))
+        found.append(ListedModel(f"ollama:{each.id}", problem, can, context))
     for url, models in zip(urls[1:], lists[1:], strict=True):
-        found += [Listed(f"openai:{m.id}@{url}", problem, context=m.context) for m in models]
+        found += [ListedModel(f"openai:{m.id}@{url}", problem, context=m.context) for m in models]
     if not lists[0]:
-        found.append(Listed("ollama", "start Ollama and pull a model"))
+        found.append(ListedModel("ollama", "start Ollama and pull a model"))
     embedded = _embedded()
-    found.append(Listed("local", "" if embedded else _to_install("local"), ("tools",)))
+    found.append(ListedModel("local", "" if embedded else _to_install("local"), ("tools",)))
     return found
 
 
@@ -342,7 +342,7 @@ class _Shown(Struct):
     model_info: dict[str, Any] = {}
 
     def described(self) -> tuple[tuple[str, ...], int]:
-        """Return what it can do, and its context, as in `Listed`."""
+        """Return what it can do, and its context, as in `ListedModel`."""
         words = {"tools": "tools", "vision": "images", "thinking": "reasoning"}
         sizes = (v for k, v in self.model_info.items() if k.endswith(".context_length"))
         size = next(sizes, 0)

@@ -40,7 +40,7 @@ class Text(Struct, frozen=True):
     complete: bool  # False if the limit or `on_text` stopped it
 
 
-class Template(Struct, frozen=True):
+class ChatTemplate(Struct, frozen=True):
     """What a model's chat template has a place for."""
 
     supports_tools: bool = False
@@ -48,7 +48,7 @@ class Template(Struct, frozen=True):
     supports_system_role: bool = True
 
 
-class Engine:
+class LoadedModel:
     """A loaded model. Its methods block: call them in a worker thread, one at a time.
 
     Args:
@@ -206,10 +206,10 @@ class _UnixConnection(HTTPConnection):
 
 
 class _Props(Struct):
-    chat_template_caps: Template = Template()
+    chat_template_caps: ChatTemplate = ChatTemplate()
 
 
-def _template(path: str, key: str) -> Template:
+def _template(path: str, key: str) -> ChatTemplate:
     """Ask the server in this process about its template; the binding has no call for it."""
     connection = _UnixConnection(path, timeout=10)
     try:

@@ -22,7 +22,7 @@ from msgspec import Struct
 from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.challenges import Dpop
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
-from interlock.oauth.fetcher import Fetcher, Reply, check_url
+from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
 from interlock.quoting import echo
 from interlock.urls import display, origin, split
 
@@ -96,7 +96,7 @@ async def discover(
     if metadata is None:
         home = origin(server_url)  # of 2025-03-26: its own authorization server
         own = await _document(fetcher, home + _SERVER)
-        if isinstance(own, Reply):
+        if isinstance(own, FetchedResponse):
             return Discovery("", None, _checked(own, home))
         return Discovery("", None, _default_metadata(home), is_guessed=True)
     issuers = metadata.authorization_servers or []
@@ -150,12 +150,12 @@ async def resource_metadata(
 async def _well_known_metadata(fetcher: Fetcher, server_url: str) -> ResourceMetadata | None:
     for url in _resource_urls(server_url):
         found = await _document(fetcher, url)
-        if isinstance(found, Reply):
+        if isinstance(found, FetchedResponse):
             return _about(found, server_url)
     return None
 
 
-def _about(reply: Reply, server_url: str) -> ResourceMetadata:
+def _about(reply: FetchedResponse, server_url: str) -> ResourceMetadata:
     metadata = reply.json(ResourceMetadata)
     if not covers(metadata.resource, server_url):
         raise AuthError(
@@ -203,7 +203,7 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
     missing = []
     for url in _server_urls(issuer):
         found = await _document(fetcher, url)
-        if isinstance(found, Reply):
+        if isinstance(found, FetchedResponse):
             return _checked(found, issuer)
         missing.append(found)
     raise AuthError(f"{display(issuer)} has no metadata of an authorization server ({missing[0]})")
@@ -227,7 +227,7 @@ def _default_metadata(home: str) -> ServerMetadata:
     )
 
 
-def _checked(reply: Reply, issuer: str) -> ServerMetadata:
+def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
     metadata = reply.json(ServerMetadata)
     if not same_issuer(metadata.issuer, issuer):
         raise AuthError(
@@ -256,7 +256,7 @@ def _server_urls(issuer: str) -> Iterator[str]:
         yield f"{home}{path}{_OPENID}"
 
 
-async def _document(fetcher: Fetcher, url: str) -> Reply | str:
+async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
     """Fetch a document, or return why there is none.
 
     Many sites answer any URL with a web page, or redirect to one.

@@ -16,7 +16,7 @@ from urllib.parse import unquote_plus
 from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError
-from interlock.oauth.fetcher import Reply
+from interlock.oauth.fetcher import FetchedResponse
 from interlock.redaction import Redacted
 
 MAX_TOKEN = 16_384  # characters
@@ -146,7 +146,7 @@ def check_token(token: str, what: str) -> str:
     return token
 
 
-def error_of(reply: Reply) -> ErrorAnswer | None:
+def error_of(reply: FetchedResponse) -> ErrorAnswer | None:
     """Return the error response in a reply; None if it is not one."""
     try:
         return reply.json(ErrorAnswer)
@@ -177,7 +177,7 @@ class Reason(Struct, frozen=True):
         return error
 
 
-def refusal(reply: Reply, secrets: Collection[str] = ()) -> Reason:
+def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
     """Return why a reply is a refusal. Its words contain none of `secrets`."""
     error = error_of(reply)
     if error is None:

@@ -69,7 +69,7 @@ _VISIBLE = re.compile(r"[!#-;=?-\[\]_a-z~]+")
 _HOST = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 
 
-class Reply(Redacted, frozen=True):
+class FetchedResponse(Redacted, frozen=True):
     """An HTTP response with any status except a redirect.
 
     Attributes:
@@ -139,7 +139,7 @@ class Fetcher:
         self._proxies = getproxies()
         self._nearness: addresses.Kind | None = None
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedResponse:
         """Fetch a document.
 
         Raises:
@@ -160,7 +160,7 @@ class Fetcher:
         form: Mapping[str, str] | None = None,
         json: object = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> FetchedResponse:
         """Send a form or a JSON document, once.
 
         Raises:
@@ -178,7 +178,7 @@ class Fetcher:
 
     async def _request(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> Reply:
+    ) -> FetchedResponse:
         target = parse_allowed(url)
         try:
             async with asyncio.timeout(TIMEOUT):
@@ -192,7 +192,7 @@ class Fetcher:
 
     async def _send(
         self, method: str, target: URL, headers: Mapping[str, str], body: bytes | None
-    ) -> Reply:
+    ) -> FetchedResponse:
         proxy = self._proxy(target)
         pinned = await self._checked(target, proxy)
         connector = aiohttp.TCPConnector(
@@ -219,7 +219,7 @@ class Fetcher:
                     response.status,
                 )
             content = await _body(response, name, self._max_bytes)
-            return Reply(response.status, response.headers, content, str(target))
+            return FetchedResponse(response.status, response.headers, content, str(target))
 
     # Where it goes
 

@@ -15,7 +15,7 @@ from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusal
-from interlock.oauth.fetcher import Fetcher, Reply, check_url
+from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
 from interlock.urls import display
@@ -105,7 +105,7 @@ async def exchange(
         return TokenRefused("", unusable)
 
 
-def _demanded_nonce(reply: Reply, key: DpopKey | None) -> str:
+def _demanded_nonce(reply: FetchedResponse, key: DpopKey | None) -> str:
     """Return the DPoP nonce that the endpoint requires; "" unless it refused for that."""
     error = error_of(reply)
     if key is None or error is None or error.error != "use_dpop_nonce":

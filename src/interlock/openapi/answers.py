@@ -13,7 +13,7 @@ Headers = list[tuple[str, str]]
 EVENTS = "text/event-stream"
 
 
-class ApiRequest(Struct, frozen=True):
+class OperationRequest(Struct, frozen=True):
     """One request, complete with its credentials.
 
     Attributes:
@@ -75,7 +75,7 @@ class ApiAnswer(Struct, frozen=True):
 class Exchange(Protocol):
     """A way to send one request: over the network, or to an application in this program."""
 
-    async def fetch(self, request: ApiRequest) -> ApiAnswer:
+    async def fetch(self, request: OperationRequest) -> ApiAnswer:
         """Send a request once, and read its answer. Redirects are not followed.
 
         A stream of events that is still open at the deadline is returned as far as it was read.

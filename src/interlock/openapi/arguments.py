@@ -41,7 +41,7 @@ _RESERVED_HEADERS = frozenset(
 _RESERVED_PREFIXES = ("proxy-", "x-forwarded-", "sec-")
 
 
-class Candidate(Struct, frozen=True):
+class RequestValue(Struct, frozen=True):
     """A value of a request that a call may set.
 
     Attributes:
@@ -89,7 +89,7 @@ def is_reserved_header(name: str) -> bool:
     return name in _RESERVED_HEADERS or name.startswith(_RESERVED_PREFIXES)
 
 
-def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> list[Candidate]:
+def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> list[RequestValue]:
     """Return the parameters that calls may set.
 
     Args:
@@ -97,7 +97,7 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
         filled: Place and name of the parameters that a configured security scheme fills.
     """
     return [
-        Candidate(
+        RequestValue(
             each.place,
             each.name,
             each.required,
@@ -112,7 +112,7 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
     ]
 
 
-def name_all(found: list[Candidate]) -> list[str]:
+def name_all(found: list[RequestValue]) -> list[str]:
     """Return a unique name for each candidate: its own, cleaned, with the place where it clashes.
 
     The path keeps a name first, then query, body, header and cookie; exact names before cleaned.
@@ -169,7 +169,7 @@ class Selector:
         self._selection = selection
         self._kinds_of: dict[tuple[str, int], Any] = {}  # by reference and depth
 
-    def select(self, found: list[Candidate]) -> list[Argument]:
+    def select(self, found: list[RequestValue]) -> list[Argument]:
         """Return the arguments in the order of the candidates."""
         names = name_all(found)
         chosen = self._match(found, names)
@@ -183,7 +183,7 @@ class Selector:
                 raise DocumentError(f"two arguments have the name {name!r}; rename one")
         return arguments
 
-    def _match(self, found: list[Candidate], names: list[str]) -> dict[int, ArgumentSelection]:
+    def _match(self, found: list[RequestValue], names: list[str]) -> dict[int, ArgumentSelection]:
         """Return the operator's changes by the index of the candidate."""
         chosen = {}
         for key, change in self._selection.arguments.items():
@@ -201,7 +201,7 @@ class Selector:
         return chosen
 
     def _argument(
-        self, candidate: Candidate, name: str, change: ArgumentSelection | None
+        self, candidate: RequestValue, name: str, change: ArgumentSelection | None
     ) -> Argument:
         is_named = change is not None
         change = change or ArgumentSelection()
@@ -240,7 +240,7 @@ class Selector:
         if problems:
             raise DocumentError(f"{what} does not fit: {problems[0]}")
 
-    def _schema(self, candidate: Candidate, change: ArgumentSelection) -> Schema:
+    def _schema(self, candidate: RequestValue, change: ArgumentSelection) -> Schema:
         schema = self._translator.translate(candidate.schema)
         if isinstance(schema, bool):
             schema = {} if schema else {"not": {}}
@@ -263,7 +263,7 @@ class Selector:
             self._refuse_empty(candidate, schema)
         return schema
 
-    def _refuse_empty(self, candidate: Candidate, schema: JsonObject) -> None:
+    def _refuse_empty(self, candidate: RequestValue, schema: JsonObject) -> None:
         """Require a value where nothing would be written for an empty one."""
         raw = self._follow(candidate.schema)
         kind = raw.get("type") if isinstance(raw, dict) else None
@@ -319,7 +319,7 @@ def body_candidates(
     wanted: Literal["flat", "nested"] | None,
     translator: Translator,
     document: Document,
-) -> tuple[list[Candidate], bodies.Form | None]:
+) -> tuple[list[RequestValue], bodies.Form | None]:
     """Return the arguments of the body, and how it is written; None without a body.
 
     Args:
@@ -345,7 +345,7 @@ def body_candidates(
         raise DocumentError('the body cannot be flat: it is not a plain object; use "nested"')
     if may_be_flat and wanted != "nested":
         return [
-            Candidate(
+            RequestValue(
                 "body", name, name in required, schema, is_deprecated=_is_deprecated(schema, follow)
             )
             for name, schema in properties.items()
@@ -358,7 +358,7 @@ def body_candidates(
         target = follow(schema)
         if not isinstance(target, dict) or target.get("type") != "string":
             schema = {"type": "string"}
-    return [Candidate("body", None, body.is_required, schema, body.description)], form
+    return [RequestValue("body", None, body.is_required, schema, body.description)], form
 
 
 def _is_deprecated(schema: Any, follow: Any) -> bool:
@@ -366,7 +366,7 @@ def _is_deprecated(schema: Any, follow: Any) -> bool:
     return isinstance(target, dict) and target.get("deprecated") is True
 
 
-def _unknown(key: str, found: Iterable[Candidate], names: list[str]) -> str:
+def _unknown(key: str, found: Iterable[RequestValue], names: list[str]) -> str:
     known = dict.fromkeys([*(each.target or WHOLE_BODY for each in found), *names])
     close = difflib.get_close_matches(key[:MAX_NAME], list(known), n=1, cutoff=0.4)
     hint = f" (did you mean {quoting.echo(close[0])}?)" if close else ""

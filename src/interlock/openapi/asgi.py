@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from interlock.errors import StreamEnded
-from interlock.openapi.answers import EVENTS, ApiAnswer, ApiRequest
+from interlock.openapi.answers import EVENTS, ApiAnswer, OperationRequest
 from interlock.openapi.exchange import joined
 from interlock.protocol.content_encoding import Inflater
 
@@ -45,7 +45,7 @@ class AsgiExchange:
         if lifespan is not None:
             await lifespan.stop()
 
-    async def fetch(self, request: ApiRequest) -> ApiAnswer:
+    async def fetch(self, request: OperationRequest) -> ApiAnswer:
         """Send a request once; see `Exchange.fetch`."""
         answer = _Answer(request)
         running = asyncio.ensure_future(self._app(_scope(request), answer.receive, answer.send))
@@ -69,7 +69,7 @@ class AsgiExchange:
 class _Answer:
     """What an application sends for one request."""
 
-    def __init__(self, request: ApiRequest) -> None:
+    def __init__(self, request: OperationRequest) -> None:
         self._request = request
         self._body_sent = False
         self._headers: dict[str, str] = {}
@@ -184,7 +184,7 @@ class _Lifespan:
             self._started.set_result(problem)
 
 
-def _scope(request: ApiRequest) -> dict[str, Any]:
+def _scope(request: OperationRequest) -> dict[str, Any]:
     parts = urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     host = (parts.netloc or "localhost").encode("latin-1")

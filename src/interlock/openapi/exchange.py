@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from interlock.errors import InterlockError
-from interlock.openapi.answers import EVENTS, ApiAnswer, ApiRequest
+from interlock.openapi.answers import EVENTS, ApiAnswer, OperationRequest
 from interlock.protocol.content_encoding import Inflater
 from interlock.transports.http_endpoint import FAILURES, failure
 from interlock.transports.http_pool import HttpPool
@@ -46,7 +46,7 @@ class HttpExchange:
             self._own = HttpPool()
         return self._own
 
-    async def fetch(self, request: ApiRequest) -> ApiAnswer:
+    async def fetch(self, request: OperationRequest) -> ApiAnswer:
         """Send a request once; see `Exchange.fetch`."""
         pool = self._connections()
         proxy = pool.proxy(request.url)
@@ -92,7 +92,7 @@ async def _once(
         raise _Lost(error) from None
 
 
-async def _read(response: aiohttp.ClientResponse, request: ApiRequest) -> ApiAnswer:
+async def _read(response: aiohttp.ClientResponse, request: OperationRequest) -> ApiAnswer:
     answer = ApiAnswer(response.status, joined(response.headers.items()), b"", request.url)
     encoding = answer.headers.get("content-encoding", "")
     inflater = Inflater(encoding, None, display(request.url) if encoding else "the API")

@@ -65,7 +65,7 @@ class Plan:
         operation: Operation,
         arguments: list[Argument],
         form: bodies.Form | None,
-        template: routes.Template,
+        template: routes.PathTemplate,
         input_schema: JsonObject,
         output_schema: JsonObject | None,
     ) -> None:
@@ -268,7 +268,7 @@ class _Compiler:
         )
         selector = argument_module.Selector(self._document, translator, selection)
         chosen = selector.select(found + of_body)
-        template = routes.Template(
+        template = routes.PathTemplate(
             operation.path,
             self._paths[operation.method],
             [each.target or "" for each in chosen if each.slashes],

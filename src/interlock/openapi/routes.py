@@ -19,7 +19,7 @@ _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
 _DECODINGS = 3
 
 
-class Template:
+class PathTemplate:
     """The path of an operation.
 
     Args:

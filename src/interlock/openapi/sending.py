@@ -23,7 +23,7 @@ from interlock.errors import (
     ToolError,
     Unreachable,
 )
-from interlock.openapi.answers import ApiAnswer, ApiRequest, Exchange, Headers
+from interlock.openapi.answers import ApiAnswer, Exchange, Headers, OperationRequest
 from interlock.openapi.identity import MASK, Alternatives, Credentials, Identity
 from interlock.transports.http_errors import retry_after
 from interlock.urls import origin
@@ -114,7 +114,7 @@ class Sender:
 
     def request(
         self, planned: Planned, credentials: Credentials, *, masked: bool = False
-    ) -> ApiRequest:
+    ) -> OperationRequest:
         """Return a request with its credentials. The operator's headers replace those of the call.
 
         Args:
@@ -142,7 +142,7 @@ class Sender:
             headers.append(("Cookie", "; ".join(pairs)))
         deadline = asyncio.get_running_loop().time() + self._timeout
         url = self.url(credentials.target(planned.target))
-        return ApiRequest(
+        return OperationRequest(
             planned.method, url, [*headers, *own.items()], planned.body, planned.limit, deadline
         )
 
@@ -162,7 +162,7 @@ class Sender:
             return await self._send(request, planned, credentials)
 
     async def _send(
-        self, request: ApiRequest, planned: Planned, credentials: Credentials
+        self, request: OperationRequest, planned: Planned, credentials: Credentials
     ) -> ApiAnswer:
         request = _authorized(request, credentials)
         try:
@@ -187,7 +187,7 @@ class Sender:
             answer = await self._fetch(request, planned)
         return answer
 
-    async def _fetch(self, request: ApiRequest, planned: Planned) -> ApiAnswer:
+    async def _fetch(self, request: OperationRequest, planned: Planned) -> ApiAnswer:
         try:
             return await self.exchange.fetch(request)
         except Unreachable as error:
@@ -199,7 +199,7 @@ class Sender:
         except InterlockError as error:
             raise _Lost(f"{planned.shown}: {error}; {effect(planned)}") from None
 
-    async def _renewed(self, credentials: Credentials, request: ApiRequest) -> bool:
+    async def _renewed(self, credentials: Credentials, request: OperationRequest) -> bool:
         """Renew the tokens that were refused; return whether there are new ones."""
         used = [source.token for source in credentials.tokens]
         for source in credentials.tokens:
@@ -212,7 +212,7 @@ class Sender:
                 return False
         return [source.token for source in credentials.tokens] != used
 
-    def _redirect(self, answer: ApiAnswer, request: ApiRequest) -> str | None:
+    def _redirect(self, answer: ApiAnswer, request: OperationRequest) -> str | None:
         """Return where a redirect is followed to; None if it is not."""
         target = redirect_target(answer)
         is_safe = request.method in ("GET", "HEAD") and request.body is None
@@ -233,7 +233,7 @@ def redirect_target(answer: ApiAnswer) -> str:
     return target if parts.scheme in ("http", "https") else ""
 
 
-def _authorized(request: ApiRequest, credentials: Credentials) -> ApiRequest:
+def _authorized(request: OperationRequest, credentials: Credentials) -> OperationRequest:
     """Return the request with the current tokens."""
     if not credentials.tokens:
         return request
@@ -257,7 +257,7 @@ class _Lost(ToolError):
     """A request without an answer."""
 
 
-def _left(request: ApiRequest) -> float:
+def _left(request: OperationRequest) -> float:
     return request.deadline - asyncio.get_running_loop().time()
 
 

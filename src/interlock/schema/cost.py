@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from interlock.errors import SchemaError
-from interlock.schema.inspection import MAX_JSON_DEPTH, Rule, Survey
+from interlock.schema.inspection import MAX_JSON_DEPTH, SchemaRule, Survey
 
 MAX_RULES_PER_VALUE = 100_000  # with all references followed
 MAX_REFERENCE_CHAIN = 100
@@ -72,14 +72,14 @@ class _Flat:
 
     __slots__ = ("below", "weight")
 
-    def __init__(self, weight: int, below: dict[str | int, dict[Rule, int]]) -> None:
+    def __init__(self, weight: int, below: dict[str | int, dict[SchemaRule, int]]) -> None:
         self.weight = weight
         self.below = below
 
 
-def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
+def _flatten_all(root: SchemaRule, repeats: int) -> dict[SchemaRule, _Flat]:
     """Flatten all rules that the root leads to."""
-    flats: dict[Rule, _Flat | None] = {}
+    flats: dict[SchemaRule, _Flat | None] = {}
     reached = {root: None}
     queue = [root]
     entries = 0
@@ -94,7 +94,9 @@ def _flatten_all(root: Rule, repeats: int) -> dict[Rule, _Flat]:
     return {rule: flat for rule, flat in flats.items() if flat is not None}
 
 
-def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: int) -> _Flat:
+def _flatten(
+    rule: SchemaRule, flats: dict[SchemaRule, _Flat | None], repeats: int, depth: int
+) -> _Flat:
     """Add up the rules for the same value, also those behind references."""
     if rule in flats:
         flat = flats[rule]
@@ -130,7 +132,7 @@ def _flatten(rule: Rule, flats: dict[Rule, _Flat | None], repeats: int, depth: i
     return flat
 
 
-def _cost(below: dict[str | int, dict[Rule, int]], level: dict[Rule, int]) -> int:
+def _cost(below: dict[str | int, dict[SchemaRule, int]], level: dict[SchemaRule, int]) -> int:
     """Count the rules for the members of a value, along the most expensive path."""
     named = indexed = every_property = every_item = 0
     for label, members in below.items():

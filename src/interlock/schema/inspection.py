@@ -35,10 +35,10 @@ class _Resource:
     def __init__(self, uri: str, root: Any) -> None:
         self.uri = uri
         self.root = root
-        self.anchors: dict[str, Rule] = {}
+        self.anchors: dict[str, SchemaRule] = {}
 
 
-class Rule:
+class SchemaRule:
     """One subschema that is an object, and the rules that the engine applies next."""
 
     __slots__ = ("below", "here", "resource", "schema", "weight")
@@ -47,10 +47,10 @@ class Rule:
         self.schema = schema
         self.resource = resource
         self.weight = 1 + len(schema)
-        self.here: list[Rule] = []  # rules for the same value
+        self.here: list[SchemaRule] = []  # rules for the same value
         # Rules for the members of the value, by label: ".name" or an index for one member, "{}"
         # for every property, "[]" for every item.
-        self.below: list[tuple[str | int, Rule]] = []
+        self.below: list[tuple[str | int, SchemaRule]] = []
 
 
 class Survey:
@@ -67,15 +67,15 @@ class Survey:
     """
 
     def __init__(self, document: Any) -> None:
-        self.rules: dict[int, Rule] = {}
+        self.rules: dict[int, SchemaRule] = {}
         self.patterns: set[str] = set()
         self.repeats = 1
         self._subschemas = 0
-        self._references: list[tuple[Rule, str, bool]] = []  # from, to, dynamic
+        self._references: list[tuple[SchemaRule, str, bool]] = []  # from, to, dynamic
         self._resources: dict[str, _Resource] = {}
-        self._dynamic_anchors: dict[str, list[Rule]] = {}
+        self._dynamic_anchors: dict[str, list[SchemaRule]] = {}
         self._id_keyword = "$id"
-        self._alternatives: list[Rule] = []
+        self._alternatives: list[SchemaRule] = []
         if isinstance(document, dict) and _dialect(document) == "draft-04":
             self._id_keyword = "id"
         self.root = self._visit(document, None, 0)
@@ -109,7 +109,7 @@ class Survey:
 
     # Walking
 
-    def _visit(self, schema: Any, resource: _Resource | None, depth: int) -> Rule | None:
+    def _visit(self, schema: Any, resource: _Resource | None, depth: int) -> SchemaRule | None:
         """Index a subschema and all below it; None for `true` and `false`."""
         if id(schema) in self.rules:
             return self.rules[id(schema)]
@@ -124,7 +124,7 @@ class Survey:
             )
         if depth >= MAX_SCHEMA_DEPTH:
             raise SchemaError(f"the schema is nested deeper than {MAX_SCHEMA_DEPTH} subschemas")
-        rule = Rule(schema, self._resource_of(schema, resource))
+        rule = SchemaRule(schema, self._resource_of(schema, resource))
         self.rules[id(schema)] = rule
         for keyword, value in schema.items():
             read = _KEYWORDS.get(keyword)
@@ -144,7 +144,7 @@ class Survey:
     def _add_resource(self, uri: str, schema: dict[str, Any]) -> _Resource:
         return self._resources.setdefault(uri, _Resource(uri, schema))
 
-    def _read_one(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+    def _read_one(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
         inner = self._visit(value, rule.resource, depth)
         if inner is not None:
             if keyword in _EVERY_MEMBER:
@@ -152,13 +152,13 @@ class Survey:
             elif keyword != "contentSchema":
                 rule.here.append(inner)
 
-    def _read_unevaluated(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+    def _read_unevaluated(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
         # To find out what is evaluated, the engine applies each rule below once more for each
         # such keyword above it: 2.6 times a level, as measured.
         self.repeats = 3
         self._read_one(rule, keyword, value, depth)
 
-    def _read_list(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+    def _read_list(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
         if not isinstance(value, list) or not value:
             given = quoting.kind(value) if value != [] else "an empty one"
             raise SchemaError(f"{keyword!r} must be a list of schemas, not {given}")
@@ -172,14 +172,14 @@ class Survey:
                 if keyword in {"anyOf", "oneOf"}:
                     self._alternatives.append(inner)
 
-    def _read_items(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+    def _read_items(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
         if isinstance(value, list):  # draft 2019-09 and before
             if value:
                 self._read_list(rule, keyword, value, depth)
         else:
             self._read_one(rule, keyword, value, depth)
 
-    def _read_map(self, rule: Rule, keyword: str, value: Any, depth: int) -> None:
+    def _read_map(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
         if not isinstance(value, dict):
             raise SchemaError(
                 f"{keyword!r} must be an object of schemas, not {quoting.kind(value)}"
@@ -199,10 +199,10 @@ class Survey:
             elif keyword not in {"$defs", "definitions"}:
                 rule.here.append(inner)
 
-    def _read_reference(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+    def _read_reference(self, rule: SchemaRule, keyword: str, value: Any, _depth: int) -> None:
         self._references.append((rule, _string(keyword, value), keyword != "$ref"))
 
-    def _read_anchor(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+    def _read_anchor(self, rule: SchemaRule, keyword: str, value: Any, _depth: int) -> None:
         if keyword == "$recursiveAnchor":
             if value is True:
                 self._dynamic_anchors.setdefault("", []).append(rule)
@@ -216,22 +216,22 @@ class Survey:
         if keyword == "$dynamicAnchor":
             self._dynamic_anchors.setdefault(name, []).append(rule)
 
-    def _read_type(self, _rule: Rule, _keyword: str, value: Any, _depth: int) -> None:
+    def _read_type(self, _rule: SchemaRule, _keyword: str, value: Any, _depth: int) -> None:
         names = value if isinstance(value, list) else [value]
         for name in names:
             if not isinstance(name, str) or name not in _TYPES:
                 raise SchemaError(f"{quoting.echo(name)} is not a type of JSON Schema")
 
-    def _read_pattern(self, _rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+    def _read_pattern(self, _rule: SchemaRule, keyword: str, value: Any, _depth: int) -> None:
         self.patterns.add(_string(keyword, value))
         if len(self.patterns) > MAX_PATTERNS:
             raise SchemaError(f"the schema has more than {MAX_PATTERNS} patterns")
 
-    def _read_multiple(self, rule: Rule, _keyword: str, value: Any, _depth: int) -> None:
+    def _read_multiple(self, rule: SchemaRule, _keyword: str, value: Any, _depth: int) -> None:
         if isinstance(value, float):  # the engine computes with fractions, up to 25 µs
             rule.weight += 300
 
-    def _read_enum(self, rule: Rule, keyword: str, value: Any, _depth: int) -> None:
+    def _read_enum(self, rule: SchemaRule, keyword: str, value: Any, _depth: int) -> None:
         if not isinstance(value, list):
             raise SchemaError(f"{keyword!r} must be a list, not {quoting.kind(value)}")
         if measure(value)[1] > MAX_JSON_DEPTH:
@@ -241,7 +241,7 @@ class Survey:
 
     # References
 
-    def _targets(self, rule: Rule, reference: str, dynamic: bool) -> list[Rule]:
+    def _targets(self, rule: SchemaRule, reference: str, dynamic: bool) -> list[SchemaRule]:
         resource, fragment = self._locate(rule.resource, reference)
         if fragment and not fragment.startswith("/"):
             found: Any = resource.anchors.get(fragment)
@@ -290,7 +290,7 @@ _REFUSE_WHAT_FITS = (
     "unevaluatedItems",
     "unevaluatedProperties",
 )
-_KEYWORDS: dict[str, Callable[[Survey, Rule, str, Any, int], None]] = {
+_KEYWORDS: dict[str, Callable[[Survey, SchemaRule, str, Any, int], None]] = {
     "$anchor": Survey._read_anchor,
     "$defs": Survey._read_map,
     "$dynamicAnchor": Survey._read_anchor,

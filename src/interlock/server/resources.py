@@ -14,7 +14,7 @@ from interlock.context import Context
 from interlock.errors import InvalidArguments, SignatureError, UnknownResource
 from interlock.protocol.envelope import encode
 from interlock.schema.signature import Signature, describe, is_async, problem, summary
-from interlock.server.uri_templates import Template
+from interlock.server.uri_templates import UriTemplate
 from interlock.server.values import prompt_result, resource_result
 from interlock.server.workers import Workers
 from interlock.types import (
@@ -71,7 +71,7 @@ class FunctionResource:
     def __init__(
         self, uri: str, function: Callable[..., Any], options: ItemOptions, workers: Workers
     ) -> None:
-        self.template = Template(uri)
+        self.template = UriTemplate(uri)
         self._options = options
         self._call = _Function(function, workers)
         variables = self.template.variables

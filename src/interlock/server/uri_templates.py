@@ -11,7 +11,7 @@ MAX_URI = 64 * 1024
 _PART = re.compile(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class Template:
+class UriTemplate:
     """A template such as `notes://{folder}/{name}`; `{+path}` may contain slashes.
 
     Two variables need a literal between them, so that each URI has only one reading.

@@ -28,7 +28,7 @@ _AT, _KIND, _BODY = 2, 4, 12  # positions in a row
 _encode = msgspec.json.Encoder().encode
 
 
-class Problem(NamedTuple):
+class TrailProblem(NamedTuple):
     """A place where the trail is not what was written.
 
     Attributes:
@@ -93,7 +93,7 @@ class Verification:
         self.writers = 0
         self.first: int | None = None
         self.last: int | None = None
-        self.problems: list[Problem] = []
+        self.problems: list[TrailProblem] = []
         self.total = 0
         self._purged_before = ""  # records before this time may be missing
         self._heads = {each.writer: each for each in heads}
@@ -156,7 +156,7 @@ class Verification:
     def _report(self, writer: str, seq: int, text: str) -> None:
         self.total += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(Problem(writer, seq, text))
+            self.problems.append(TrailProblem(writer, seq, text))
 
 
 class _Purge(Struct):
@@ -304,4 +304,4 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
-__all__ = ["Mark", "Problem", "StoredHead", "Verification", "read_copy"]
+__all__ = ["Mark", "StoredHead", "TrailProblem", "Verification", "read_copy"]

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from interlock.server.http.options import AsgiApp
 from interlock.server.http.responses import Receive, Scope, Send
-from interlock.web.files import SECURITY, Answer
+from interlock.web.files import SECURITY, HttpResponse
 
 TICKET_TTL = 60.0  # seconds
 MAX_TICKETS = 500  # documents that wait to be fetched
@@ -45,7 +45,7 @@ class Tickets:
             self._documents.popitem(last=False)
         return PREFIX + ticket
 
-    def document(self, path: str) -> Answer | None:
+    def document(self, path: str) -> HttpResponse | None:
         """Return the document at a path, once; None for any other path."""
         now = monotonic()
         while self._documents and next(iter(self._documents.values())).until < now:
@@ -59,7 +59,7 @@ class Tickets:
             *SECURITY,
             (b"cache-control", b"no-store"),
         )
-        return Answer(200, headers, found.body)
+        return HttpResponse(200, headers, found.body)
 
 
 class TicketSite:

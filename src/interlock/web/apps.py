@@ -27,7 +27,7 @@ from interlock.web.app_calls import AppCall, AppCalls
 from interlock.web.app_documents import AppDocument, app_of, unavailable
 from interlock.web.app_origin import AppsOrigin
 from interlock.web.app_tickets import Tickets
-from interlock.web.chat_api import ChatContext
+from interlock.web.chat_api import ChatApiContext
 
 MAX_OPEN = 2_000  # apps whose calls are accepted
 WAIT = 25.0  # seconds that a page may wait for the end of a call
@@ -54,7 +54,7 @@ class Apps:
 
     def __init__(
         self,
-        context: ChatContext,
+        context: ChatApiContext,
         pins: ChatAppStore,
         tickets: Tickets | None = None,
         *,
@@ -137,7 +137,7 @@ async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
 
 
 async def _read(
-    context: ChatContext, caller: Caller, entry: Entry, uri: str, page: str
+    context: ChatApiContext, caller: Caller, entry: Entry, uri: str, page: str
 ) -> AppDocument:
     toolbox = context.engine.toolbox
     if toolbox is None:
@@ -207,7 +207,7 @@ async def get_call(apps: Apps, request: ApiRequest) -> JsonObject:
     return await _found(apps, request).shown(request.query.seen, request.query.wait)
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+class AppDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a decision: the hash of the call that was shown."""
 
     hash: str
@@ -237,8 +237,8 @@ ROUTES = (
     Route("POST", "/api/apps", "mcp:", open_app, "opens the app of a call", body=OpenApp),
     Route("POST", "/api/apps/{id}/calls", "mcp:", call_tool, "calls a tool for it", body=NewCall),
     Route("GET", _CALL, "mcp:", get_call, "the result of such a call", query=Waiting),
-    Route("POST", f"{_CALL}/approve", "mcp:", approve, "lets it run", body=Decision),
-    Route("POST", f"{_CALL}/deny", "mcp:", deny, "refuses it", body=Decision),
+    Route("POST", f"{_CALL}/approve", "mcp:", approve, "lets it run", body=AppDecisionBody),
+    Route("POST", f"{_CALL}/deny", "mcp:", deny, "refuses it", body=AppDecisionBody),
 )
 
 __all__ = ["ROUTES", "Apps"]

@@ -16,7 +16,7 @@ from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, r
 from interlock.types import JsonObject
 from interlock.version import __version__
 from interlock.web import inspect_pages
-from interlock.web.files import SECURITY, Answer, Files, Shell, files_of_package
+from interlock.web.files import SECURITY, Files, HttpResponse, Shell, files_of_package
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 
@@ -76,7 +76,7 @@ class Board:
         else:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
-    async def _answer(self, path: str, request: HttpRequest) -> Answer | None:
+    async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
         """Return the answer for a page or a file; None for another path."""
         method = request.scope["method"]
         if method == "POST" and path == "/api/csp":
@@ -92,12 +92,12 @@ class Board:
         self._guard.check_origin(request)
         return self._files.page(shell, self._data, request.headers, base=self._base)
 
-    async def _report(self, request: HttpRequest) -> Answer:
+    async def _report(self, request: HttpRequest) -> HttpResponse:
         """Log what a browser refused to load or to run."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
-        return Answer(204, SECURITY, b"")
+        return HttpResponse(204, SECURITY, b"")
 
 
 def _shell_at(path: str) -> Shell | None:

@@ -37,7 +37,7 @@ TOKEN = 4  # characters, about
 PART = 64 * 1024  # bytes of a kept result in one answer
 
 
-class ChatContext(Struct, frozen=True):
+class ChatApiContext(Struct, frozen=True):
     """What the routes need.
 
     Attributes:
@@ -81,16 +81,16 @@ class ChatContext(Struct, frozen=True):
 # Conversations
 
 
-class Page(Struct, frozen=True, forbid_unknown_fields=True):
+class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a list."""
 
     limit: Limit = 50
     after: str = ""
 
 
-async def list_conversations(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def list_conversations(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """List conversations, last changed first."""
-    page: Page = request.query
+    page: ListQuery = request.query
     store = context.store(request)
     before = None
     if page.after:
@@ -104,7 +104,11 @@ async def list_conversations(context: ChatContext, request: ApiRequest) -> JsonO
 
 
 def _listed(
-    context: ChatContext, items: list[Conversation], has_more: bool, why: str, request: ApiRequest
+    context: ChatApiContext,
+    items: list[Conversation],
+    has_more: bool,
+    why: str,
+    request: ApiRequest,
 ) -> JsonObject:
     owner = context.caller(request.principal).owner
     listed: JsonObject = {
@@ -114,7 +118,7 @@ def _listed(
     return listed if items else listed | {"reason": why}
 
 
-def _shown(context: ChatContext, conversation: Conversation, owner: str) -> JsonObject:
+def _shown(context: ChatApiContext, conversation: Conversation, owner: str) -> JsonObject:
     turn = context.turns.find(owner, conversation.id)
     shown: JsonObject = {
         "id": conversation.id,
@@ -135,7 +139,7 @@ class NewConversation(Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
 
 
-async def create_conversation(context: ChatContext, request: ApiRequest) -> JsonReply:
+async def create_conversation(context: ChatApiContext, request: ApiRequest) -> JsonReply:
     """Create an empty conversation."""
     given: NewConversation = request.body
     model = context.engine.models.pick(given.model)
@@ -143,7 +147,7 @@ async def create_conversation(context: ChatContext, request: ApiRequest) -> Json
     return JsonReply(_shown(context, made, made.owner), 201)
 
 
-async def get_conversation(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def get_conversation(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return a conversation with its settings and branches."""
     found = await context.conversation(request)
     branches = [
@@ -159,23 +163,23 @@ async def get_conversation(context: ChatContext, request: ApiRequest) -> JsonObj
     }
 
 
-class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+class ConversationSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of a conversation: what is on by the address of a tool or name of a server."""
 
     tools: dict[str, Literal["on", "ask", "off"]] = {}
 
 
-class Change(Struct, frozen=True, forbid_unknown_fields=True):
+class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a change; what is absent stays."""
 
     title: str | None = None
     model: str | None = None
-    settings: Settings | None = None
+    settings: ConversationSettings | None = None
 
 
-async def change_conversation(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def change_conversation(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Change the title, the model or the settings."""
-    change: Change = request.body
+    change: ChangeBody = request.body
     found = await context.conversation(request)
     try:
         model = None if change.model is None else context.engine.models.check(change.model)
@@ -193,7 +197,7 @@ async def change_conversation(context: ChatContext, request: ApiRequest) -> Json
     return await get_conversation(context, request)
 
 
-async def delete_conversation(context: ChatContext, request: ApiRequest) -> None:
+async def delete_conversation(context: ChatApiContext, request: ApiRequest) -> None:
     """Stop its turn, and delete a conversation."""
     found = await context.conversation(request)
     turn = context.turns.find(found.owner, found.id)
@@ -208,7 +212,7 @@ class Fork(Struct, frozen=True, forbid_unknown_fields=True):
     messages: Annotated[int, Meta(ge=0)] | None = None
 
 
-async def fork_conversation(context: ChatContext, request: ApiRequest) -> JsonReply:
+async def fork_conversation(context: ChatApiContext, request: ApiRequest) -> JsonReply:
     """Copy a conversation."""
     found = await context.conversation(request)
     copy = await context.store(request).fork(found.id, request.body.messages)
@@ -222,7 +226,7 @@ class Before(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 60
 
 
-async def list_messages(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return messages of a conversation with the cards of their calls, the last ones by default."""
     query: Before = request.query
     found = await context.conversation(request)
@@ -248,7 +252,7 @@ def _is_answered(last: JsonObject) -> bool:
 
 
 async def _cards(
-    context: ChatContext, store: ConversationStore, conversation: str, stored: list[Any]
+    context: ChatApiContext, store: ConversationStore, conversation: str, stored: list[Any]
 ) -> Cards:
     ids = {call.id for each in stored for call in getattr(each.message, "tool_calls", ())}
     calls = await store.calls.of(conversation, ids) if ids else []
@@ -261,7 +265,7 @@ class ExportAs(Struct, frozen=True, rename={"form": "as"}):
     form: Literal["json", "markdown"] = "json"
 
 
-async def export_conversation(context: ChatContext, request: ApiRequest) -> LineStream:
+async def export_conversation(context: ChatApiContext, request: ApiRequest) -> LineStream:
     """Return a whole conversation, as `interlock conversations export` prints it."""
     found = await context.conversation(request)
     messages = await context.store(request).messages(found.id)
@@ -283,7 +287,7 @@ class Query(Struct, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 50
 
 
-async def search(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def search(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """List the conversations whose title or messages contain a text."""
     found = await context.store(request).search(request.query.q, request.query.limit)
     return _listed(context, found, False, "nothing_found", request)
@@ -292,12 +296,12 @@ async def search(context: ChatContext, request: ApiRequest) -> JsonObject:
 # Models, servers and tools
 
 
-async def list_models(context: ChatContext, _request: ApiRequest) -> JsonObject:
+async def list_models(context: ChatApiContext, _request: ApiRequest) -> JsonObject:
     """List the models that users choose among; the first is the default."""
     return {"items": [{"name": name} for name in context.engine.models.names]}
 
 
-async def list_servers(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def list_servers(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """List the servers whose tools the caller may use, with their state and why."""
     toolbox = context.engine.toolbox
     if toolbox is None:
@@ -318,7 +322,7 @@ async def list_servers(context: ChatContext, request: ApiRequest) -> JsonObject:
     return {"items": items} if items else {"items": [], "reason": "no_servers"}
 
 
-async def get_stderr(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def get_stderr(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return the end of what a server wrote to stderr; only for the person at this machine."""
     toolbox = context.engine.toolbox
     found = toolbox.upstreams.get(request.path["id"]) if toolbox is not None else None
@@ -327,13 +331,13 @@ async def get_stderr(context: ChatContext, request: ApiRequest) -> JsonObject:
     return {"text": found.stderr}
 
 
-async def list_tools(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def list_tools(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """List the tools that the caller may use."""
     items = [_tool(context, each) for each in context.visible(context.caller(request.principal))]
     return {"items": items} if items else {"items": [], "reason": "no_tools"}
 
 
-def _tool(context: ChatContext, entry: Entry) -> JsonObject:
+def _tool(context: ChatApiContext, entry: Entry) -> JsonObject:
     annotations, toolbox = entry.tool.annotations, context.engine.toolbox
     is_read = bool(annotations is not None and annotations.read_only_hint)
     upstream = toolbox.upstreams.get(entry.server) if toolbox is not None else None
@@ -351,7 +355,7 @@ def _tool(context: ChatContext, entry: Entry) -> JsonObject:
     }
 
 
-def _entry(context: ChatContext, request: ApiRequest) -> Entry:
+def _entry(context: ChatApiContext, request: ApiRequest) -> Entry:
     address = request.path["address"]
     for each in context.visible(context.caller(request.principal)):
         if each.address == address:
@@ -359,19 +363,19 @@ def _entry(context: ChatContext, request: ApiRequest) -> Entry:
     raise not_found("no such tool")
 
 
-async def get_tool(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def get_tool(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return a tool with its schema."""
     entry = _entry(context, request)
     return _tool(context, entry) | {"schema": msgspec.Raw(entry.input_schema)}
 
 
-class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
+class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a check."""
 
     arguments: JsonObject
 
 
-async def check_arguments(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def check_arguments(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return what is wrong with arguments, as a call would find it."""
     entry = _entry(context, request)
     problems = schema.compile(entry.input_schema).errors(request.body.arguments)
@@ -381,7 +385,7 @@ async def check_arguments(context: ChatContext, request: ApiRequest) -> JsonObje
 # Calls and files
 
 
-async def get_call(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def get_call(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return one call of one's own with its whole result."""
     try:
         call = await context.store(request).calls.get(request.path["id"])
@@ -394,14 +398,14 @@ async def get_call(context: ChatContext, request: ApiRequest) -> JsonObject:
     return shown | {"result": result}
 
 
-async def stop_call(context: ChatContext, request: ApiRequest) -> None:
+async def stop_call(context: ChatApiContext, request: ApiRequest) -> None:
     """Stop one call that is running."""
     owner = context.caller(request.principal).owner
     if not context.turns.stop_call(owner, request.path["id"]):
         raise not_found("no such call is running")
 
 
-async def get_file(context: ChatContext, request: ApiRequest) -> LineStream:
+async def get_file(context: ChatApiContext, request: ApiRequest) -> LineStream:
     """Return the content of a file that was attached."""
     try:
         _, content = await context.store(request).files.get(request.path["id"])
@@ -410,14 +414,14 @@ async def get_file(context: ChatContext, request: ApiRequest) -> LineStream:
     return LineStream(_once(content), b"application/octet-stream")
 
 
-async def list_files(context: ChatContext, request: ApiRequest) -> JsonObject:
+async def list_files(context: ChatApiContext, request: ApiRequest) -> JsonObject:
     """Return what is known of files, by their ids with commas between them."""
     ids = request.query.ids.split(",")[: attachments.MAX_FILES]
     found = await context.store(request).files.named(ids)
     return {"items": [attachments.described(each) for each in found]}
 
 
-class Part(Struct, frozen=True, forbid_unknown_fields=True):
+class PartQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The query for a kept result: the arguments of the tool `read_result`."""
 
     line: Annotated[int, Meta(ge=1)] | None = None
@@ -427,7 +431,7 @@ class Part(Struct, frozen=True, forbid_unknown_fields=True):
     pointer: str | None = None
 
 
-async def get_result(context: ChatContext, request: ApiRequest) -> msgspec.Raw:
+async def get_result(context: ChatApiContext, request: ApiRequest) -> msgspec.Raw:
     """Return a part of a kept result of one's own, as the tool `read_result` returns it."""
     if context.results is None:
         raise not_found("no such result")
@@ -448,7 +452,7 @@ class Ids(Struct, frozen=True, forbid_unknown_fields=True):
 
 _ONE = "/api/conversations/{id}"
 ROUTES = (
-    Route("GET", "/api/conversations", "mcp:", list_conversations, "own conversations", Page),
+    Route("GET", "/api/conversations", "mcp:", list_conversations, "own conversations", ListQuery),
     Route(
         "POST",
         "/api/conversations",
@@ -458,7 +462,7 @@ ROUTES = (
         body=NewConversation,
     ),
     Route("GET", _ONE, "mcp:", get_conversation, "one conversation, its settings and branches"),
-    Route("PATCH", _ONE, "mcp:", change_conversation, "title, model or settings", body=Change),
+    Route("PATCH", _ONE, "mcp:", change_conversation, "title, model or settings", body=ChangeBody),
     Route("DELETE", _ONE, "mcp:", delete_conversation, "deletes it"),
     Route("GET", f"{_ONE}/messages", "mcp:", list_messages, "its messages and cards", Before),
     Route("POST", f"{_ONE}/fork", "mcp:", fork_conversation, "copies it", body=Fork),
@@ -475,10 +479,10 @@ ROUTES = (
         "mcp:",
         check_arguments,
         "what is wrong with arguments",
-        body=Arguments,
+        body=CheckBody,
     ),
     Route("POST", "/api/calls/{id}/stop", "mcp:", stop_call, "stops it"),
-    Route("GET", "/api/results/{id}", "mcp:", get_result, "a part of a kept result", Part),
+    Route("GET", "/api/results/{id}", "mcp:", get_result, "a part of a kept result", PartQuery),
     Route("GET", "/api/files", "mcp:", list_files, "what is known of files", Ids),
     Route("GET", "/api/files/{id}", "mcp:", get_file, "the content of a file"),
 )
@@ -488,4 +492,4 @@ LOCAL_ROUTES = (
     Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),
 )
 
-__all__ = ["LOCAL_ROUTES", "ROUTES", "ChatContext"]
+__all__ = ["LOCAL_ROUTES", "ROUTES", "ChatApiContext"]

@@ -88,7 +88,7 @@ _FOR_EVER: Header = (b"cache-control", b"public, max-age=31536000, immutable")
 _NEVER: Header = (b"cache-control", b"no-store")
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """A complete HTTP response."""
 
     status: int
@@ -151,7 +151,7 @@ class Files:
         """The names of all files."""
         return list(self._files)
 
-    def answer(self, path: str, headers: Mapping[bytes, bytes]) -> Answer:
+    def answer(self, path: str, headers: Mapping[bytes, bytes]) -> HttpResponse:
         """Return the answer to GET or HEAD.
 
         Args:
@@ -164,12 +164,12 @@ class Files:
             return not_found()
         plain = (*SECURITY, _FOR_EVER, (b"etag", file.etag), (b"vary", b"accept-encoding"))
         if file.etag in headers.get(b"if-none-match", b""):
-            return Answer(304, plain, b"")
+            return HttpResponse(304, plain, b"")
         kind: Header = (b"content-type", file.kind)
         if file.compressed is not None and _accepts_gzip(headers):
             encoding: Header = (b"content-encoding", b"gzip")
-            return Answer(200, (kind, encoding, *plain), file.compressed)
-        return Answer(200, (kind, *plain), file.body)
+            return HttpResponse(200, (kind, encoding, *plain), file.compressed)
+        return HttpResponse(200, (kind, *plain), file.body)
 
     def page(
         self,
@@ -180,7 +180,7 @@ class Files:
         base: str = "",
         status: int = 200,
         frames: Iterable[str] = (),
-    ) -> Answer:
+    ) -> HttpResponse:
         """Return a page with its data.
 
         Args:
@@ -204,8 +204,10 @@ class Files:
             data["later"] = [f"{static}{each}" for each in self.later(shell)]
         body = self._html(shell, data, static).encode()
         if not _accepts_gzip(headers):
-            return Answer(status, plain, body)
-        return Answer(status, ((b"content-encoding", b"gzip"), *plain), gzip.compress(body, 5))
+            return HttpResponse(status, plain, body)
+        return HttpResponse(
+            status, ((b"content-encoding", b"gzip"), *plain), gzip.compress(body, 5)
+        )
 
     def _html(self, shell: Shell, data: JsonObject, static: str) -> str:
         # "<" could end the script element, whatever is around it.
@@ -278,10 +280,10 @@ def files_of_package() -> Files:
     return Files()
 
 
-def not_found() -> Answer:
+def not_found() -> HttpResponse:
     """Return the answer for a path that does not exist."""
     kind: Header = (b"content-type", b"text/plain; charset=utf-8")
-    return Answer(404, (kind, *SECURITY, _NEVER), b"not found\n")
+    return HttpResponse(404, (kind, *SECURITY, _NEVER), b"not found\n")
 
 
 def _read(path: Path) -> _File:

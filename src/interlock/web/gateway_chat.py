@@ -23,7 +23,7 @@ from interlock.web.app_origin import AppsOrigin
 from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatContext
+from interlock.web.chat_api import ChatApiContext
 from interlock.web.engines import AgentEngine, agents_of
 from interlock.web.model_choice import ModelChoice
 from interlock.web.site import Site
@@ -66,7 +66,7 @@ class GatewayChat:
             hosts=listener.hosts,
             origins=[origin(listener.public_url)] if listener.public_url else [],
         )
-        self._context = ChatContext(engine, self._chat.turns, results=assembly.results)
+        self._context = ChatApiContext(engine, self._chat.turns, results=assembly.results)
         self._apps = Apps(self._context, ChatAppStore(assembly.database))
         if settings.apps_origin:
             page = origin(listener.public_url) if listener.public_url else ""

@@ -83,7 +83,7 @@ async def end(inspector: Inspector, request: ApiRequest) -> None:
     inspector.end(_found(inspector, request))
 
 
-class Restart(Struct, frozen=True, forbid_unknown_fields=True):
+class RestartBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a restart: the era from now on; "" for the same as before."""
 
     era: str = ""
@@ -181,7 +181,7 @@ def _may_call(found: Inspection, given: Sending) -> bool:
     return given.method == "tools/call" and found.is_for_apps(str(given.params.get("name")))
 
 
-class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+class ToolBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body that names a tool."""
 
     tool: str
@@ -206,7 +206,7 @@ async def stop(inspector: Inspector, request: ApiRequest) -> None:
         raise not_found("no such call is running")
 
 
-class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
+class ArgumentsBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a check, and of texts for a call."""
 
     tool: str
@@ -215,18 +215,18 @@ class Arguments(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def check(inspector: Inspector, request: ApiRequest) -> JsonObject:
     """Return what is wrong with arguments, as a call would find it."""
-    given: Arguments = request.body
+    given: ArgumentsBody = request.body
     return {"problems": _found(inspector, request).problems(given.tool, given.arguments)}
 
 
 async def texts(inspector: Inspector, request: ApiRequest) -> JsonObject:
     """Return a call as Python, as a command and as a test."""
-    given: Arguments = request.body
+    given: ArgumentsBody = request.body
     found = _found(inspector, request)
     return inspect_texts.of_call(found, given.tool, given.arguments)
 
 
-class Answer(Struct, frozen=True, forbid_unknown_fields=True):
+class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of an answer to a question of the server, or to an approval."""
 
     question: str
@@ -236,7 +236,7 @@ class Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def answer(inspector: Inspector, request: ApiRequest) -> None:
     """Answer a question of the server, or decide about a call that waits."""
-    given: Answer = request.body
+    given: AnswerBody = request.body
     found = _found(inspector, request)
     asked = next((each for each in found.shown()["asks"] if each["id"] == given.question), None)
     if asked is None:
@@ -268,15 +268,15 @@ def routes(scope: str) -> tuple[Route, ...]:
         ("POST", "/api/inspect", begin, "a connection of its own to a server", None, Wanted),
         ("GET", one, get_state, "the server, its lists, and the calls so far", None, None),
         ("DELETE", one, end, "ends it", None, None),
-        ("POST", f"{one}/restart", restart, "connects again, in another era", None, Restart),
+        ("POST", f"{one}/restart", restart, "connects again, in another era", None, RestartBody),
         ("GET", f"{one}/wire", get_wire, "what has passed since", After, None),
         ("GET", f"{one}/record", record, "all that is kept of the wire", None, None),
         ("POST", f"{one}/send", send, "a request to the server", None, Sending),
-        ("POST", f"{one}/app", open_app, "opens the app of a tool", None, Tool),
+        ("POST", f"{one}/app", open_app, "opens the app of a tool", None, ToolBody),
         ("POST", f"{one}/stop", stop, "stops a call", None, Named),
-        ("POST", f"{one}/check", check, "what is wrong with arguments", None, Arguments),
-        ("POST", f"{one}/texts", texts, "a call as Python, command and test", None, Arguments),
-        ("POST", f"{one}/answer", answer, "answers a question of the server", None, Answer),
+        ("POST", f"{one}/check", check, "what is wrong with arguments", None, ArgumentsBody),
+        ("POST", f"{one}/texts", texts, "a call as Python, command and test", None, ArgumentsBody),
+        ("POST", f"{one}/answer", answer, "answers a question of the server", None, AnswerBody),
     )
     return tuple(
         Route(method, path, scope, handle, about, query, body)

@@ -34,7 +34,7 @@ from interlock.transports import InProcessServer
 from interlock.transports.http_pool import HttpPool
 from interlock.types import JsonObject
 from interlock.web.app_documents import SUPPORT
-from interlock.web.inspect_wire import Wire
+from interlock.web.inspect_wire import InspectedWire
 
 MAX_WATCHED = 500  # files
 _KINDS = ("resources", "resourceTemplates", "prompts")
@@ -72,7 +72,7 @@ class InspectedConnection:
         server: ServerConfig | InProcessServer,
         *,
         environ: Mapping[str, str],
-        wire: Wire,
+        wire: InspectedWire,
         on_change: Callable[[], None],
         owner: str = "",
         credentials: UserCredentials | None = None,

@@ -17,7 +17,7 @@ from interlock import quoting, revisions, schema
 from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import encode
 from interlock.types import JsonObject
-from interlock.web.inspect_wire import Entry
+from interlock.web.inspect_wire import WireEntry
 
 Level = Literal["error", "advice"]
 LONG = 1_000  # characters of a description
@@ -223,7 +223,7 @@ class WireRemarks:
         """Forget the remarks on messages of an earlier connection."""
         self._found.clear()
 
-    def update(self, entries: Sequence[Entry], revision: str) -> list[Remark]:
+    def update(self, entries: Sequence[WireEntry], revision: str) -> list[Remark]:
         """Look at new entries, and return all remarks.
 
         Args:
@@ -239,7 +239,7 @@ class WireRemarks:
         return list(self._found)
 
 
-def _of_entry(entry: Entry, revision: str) -> Iterator[tuple[str, Level, str]]:
+def _of_entry(entry: WireEntry, revision: str) -> Iterator[tuple[str, Level, str]]:
     if entry.form == "invalid":
         if entry.problem:
             yield "server", "error", f"a line is not a message: {entry.problem}"
@@ -253,7 +253,7 @@ def _of_entry(entry: Entry, revision: str) -> Iterator[tuple[str, Level, str]]:
         yield from _of_result(entry, revision)
 
 
-def _of_result(entry: Entry, revision: str) -> Iterator[tuple[str, Level, str]]:
+def _of_result(entry: WireEntry, revision: str) -> Iterator[tuple[str, Level, str]]:
     try:
         result = msgspec.json.decode(entry.text)["result"]
     except (msgspec.DecodeError, KeyError, InterlockError):

@@ -30,7 +30,7 @@ Kind = Literal["sent", "received"] | Note
 Form = Literal["request", "notification", "result", "error", "invalid"]
 
 
-class Entry(Struct, frozen=True, omit_defaults=True):
+class WireEntry(Struct, frozen=True, omit_defaults=True):
     """A line of the wire.
 
     Attributes:
@@ -77,7 +77,7 @@ class _Named(Struct):
 _decode_named = msgspec.json.Decoder(_Named).decode
 
 
-class Wire:
+class InspectedWire:
     """Keeps the last entries of a connection. It is a `Trace`.
 
     Attributes:
@@ -89,11 +89,11 @@ class Wire:
     def __init__(self) -> None:
         self.redactor = Redactor()
         self.dropped = 0
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[WireEntry] = deque()
         self._bytes = 0
         self._last = 0
         self._began = monotonic()
-        self._open: OrderedDict[tuple[Kind, RequestId], Entry] = OrderedDict()
+        self._open: OrderedDict[tuple[Kind, RequestId], WireEntry] = OrderedDict()
         self._stderr = ""  # an incomplete line
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -132,17 +132,17 @@ class Wire:
 
     # Reading
 
-    def since(self, after: int, limit: int) -> list[Entry]:
+    def since(self, after: int, limit: int) -> list[WireEntry]:
         """Return entries after a number, oldest first."""
         first = self._entries[0].n if self._entries else 1
         begin = max(0, after + 1 - first)
         return [self._entries[at] for at in range(begin, min(len(self._entries), begin + limit))]
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[WireEntry, ...]:
         """Return all entries that are kept."""
         return tuple(self._entries)
 
-    def answer(self, method: str, name: str, after: int) -> Entry | None:
+    def answer(self, method: str, name: str, after: int) -> WireEntry | None:
         """Return the newest result of a request for `name` among the entries after a number."""
         for entry in reversed(self._entries):
             if entry.n <= after:
@@ -212,12 +212,12 @@ class Wire:
             ms=ms,
         )
 
-    def _add(self, kind: Kind, text: str | bytes, **fields: Any) -> Entry:
+    def _add(self, kind: Kind, text: str | bytes, **fields: Any) -> WireEntry:
         size = len(text if isinstance(text, bytes) else text.encode(errors="replace"))
         if isinstance(text, bytes):
             text = text.decode(errors="backslashreplace")
         self._last += 1
-        entry = Entry(
+        entry = WireEntry(
             n=self._last,
             at=round(monotonic() - self._began, 4),
             kind=kind,
@@ -242,4 +242,4 @@ def _name_in(params: msgspec.Raw) -> str:
     return ""
 
 
-__all__ = ["Entry", "Wire"]
+__all__ = ["InspectedWire", "WireEntry"]

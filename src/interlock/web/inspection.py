@@ -38,7 +38,7 @@ from interlock.types import ElicitParams, JsonObject, ReadResourceResult
 from interlock.web.app_documents import AppDocument, app_of, unavailable
 from interlock.web.inspect_connection import InspectedConnection, kind_of
 from interlock.web.inspect_remarks import Remark, WireRemarks, of_items
-from interlock.web.inspect_wire import Wire
+from interlock.web.inspect_wire import InspectedWire
 from interlock.web.questions import ASKABLE
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Inspection:
         seen_as: tuple[str, Caller] | None = None,
     ) -> None:
         self.id = f"i_{secrets.token_urlsafe(12)}"
-        self.wire = Wire()
+        self.wire = InspectedWire()
         self.version = 1
         self.history: deque[JsonObject] = deque(maxlen=HISTORY)
         self.caller = caller

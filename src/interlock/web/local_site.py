@@ -37,7 +37,7 @@ from interlock.web.app_documents import SUPPORT
 from interlock.web.apps import ROUTES as APP_ROUTES
 from interlock.web.apps import Apps
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatContext
+from interlock.web.chat_api import ChatApiContext
 from interlock.web.engines import AgentEngine, agents_of
 from interlock.web.inspection import Host
 from interlock.web.inspector import Inspector
@@ -234,7 +234,7 @@ def make_site(
     cookie = SessionCookie.of(is_local=True, port=port)
     auth, guard = PageAuth(sessions, cookie), PageGuard()
     chat = ChatApp(engine, auth, is_local=True)
-    context = ChatContext(engine, chat.turns, is_local=True, results=results)
+    context = ChatApiContext(engine, chat.turns, is_local=True, results=results)
     tickets = inspector.tickets if inspector is not None else None
     apps = Apps(context, ChatAppStore(engine.store.database), tickets, built_in=built_in)
     pages = Pages(sessions, cookie)

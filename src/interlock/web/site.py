@@ -21,8 +21,8 @@ from interlock.version import __version__
 from interlock.web import attachments, files, inspect_pages
 from interlock.web.app import ChatApp
 from interlock.web.apps import Apps
-from interlock.web.chat_api import ChatContext
-from interlock.web.files import Answer, Shell
+from interlock.web.chat_api import ChatApiContext
+from interlock.web.files import HttpResponse, Shell
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 CHAT = Shell(
@@ -61,7 +61,7 @@ class Site:
     def __init__(
         self,
         chat: ChatApp,
-        context: ChatContext,
+        context: ChatApiContext,
         api: AsgiApp,
         guard: PageGuard,
         authenticator: Authenticator,
@@ -123,7 +123,7 @@ class Site:
             return
         await self._chat(scope, receive, send)
 
-    async def _answer(self, path: str, request: HttpRequest) -> Answer | None:
+    async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
         """Return the answer to a request for a page or a file; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
@@ -150,14 +150,14 @@ class Site:
         origin = self.apps.origin if self.apps is not None else None
         return [origin.pattern] if origin is not None else []
 
-    async def _report(self, request: HttpRequest) -> Answer:
+    async def _report(self, request: HttpRequest) -> HttpResponse:
         """Log what a browser refused to load or run."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
-        return Answer(204, files.SECURITY, b"")
+        return HttpResponse(204, files.SECURITY, b"")
 
-    async def _upload(self, request: HttpRequest) -> Answer:
+    async def _upload(self, request: HttpRequest) -> HttpResponse:
         """Keep a file. Its content is the body, as it is; its name is in the query."""
         self._guard.check_origin(request)
         try:
@@ -192,8 +192,8 @@ def _name_of(request: HttpRequest) -> str:
     return names[0][:200]
 
 
-def _json(status: int, body: JsonObject) -> Answer:
+def _json(status: int, body: JsonObject) -> HttpResponse:
     kind = (b"content-type", b"application/json")
-    return Answer(
+    return HttpResponse(
         status, (kind, *files.SECURITY, (b"cache-control", b"no-store")), msgspec.json.encode(body)
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from interlock import config
 from interlock.config import HttpServer, StdioServer, ToolFilter, editing, reading
-from interlock.config.jsonc import Document, JsoncError, write_place
+from interlock.config.jsonc import JsoncDocument, JsoncError, write_place
 from interlock.errors import ConfigError
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
@@ -87,14 +87,14 @@ def entry_of(choices: Choices) -> Any:
     return entry
 
 
-def read(content: bytes) -> Document | None:
+def read(content: bytes) -> JsoncDocument | None:
     """Read JSON with comments; plain JSON must have the value that `json` returns."""
     try:
         plain: Any = json.loads(content.decode("utf-8-sig"), object_pairs_hook=unique)
     except (ValueError, RecursionError, KeyError):
         plain = Ellipsis
     try:
-        document = Document(content)
+        document = JsoncDocument(content)
     except JsoncError as error:
         check_text(error)
         check_refusal(error, plain is Ellipsis)
@@ -124,7 +124,7 @@ def edit(content: bytes, loaded: config.Config, added: StdioServer | HttpServer)
     name = "new"
     if name in loaded.servers or name in {each.namespace for each in loaded.servers.values()}:
         return
-    document = Document(content)
+    document = JsoncDocument(content)
     key = reading.servers_key(document.value)
     entry = editing._entry(added)
     if key in document.value:
@@ -133,11 +133,11 @@ def edit(content: bytes, loaded: config.Config, added: StdioServer | HttpServer)
         longer = document.with_member((), key, {name: entry})
     assert config.loads(encoded(longer)).servers == {**loaded.servers, name: added}
     left = loaded.servers.copy()
-    shorter = Document(encoded(longer)).without_member((key, name))
+    shorter = JsoncDocument(encoded(longer)).without_member((key, name))
     assert config.loads(encoded(shorter)).servers == left
     for other in list(left):
         del left[other]
-        shorter = Document(encoded(shorter)).without_member((key, other))
+        shorter = JsoncDocument(encoded(shorter)).without_member((key, other))
         assert config.loads(encoded(shorter)).servers == left
 
 

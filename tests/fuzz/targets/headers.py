@@ -62,7 +62,7 @@ def arguments_agree(schema: dict[str, Any], arguments: dict[str, Any]) -> None:
         request: Any = mock.Mock()
         given = {name.lower().encode(): value for name, value in headers.items()}
         request.header = given.get
-        header_checks.ToolHeaders().check(request, "x", tool, Raw(encoded))
+        header_checks.ToolHeaderChecks().check(request, "x", tool, Raw(encoded))
 
 
 def schema_of(choices: Choices, depth: int = 4) -> Any:

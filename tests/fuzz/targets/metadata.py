@@ -13,7 +13,7 @@ from interlock.errors import InterlockError
 from interlock.oauth import addresses, documents
 from interlock.oauth.authorization import Pending, begin, check_browsable
 from interlock.oauth.discovery import covers, discover, same_issuer
-from interlock.oauth.fetcher import Reply, parse_allowed
+from interlock.oauth.fetcher import FetchedResponse, parse_allowed
 from interlock.urls import display, origin
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
@@ -112,7 +112,7 @@ def host_of(url: SplitResult) -> object:
 
 
 def document(kind: Any, body: bytes) -> None:
-    reply = Reply(400, {}, body, SERVER)
+    reply = FetchedResponse(400, {}, body, SERVER)
     documents.refusal(reply, ["secret-of-ours"])
     try:
         read = reply.json(kind)
@@ -137,10 +137,10 @@ class Web:
         self._choices = choices
         self.asked: list[str] = []
 
-    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, url: str, headers: Mapping[str, str] | None = None) -> FetchedResponse:
         self.asked.append(url)
         status = self._choices.one_of([200, 200, 200, 404, 403, 500])
-        return Reply(status, {}, document_of(self._choices), url)
+        return FetchedResponse(status, {}, document_of(self._choices), url)
 
 
 def discovery(choices: Choices) -> None:

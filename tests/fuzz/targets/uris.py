@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interlock.errors import SignatureError
-from interlock.server.uri_templates import Template
+from interlock.server.uri_templates import UriTemplate
 from tests.fuzz.choices import Choices
 
 TOKENS = [b"{a}", b"{+b}", b"{", b"}", b"://", b"%2F", b"%", b"/", b"{a}/{b}", b"%00"]
@@ -15,7 +15,7 @@ def target(data: bytes) -> None:
     value = choices.text()
     rest = choices.rest().decode(errors="replace")
     try:
-        template = Template(text)
+        template = UriTemplate(text)
     except SignatureError:
         return
     template.match(rest * (1 + 60_000 // (len(rest) + 1)))

@@ -448,7 +448,7 @@ def test_the_headers_of_tools_that_are_gone_are_not_kept_for_ever(monkeypatch):
     """R-118."""
     monkeypatch.setattr(header_checks, "MAX_REMEMBERED", 3)
     asked = SimpleNamespace(header=lambda _name: None)
-    expected = header_checks.ToolHeaders()
+    expected = header_checks.ToolHeaderChecks()
     region = {"type": "string", "x-mcp-header": "Region"}
     plain, annotated = {}, {"region": region}
     for number in range(10):

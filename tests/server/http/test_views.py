@@ -6,7 +6,7 @@ import pytest
 
 from interlock.auth import BearerAuth, Principal, static_tokens
 from interlock.server.http.responses import HttpRefusal
-from interlock.server.http.views import Route, Views
+from interlock.server.http.views import ServedPath, Views
 
 TOKENS = static_tokens({"token-of-anna-0123": Principal("anna")})
 
@@ -21,15 +21,15 @@ def views() -> Views:
 @pytest.mark.parametrize(
     ("below", "route"),
     [
-        (b"support", Route("mcp", "/mcp/support/message", "support")),
-        (b"unknown", Route("mcp", "/mcp/unknown/message", "unknown")),
-        (b"support/sse", Route("sse", "/mcp/support/message", "support")),
-        (b"support/message", Route("messages", "/mcp/support/message", "support")),
-        (b"support/messages", Route("messages", "/mcp/support/message", "support")),
+        (b"support", ServedPath("mcp", "/mcp/support/message", "support")),
+        (b"unknown", ServedPath("mcp", "/mcp/unknown/message", "unknown")),
+        (b"support/sse", ServedPath("sse", "/mcp/support/message", "support")),
+        (b"support/message", ServedPath("messages", "/mcp/support/message", "support")),
+        (b"support/messages", ServedPath("messages", "/mcp/support/message", "support")),
     ],
 )
 def test_a_path_below_the_endpoint_has_a_route_whether_its_view_exists_or_not(
-    below: bytes, route: Route
+    below: bytes, route: ServedPath
 ):
     assert views().route("/mcp", below) == route
 

@@ -9,19 +9,19 @@ from msgspec import Meta, Struct
 
 from interlock.calls.approvals import MAX_NOTE
 from interlock.errors import DecisionRefused, UnknownApproval
-from interlock.gateway.admin.operations import BASE, Operations, Page, listed
+from interlock.gateway.admin.operations import BASE, Operations, PageQuery, listed
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.approvals import Approval
 from interlock.types import JsonObject
 
 
-class ApprovalQuery(Page, frozen=True, forbid_unknown_fields=True):
+class ApprovalQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Which approvals to list."""
 
     state: Literal["", "pending", "approved", "denied", "expired", "used"] = ""
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True):
+class ApprovalDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a decision: the hash of the arguments that were shown."""
 
     hash: str
@@ -63,7 +63,7 @@ async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
 async def _decided(
     gate: Operations, request: ApiRequest, decide: Callable[..., Awaitable[Approval]]
 ) -> JsonObject:
-    given: Decision = request.body
+    given: ApprovalDecisionBody = request.body
     try:
         decided = await decide(
             request.path["id"], given.hash, request.principal, note=given.note, surface="api"
@@ -97,7 +97,7 @@ ROUTES = (
         "admin:approve",
         approve,
         "approves the call with the hash that was shown",
-        body=Decision,
+        body=ApprovalDecisionBody,
     ),
-    Route("POST", f"{_ONE}/deny", "admin:approve", deny, "denies it", body=Decision),
+    Route("POST", f"{_ONE}/deny", "admin:approve", deny, "denies it", body=ApprovalDecisionBody),
 )

@@ -13,7 +13,7 @@ from interlock import aio
 from interlock.auth.principal import principal_id
 from interlock.config.section import parse_moment
 from interlock.errors import ConfigError
-from interlock.gateway.admin.operations import BASE, Operations, Page, listed
+from interlock.gateway.admin.operations import BASE, EmptyBody, Operations, PageQuery, listed
 from interlock.server.http.json_api import (
     ApiRequest,
     JsonReply,
@@ -30,7 +30,7 @@ from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
 
-class CallQuery(Page, frozen=True, forbid_unknown_fields=True):
+class CallQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Which calls to list; times as in the commands, such as "2h" for two hours ago."""
 
     user: str = ""
@@ -57,10 +57,6 @@ class SeriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
     until: str = ""
     buckets: Annotated[int, Meta(ge=1, le=MAX_BUCKETS)] = 48
     failures: bool = True
-
-
-class NoMembers(Struct, frozen=True, forbid_unknown_fields=True):
-    """The empty body of a verification."""
 
 
 async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
@@ -175,7 +171,7 @@ ROUTES = (
         "admin:read",
         verify,
         "checks that no record was changed, removed, moved or added",
-        body=NoMembers,
+        body=EmptyBody,
     ),
     Route(
         "GET",

@@ -10,7 +10,7 @@ from msgspec import Raw
 from interlock.calls import Caller
 from interlock.calls.endings import LIMITS
 from interlock.errors import DecisionRefused, UnknownApproval, UnknownConversation
-from interlock.gateway.admin.approvals import Decision
+from interlock.gateway.admin.approvals import ApprovalDecisionBody
 from interlock.gateway.admin.operations import Operations
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.approvals import Approval
@@ -177,9 +177,9 @@ ROUTES = (
         "any",
         approve,
         "approves the call with the hash that was shown, if its caller may do so",
-        body=Decision,
+        body=ApprovalDecisionBody,
     ),
-    Route("POST", f"{_ONE}/deny", "any", deny, "denies it", body=Decision),
+    Route("POST", f"{_ONE}/deny", "any", deny, "denies it", body=ApprovalDecisionBody),
 )
 
 __all__ = ["ROUTES"]

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from interlock.auth.principal import principal_id
 from interlock.calls import Caller
 from interlock.errors import StoreError
-from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
+from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
 from interlock.gateway.vault import owner_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.credentials import MAX_VALUE, Place
@@ -17,7 +17,7 @@ from interlock.timestamps import now_micros
 from interlock.toolbox.user_credentials import Needs
 
 
-class CredentialQuery(Page, frozen=True, forbid_unknown_fields=True):
+class CredentialQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Whose credentials to list, and for which server."""
 
     user: str = ""

@@ -11,7 +11,7 @@ from interlock.server.http.json_api import ApiRequest, Route
 from interlock.types import JsonObject
 
 
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
+class ExplainBody(Struct, frozen=True, forbid_unknown_fields=True):
     """The body: who calls, what, and with which arguments; without an address, all tools."""
 
     key: str = ""
@@ -23,7 +23,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
     """Explain a call by the checks that it would pass, or the listing of every tool."""
-    asked: Question = request.body
+    asked: ExplainBody = request.body
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
     explainer = await gate.assembly.explainer(caller)
     if asked.address:
@@ -43,6 +43,6 @@ ROUTES = (
         "admin:read",
         explain,
         "why a call would be made or not; without an address, for all tools",
-        body=Question,
+        body=ExplainBody,
     ),
 )

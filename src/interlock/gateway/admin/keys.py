@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from interlock.auth.stored_key import READ_ONLY, KeyState, StoredKey
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
-from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
+from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
 from interlock.gateway.key_rights import (
     LIMITS,
     change_of,
@@ -27,7 +27,7 @@ Text = Annotated[str, Meta(max_length=200)]
 Count = Annotated[int, Meta(ge=1)]
 
 
-class KeyQuery(Page, frozen=True, forbid_unknown_fields=True):
+class KeyQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Which keys to list."""
 
     user: str = ""

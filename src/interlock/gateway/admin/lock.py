@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from interlock.errors import DefinitionChanged
-from interlock.gateway.admin.operations import BASE, Limit, Operations, Page, page_of
+from interlock.gateway.admin.operations import BASE, Limit, Operations, PageQuery, page_of
 from interlock.gateway.definitions import Definitions, Record, as_json, decision_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.claims import Claim
@@ -19,7 +19,7 @@ from interlock.types import JsonObject
 ITSELF = "-"  # in paths, the name of the definition of a server: its launch and instructions
 
 
-class PinQuery(Page, frozen=True, forbid_unknown_fields=True):
+class PinQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Which definitions to list."""
 
     server: str = ""
@@ -27,7 +27,7 @@ class PinQuery(Page, frozen=True, forbid_unknown_fields=True):
     limit: Limit = 500
 
 
-class Decision(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class PinDecisionBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """The body of a decision: the hash of the definition that was shown."""
 
     hash: str
@@ -143,7 +143,7 @@ ROUTES = (
         "admin:write",
         accept,
         "accepts the definition with the hash that was shown",
-        body=Decision,
+        body=PinDecisionBody,
     ),
     Route(
         "POST",
@@ -151,7 +151,7 @@ ROUTES = (
         "admin:write",
         reject,
         "rejects it",
-        body=Decision,
+        body=PinDecisionBody,
     ),
     Route(
         "GET",

@@ -38,11 +38,15 @@ Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 T = TypeVar("T")
 
 
-class Page(Struct, frozen=True, forbid_unknown_fields=True):
+class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The part of a list to return: so many items, after the last one of the page before."""
 
     limit: Limit = 50
     after: str = ""
+
+
+class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request whose path says everything."""
 
 
 class Operations:
@@ -155,7 +159,7 @@ def _document(value: object) -> object:
 
 
 def page_of(
-    items: Sequence[T], page: Page, request: ApiRequest, key: Any = lambda each: each["id"]
+    items: Sequence[T], page: PageQuery, request: ApiRequest, key: Any = lambda each: each["id"]
 ) -> JsonReply:
     """Return a part of a list, with the address of the next part in the header `Link`.
 
@@ -188,4 +192,4 @@ def listed(items: Sequence[object], request: ApiRequest, following: str = "") ->
     return JsonReply(items, headers=((b"link", link.encode("latin-1", "replace")),))
 
 
-__all__ = ["BASE", "Limit", "Operations", "Page", "listed", "page_of"]
+__all__ = ["BASE", "EmptyBody", "Limit", "Operations", "PageQuery", "listed", "page_of"]

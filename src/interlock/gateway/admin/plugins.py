@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from interlock.auth.principal import principal_id
-from interlock.gateway.admin.operations import BASE, Operations, Page, page_of
+from interlock.gateway.admin.operations import BASE, EmptyBody, Operations, PageQuery, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.plugins import Installation, PluginStore
 from interlock.store.recorded import Record
 from interlock.types import JsonObject
-
-
-class NoMembers(Struct, frozen=True, forbid_unknown_fields=True):
-    """The empty body of an installation."""
 
 
 async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
@@ -93,7 +87,7 @@ ROUTES = (
         "admin:read",
         list_plugins,
         "plugins with their tools and users",
-        query=Page,
+        query=PageQuery,
     ),
     Route("GET", _ONE, "admin:read", show, "since when a user has a plugin"),
     Route(
@@ -102,7 +96,7 @@ ROUTES = (
         "admin:write",
         install,
         "gives a user the tools of a plugin",
-        body=NoMembers,
+        body=EmptyBody,
     ),
     Route("DELETE", _ONE, "admin:write", remove, "takes them from the user"),
 )

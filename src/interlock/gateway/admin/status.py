@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from interlock.gateway.admin.operations import BASE, Operations
+from interlock.gateway.admin.operations import BASE, EmptyBody, Operations
 from interlock.server.http.json_api import ApiRequest, Route, not_found
 from interlock.timestamps import rfc3339
 from interlock.toolbox import ServerStatus
@@ -20,10 +20,6 @@ class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Whose limits to show; without a key those of all calls."""
 
     key: str = ""
-
-
-class Restart(Struct, frozen=True, forbid_unknown_fields=True):
-    """The empty body of a restart or a test."""
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
@@ -143,7 +139,7 @@ ROUTES = (
         "admin:write",
         restart,
         "ends the connections of a server and starts it again",
-        body=Restart,
+        body=EmptyBody,
     ),
     Route(
         "POST",
@@ -151,7 +147,7 @@ ROUTES = (
         "admin:write",
         test,
         "sends a request to a server, and reports the time of its answer",
-        body=Restart,
+        body=EmptyBody,
     ),
     Route("GET", f"{_ONE}/stderr", "admin:read", stderr, "the end of what a server wrote there"),
 )

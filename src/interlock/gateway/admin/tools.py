@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from interlock.calls import Caller
-from interlock.gateway.admin.operations import BASE, Limit, Operations, Page, page_of
+from interlock.gateway.admin.operations import BASE, Limit, Operations, PageQuery, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Route
 from interlock.types import JsonObject
 
 
-class ToolQuery(Page, frozen=True, forbid_unknown_fields=True):
+class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Whose tools to list: those of a key or of a user, in a view; `q` is a part of the text."""
 
     key: str = ""
@@ -17,7 +17,7 @@ class ToolQuery(Page, frozen=True, forbid_unknown_fields=True):
     q: str = ""
 
 
-class OwnToolQuery(Page, frozen=True, forbid_unknown_fields=True):
+class OwnToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
     """Which of the caller's tools to list: those with `q` in name, title or description."""
 
     q: str = ""

@@ -24,7 +24,7 @@ from interlock.models.gguf.header import Header, read_header
 from interlock.models.gguf.markers import Markers
 from interlock.models.gguf.schemas import grammar_schema
 from interlock.models.gguf.tool_format import MARKERS, CallReader, grammar, plain_messages
-from interlock.models.llama import Engine, free_memory
+from interlock.models.llama import LoadedModel, free_memory
 from interlock.models.openai import ReplyBuilder, wire_messages, wire_tool
 from interlock.models.vendors import without_files
 
@@ -69,7 +69,7 @@ class GgufModel:
         markers = self._header.markers | MARKERS
         self._markers = Markers(markers if self._header.template else markers.union(_CHATML))
         self._lock = asyncio.Lock()
-        self._engine: Engine | None = None
+        self._engine: LoadedModel | None = None
         self._closed = False
 
     @property
@@ -111,15 +111,15 @@ class GgufModel:
             if engine is not None:
                 await asyncio.to_thread(engine.close)
 
-    async def _loaded(self) -> Engine:
+    async def _loaded(self) -> LoadedModel:
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
         if self._engine is None:
-            self._engine = await asyncio.to_thread(Engine, self._path, self._context)
+            self._engine = await asyncio.to_thread(LoadedModel, self._path, self._context)
         return self._engine
 
     def _request(
-        self, engine: Engine, messages: Sequence[Message], tools: Sequence[ToolDefinition]
+        self, engine: LoadedModel, messages: Sequence[Message], tools: Sequence[ToolDefinition]
     ) -> dict[str, Any]:
         template = engine.template
         request: dict[str, Any] = {"max_tokens": _MAX_TOKENS, **self._options}
@@ -159,7 +159,7 @@ def _context(path: Path, header: Header, wished: int | None) -> int:
 
 
 async def _chunks(
-    engine: Engine, request: dict[str, Any], calls: _Calls | None
+    engine: LoadedModel, request: dict[str, Any], calls: _Calls | None
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Run a request in a thread; yield its chunks. Closing the generator stops it."""
     loop = asyncio.get_running_loop()

@@ -28,7 +28,7 @@ import platformdirs
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
-from interlock.models.llama import Engine, Text
+from interlock.models.llama import LoadedModel, Text
 from interlock.models.local.answers import format_results
 from interlock.models.local.filling import fill
 from interlock.models.local.prompts import abilities, chat_prompt
@@ -78,7 +78,7 @@ class LocalModel:
     def __init__(self, cache: Path | None = None) -> None:
         self._cache = cache or Path(platformdirs.user_cache_dir("interlock"))
         self._lock = asyncio.Lock()
-        self._engine: Engine | None = None
+        self._engine: LoadedModel | None = None
         self._index = ToolIndex(())
         self._closed = False
 
@@ -193,12 +193,12 @@ class LocalModel:
             "end" if written.complete or written.output_tokens < MAX_TOKENS else "length",
         )
 
-    async def _loaded(self) -> Engine:
+    async def _loaded(self) -> LoadedModel:
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
         if self._engine is None:
             weights = await asyncio.to_thread(weights_file, self._cache)
-            self._engine = await asyncio.to_thread(Engine, weights)
+            self._engine = await asyncio.to_thread(LoadedModel, weights)
         return self._engine
 
 

@@ -16,10 +16,10 @@ from msgspec import Struct
 from interlock.models.local.spans import Span, as_number
 from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
 
-__all__ = ["Filling", "Parameter", "fill", "parameters"]
+__all__ = ["Filling", "InputProperty", "fill", "parameters"]
 
 
-class Parameter(Struct, frozen=True):
+class InputProperty(Struct, frozen=True):
     """One property of a tool's input schema.
 
     `kind` is "number", "boolean", "list", "choice" or a kind of text: "zone", "clock", "date",
@@ -34,7 +34,7 @@ class Parameter(Struct, frozen=True):
     default: Any = None  # from the schema or the description
     integer: bool = False
     shaped: bool = False  # a text that is described as "owner/name"
-    item: Parameter | None = None  # the items of a list
+    item: InputProperty | None = None  # the items of a list
 
 
 class Filling(Struct, frozen=True):
@@ -55,8 +55,8 @@ class Filling(Struct, frozen=True):
     arguments: dict[str, Any]
     spans: tuple[Span, ...]
     value: float
-    missing: tuple[Parameter, ...]
-    assumed: tuple[Parameter, ...]
+    missing: tuple[InputProperty, ...]
+    assumed: tuple[InputProperty, ...]
     guesses: int
     further: tuple[dict[str, Any], ...] = ()
 
@@ -135,7 +135,7 @@ CERTAIN = 0.85  # an optional parameter is only filled with a span that fits bet
 # Schema -> parameters
 
 
-def parameters(schema: dict[str, Any]) -> list[Parameter]:
+def parameters(schema: dict[str, Any]) -> list[InputProperty]:
     """Return the properties of an object schema, in order; empty for other schemas."""
     properties = schema.get("properties")
     required = schema.get("required")
@@ -149,7 +149,7 @@ def parameters(schema: dict[str, Any]) -> list[Parameter]:
     ]
 
 
-def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
+def _parameter(name: str, schema: dict[str, Any], required: bool) -> InputProperty:
     schema = _without_null(schema)
     description = str(schema.get("description", ""))[:_MAX_LENGTH]
     words = frozenset(stems(name, keep_all=True))
@@ -157,7 +157,7 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> Parameter:
     kind = _kind(schema, words, description, bool(choices))
     item = schema.get("items")
     flat = kind == "list" and isinstance(item, dict) and item.get("type") != "array"
-    return Parameter(
+    return InputProperty(
         name,
         kind,
         required,
@@ -255,7 +255,7 @@ def _default_in(description: str) -> str | None:
 def fill(
     request: str,
     spans: Sequence[Span],
-    wanted: Sequence[Parameter],
+    wanted: Sequence[InputProperty],
     vocabulary: frozenset[str] = frozenset(),
 ) -> Filling:
     """Assign each parameter the span that fits it best, and each span to one parameter at most.
@@ -301,12 +301,12 @@ class _Draft:
         """Return whether no parameter uses a part of `span`."""
         return not any(span.start < other.end and other.start < span.end for other in self.used)
 
-    def assign(self, parameter: Parameter, argument: Any, value: float, *spans: Span) -> None:
+    def assign(self, parameter: InputProperty, argument: Any, value: float, *spans: Span) -> None:
         self.arguments[parameter.name] = argument
         self.used.extend(spans)
         self.value += value
 
-    def fill_alone(self, parameter: Parameter) -> None:
+    def fill_alone(self, parameter: InputProperty) -> None:
         """Fill a parameter that competes with no other: assigned, a choice, or a list."""
         if parameter.kind == "number":
             self._fill_named(parameter)
@@ -323,7 +323,7 @@ class _Draft:
             elif parameter.item and parameter.required:
                 self._collect(parameter, parameter.item)
 
-    def _fill_named(self, parameter: Parameter) -> None:
+    def _fill_named(self, parameter: InputProperty) -> None:
         """Fill a parameter whose number is given by name: "a = 3"."""
         pattern = rf"(?<!\w){re.escape(parameter.name)}\s*=\s*(-?\d+(?:\.\d+)?)"
         match = re.search(pattern, self.request, re.IGNORECASE)
@@ -331,7 +331,7 @@ class _Draft:
             span = Span("assignment", *match.span(), match.group())
             self.assign(parameter, as_number(match.group(1)), TELLING["assignment"], span)
 
-    def _collect(self, parameter: Parameter, item: Parameter) -> None:
+    def _collect(self, parameter: InputProperty, item: InputProperty) -> None:
         """Fill a list with the spans that fit its items best."""
         fits = FITS.get(item.kind, {})
         free = [s for s in self.spans if self.free(s) and _is_number(s, item)]
@@ -345,7 +345,7 @@ class _Draft:
             value = TELLING.get(item.kind, 0.0) * (2 if len(chosen) > 2 else 1)
             self.assign(parameter, [span.value for span in chosen], value, *chosen)
 
-    def offer(self, parameter: Parameter, span: Span, fit: float) -> None:
+    def offer(self, parameter: InputProperty, span: Span, fit: float) -> None:
         """Assign `span` to `parameter`, if both are still free."""
         if parameter.name in self.arguments or not self.free(span):
             return
@@ -364,12 +364,12 @@ class _Draft:
         self.assign(parameter, argument, value, span)
         self.singles[parameter.name] = span
 
-    def _argument(self, parameter: Parameter, span: Span) -> Any:
+    def _argument(self, parameter: InputProperty, span: Span) -> Any:
         # For a text parameter "255" stays a text.
         as_written = parameter.kind == "text" and span.kind != "quoted"
         return self.request[span.start : span.end] if as_written else span.value
 
-    def _further(self, parameter: Parameter) -> list[dict[str, Any]]:
+    def _further(self, parameter: InputProperty) -> list[dict[str, Any]]:
         """Return the arguments of calls with the values listed after that of `parameter`."""
         last = self.singles.get(parameter.name)
         found = []
@@ -385,7 +385,7 @@ class _Draft:
                 self.used.append(last := span)
         return found
 
-    def _continues_a_list(self, parameter: Parameter, span: Span) -> bool:
+    def _continues_a_list(self, parameter: InputProperty, span: Span) -> bool:
         """Return whether a name follows one that another parameter has: "to Anna and Peter"."""
         return any(
             other.kind in _NAMES
@@ -396,7 +396,7 @@ class _Draft:
             for name, other in self.singles.items()
         )
 
-    def finish(self, wanted: Sequence[Parameter]) -> Filling:
+    def finish(self, wanted: Sequence[InputProperty]) -> Filling:
         missing, assumed = [], []
         for parameter in wanted:
             if parameter.name in self.arguments or not parameter.required:
@@ -420,11 +420,11 @@ class _Draft:
         )
 
 
-def _ordered(arguments: dict[str, Any], wanted: Sequence[Parameter]) -> dict[str, Any]:
+def _ordered(arguments: dict[str, Any], wanted: Sequence[InputProperty]) -> dict[str, Any]:
     return {each.name: arguments[each.name] for each in wanted if each.name in arguments}
 
 
-def _default(parameter: Parameter) -> Any:
+def _default(parameter: InputProperty) -> Any:
     """Return the value of a required parameter that the request does not give, or None."""
     if parameter.default is not None:
         return parameter.default
@@ -445,7 +445,7 @@ def _find_choice(choice: Any, request: str) -> Span | None:
     return None
 
 
-def _fit(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]) -> float:
+def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Span]) -> float:
     """Return how well `span` fits `parameter`; 0 if it does not."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
     if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
@@ -460,7 +460,7 @@ def _fit(request: str, span: Span, parameter: Parameter, spans: Sequence[Span]) 
     return fits + cue
 
 
-def _cue(request: str, span: Span, parameter: Parameter) -> float:
+def _cue(request: str, span: Span, parameter: InputProperty) -> float:
     """Return how strongly the words around `span` suggest `parameter`."""
     before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
     after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
@@ -479,11 +479,11 @@ def _cue(request: str, span: Span, parameter: Parameter) -> float:
     return cue
 
 
-def _is_number(span: Span, parameter: Parameter) -> bool:
+def _is_number(span: Span, parameter: InputProperty) -> bool:
     return isinstance(span.value, int) or not parameter.integer
 
 
-def _words(request: str, parameter: Parameter, vocabulary: frozenset[str]) -> list[Span]:
+def _words(request: str, parameter: InputProperty, vocabulary: frozenset[str]) -> list[Span]:
     """Return plain words that may be a text.
 
     They stand after the parameter's name ("table customers", "branch called develop") or before

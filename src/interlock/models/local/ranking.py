@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.models import ToolDefinition
-from interlock.models.local.filling import Filling, Parameter, fill, parameters
+from interlock.models.local.filling import Filling, InputProperty, fill, parameters
 from interlock.models.local.spans import Span, find_spans
 from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
 
@@ -24,7 +24,7 @@ class IndexedTool(Struct, frozen=True):
     definition: ToolDefinition
     title: str  # its name without the server's
     summary: str  # first line of the description
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[InputProperty, ...]
     name: tuple[str, ...]  # stems of its name without the server's
     summary_words: tuple[str, ...]
     fields: dict[str, float]  # stem -> weight of the best place it occurs in

@@ -48,7 +48,7 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
-from interlock.server.http.views import Route, nothing_here
+from interlock.server.http.views import ServedPath, nothing_here
 from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import request_refusal
 
@@ -75,11 +75,11 @@ class HttpApp:
         self.path = "/" + options.path.strip("/")
         self._raw_path = quote(self.path).encode()
         self._below = self._raw_path.rstrip(b"/") + b"/"
-        self._routes = {self._raw_path: Route("mcp", MESSAGES_PATH)}
+        self._routes = {self._raw_path: ServedPath("mcp", MESSAGES_PATH)}
         if options.sse:
-            self._routes[STREAM_PATH.encode()] = Route("sse", MESSAGES_PATH)
+            self._routes[STREAM_PATH.encode()] = ServedPath("sse", MESSAGES_PATH)
             for each in MESSAGES_PATHS:
-                self._routes[each.encode()] = Route("messages", MESSAGES_PATH)
+                self._routes[each.encode()] = ServedPath("messages", MESSAGES_PATH)
         self.views = options.views
         self._pages = options.pages
         self._beside = options.beside
@@ -195,7 +195,7 @@ class HttpApp:
         else:
             raise _not_allowed(b"POST")
 
-    def _route_of_view(self, path: bytes) -> Route | None:
+    def _route_of_view(self, path: bytes) -> ServedPath | None:
         if self.views is None or not path.startswith(self._below):
             return None
         route = self.views.route(self.path.rstrip("/"), path[len(self._below) :])
@@ -212,7 +212,7 @@ class HttpApp:
             _log.error("authentication took over %g s", AUTH_DEADLINE)
             raise AuthUnavailable("authentication took too long; try again later") from None
 
-    async def _serve_sse(self, request: HttpRequest, route: Route, method: str) -> None:
+    async def _serve_sse(self, request: HttpRequest, route: ServedPath, method: str) -> None:
         if self._sse is None:
             raise nothing_here()
         if route.kind == "sse":

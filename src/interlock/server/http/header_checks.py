@@ -132,7 +132,7 @@ def _mismatch(header: str, member: str) -> HttpRefusal:
 # Arguments
 
 
-class ToolHeaders:
+class ToolHeaderChecks:
     """The headers that repeat arguments of tools, found once for each definition.
 
     Attributes:

@@ -75,7 +75,7 @@ class Modern:
         self._offers_listen = options.listen
         self._listening: set[ModernCall] = set()
         self._running: set[ModernCall] = set()
-        self._tool_headers = header_checks.ToolHeaders()
+        self._tool_headers = header_checks.ToolHeaderChecks()
 
     async def serve(
         self,

@@ -23,7 +23,7 @@ _RESERVED = (b"sse", b"message", b"messages")
 Kind = Literal["mcp", "sse", "messages"]
 
 
-class Route(Struct, frozen=True):
+class ServedPath(Struct, frozen=True):
     """What is served at a path.
 
     Attributes:
@@ -49,7 +49,7 @@ class Views:
         self._make = make
         self._known = {name: make(name) for name in names}
 
-    def route(self, base: str, below: bytes) -> Route | None:
+    def route(self, base: str, below: bytes) -> ServedPath | None:
         """Return what is served at a path below the endpoint's, as if the view existed.
 
         Args:
@@ -61,7 +61,7 @@ class Views:
             return None
         view = match[1].decode()
         kind: Kind = "mcp" if match[2] is None else "sse" if match[2] == b"sse" else "messages"
-        return Route(kind, f"{base}/{view}/message", view)
+        return ServedPath(kind, f"{base}/{view}/message", view)
 
     def authenticator(self, name: str) -> Authenticator:
         """Return the authenticator of a view, whether it exists or not."""
