@@ -56,7 +56,7 @@ web: .venv/.stamp-interlock
 
 test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp \
         build/openapi/.stamp build/claude/.stamp build/browser/.stamp
-	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 3 --dist worksteal --budget
+	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
 quick: .venv/.stamp-dev
 	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)' \
