@@ -105,7 +105,7 @@ async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     before = _belongings()
     yield reported
-    for _ in range(50):
+    for _ in range(500):  # seldom more than a few
         for _ in range(5):  # what was cancelled needs a turn to notice
             await asyncio.sleep(0)
         if not _belongings() - before:

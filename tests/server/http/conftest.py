@@ -120,6 +120,7 @@ class Reply:
 
     @property
     def text(self) -> str:
+        assert "result" in self.json, self.json
         return self.json["result"]["content"][0]["text"]
 
     async def part(self) -> str:
