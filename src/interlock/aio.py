@@ -39,14 +39,14 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
 
 
 async def follow(
-    step: Callable[[bool], Awaitable[None]], every: float, log: logging.Logger, source: str
+    step: Callable[[], Awaitable[None]], every: float, log: logging.Logger, source: str
 ) -> None:
     """Run `step` again and again, whatever it raises, until this task is cancelled.
 
     Of errors in a row, the first one is logged as a warning. Unexpected ones are all logged.
 
     Args:
-        step: Uses what has changed. Its argument is whether the step before it succeeded.
+        step: Uses what has changed.
         every: Seconds before each step.
         log: Where errors are logged.
         source: What is followed, for the log.
@@ -55,7 +55,7 @@ async def follow(
     while True:
         await asyncio.sleep(every)
         try:
-            await step(succeeded)
+            await step()
             succeeded = True
         except InterlockError as error:
             if succeeded:

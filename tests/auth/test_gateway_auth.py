@@ -32,7 +32,7 @@ class Gate:
         )
 
     async def authenticate(self, *headers: tuple[bytes, bytes]) -> Principal:
-        await self.ring.load()
+        await self.ring.refresh()
         return await self.auth.authenticate([(b"host", b"x"), *headers], "10.0.0.7")
 
 

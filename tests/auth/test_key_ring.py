@@ -63,10 +63,18 @@ def ring_of(source: Source, clocks: Clocks) -> tuple[KeyRing, list[str]]:
     return ring, ended
 
 
+async def load_all(ring: KeyRing, source: Source) -> None:
+    source.fails = True
+    with pytest.raises(StoreError):
+        await ring.refresh()
+    source.fails = False
+    await ring.refresh()
+
+
 async def test_key_is_found_by_its_whole_text_only():
     stored, key = made(scopes=("mcp:*",), view="support")
     ring, _ = ring_of(Source(stored), Clocks())
-    await ring.load()
+    await ring.refresh()
 
     known = ring.find(key)
 
@@ -83,7 +91,7 @@ async def test_owner_is_one_object_until_its_rights_change():
     stored, key = made()
     source = Source(stored)
     ring, _ = ring_of(source, Clocks())
-    await ring.load()
+    await ring.refresh()
     first = ring.find(key).principal  # type: ignore[union-attr]
 
     source.keys[stored.id] = replace(stored, last_used=NOW)
@@ -108,7 +116,7 @@ async def test_owner_is_one_object_until_its_rights_change():
 async def test_ended_key_is_found_but_not_active(fields: dict[str, int], active: bool):
     stored, key = made(**fields)
     ring, _ = ring_of(Source(stored), Clocks())
-    await ring.load()
+    await ring.refresh()
 
     known = ring.find(key)
 
@@ -124,17 +132,20 @@ async def test_key_that_expires_or_is_deleted_or_revoked_is_reported_once():
     ended_before, _ = made(revoked=NOW - 1)
     source = Source(revoked, expiring, deleted, ended_before)
     ring, ended = ring_of(source, clocks)
-    await ring.load()
+    await ring.refresh()
+    ring.report_ended()
     assert ended == []
 
     source.keys[revoked.id] = replace(revoked, revoked=NOW)
-    await ring.load()
+    await ring.refresh()
+    ring.report_ended()
     assert ended == [revoked.id]
     clocks.now = 6
-    await ring.load()
+    ring.report_ended()
     assert ended == [revoked.id, expiring.id]
     del source.keys[deleted.id]
-    await ring.load()
+    await load_all(ring, source)
+    ring.report_ended()
     assert ended == [revoked.id, expiring.id, deleted.id]
 
 
@@ -211,14 +222,14 @@ def test_last_use_is_written_once_a_minute_and_at_the_end():
 async def test_key_in_memory_needs_no_database_and_is_never_written():
     source = Source()
     ring, ended = ring_of(source, Clocks())
-    await ring.load()
+    await ring.refresh()
     key = ring.issue("local", ["mcp:*"])
 
     known = ring.find(key.encode())
     assert known is not None
     assert ring.is_active(known)
     await ring.write_uses()
-    await ring.load()
+    await load_all(ring, source)
 
     assert known.principal.id == "user:local"
     assert ring.find(key.encode()) is known
@@ -264,7 +275,7 @@ async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():
             return given
 
     ring = KeyRing(SlowSource(), clock=Clocks().clock, wall=Clocks().wall)
-    await ring.load()
+    await ring.refresh()
     first = asyncio.create_task(ring.refresh())
     await asyncio.sleep(0)
     second = asyncio.create_task(ring.refresh())
@@ -289,7 +300,7 @@ async def test_change_that_a_failed_refresh_has_lost_is_found_by_the_next_one():
 
     source = LosingSource(stored)
     ring, ended = ring_of(source, Clocks())
-    await ring.load()
+    await ring.refresh()
     source.keys[stored.id] = replace(stored, revoked=NOW)
     source.fails = True
     await ring.use(other)

@@ -83,7 +83,7 @@ class Site:
 
     async def status(self, *headers: tuple[bytes, bytes]) -> int:
         """Return 200, or the status of the refusal."""
-        await self.ring.load()
+        await self.ring.refresh()
         try:
             await self.auth.authenticate(headers, "127.0.0.1")
         except AuthRequired as error:
@@ -164,7 +164,7 @@ async def test_last_use_is_written_once_a_minute():
 async def test_session_has_the_present_rights_of_its_key_and_ends_with_it():
     stored, key = made(scopes=("mcp:*", "admin:write"))
     site = Site(stored)
-    await site.ring.load()
+    await site.ring.refresh()
     principal = await site.auth.authenticate([(b"x-api-key", key)], None)
     opened = await site.sessions.open(principal)
     assert await site.find(opened) is principal

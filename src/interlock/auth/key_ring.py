@@ -103,7 +103,7 @@ class KeyRing:
         self._answered_at = float("-inf")  # when the database last answered
         self._touched_at = 0.0
         self._refreshing = asyncio.Lock()
-        self._must_load = False  # changes may have been missed
+        self._must_load = True  # changes may have been missed
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -118,7 +118,7 @@ class KeyRing:
         if self._source is None:
             yield self
             return
-        await self.load()
+        await self.refresh()
         try:
             async with aio.beside(aio.follow(self._step, POLL_EVERY, _log, "API keys")):
                 yield self
@@ -191,22 +191,8 @@ class KeyRing:
 
     # Following the database
 
-    async def load(self) -> None:
-        """Load all keys of the database."""
-        if self._source is None:
-            return
-        stored = await self._source.load()
-        self._must_load = False
-        for id in self._by_id.keys() - {each.id for each in stored} - self._in_memory:
-            del self._by_hash[self._by_id.pop(id).stored.hash]
-            self.limits.pop(id, None)
-        for each in stored:
-            self._put(each)
-        self._answered_at = self._clock()
-        self.report_ended()
-
     async def refresh(self) -> None:
-        """Load the keys that have changed, and report those that have ended.
+        """Load the keys that have changed; all of them the first time and after a failure.
 
         Raises:
             StoreError: The database does not answer.
@@ -215,11 +201,12 @@ class KeyRing:
             return
         # The source returns each change once, so a second call waits until the first has used it.
         async with self._refreshing:
-            if self._must_load:
-                await self.load()
-                return
-            self._must_load = True  # a failure may lose the position in the changes
-            for each in await self._source.changed():
+            # A failure may lose the position in the changes.
+            loads, self._must_load = self._must_load, True
+            stored = await (self._source.load() if loads else self._source.changed())
+            if loads:
+                self._forget_all_but({each.id for each in stored} | self._in_memory)
+            for each in stored:
                 self._put(each)
             self._must_load = False
             self._answered_at = self._clock()
@@ -251,10 +238,9 @@ class KeyRing:
                 self._by_id[id].used = max(stored[id], self._by_id[id].used)
             raise
 
-    async def _step(self, is_complete: bool) -> None:
+    async def _step(self) -> None:
         try:
-            # After a failure the position in the changes may be lost.
-            await (self.refresh() if is_complete else self.load())
+            await self.refresh()
             if self._clock() - self._touched_at >= TOUCH_EVERY:
                 self._touched_at = self._clock()
                 await self.write_uses()
@@ -263,6 +249,11 @@ class KeyRing:
                 self.report_ended()
             except Exception:  # the next keys must still be followed
                 _log.exception("what a key had opened could not be ended")
+
+    def _forget_all_but(self, ids: Collection[str]) -> None:
+        for id in self._by_id.keys() - ids:
+            del self._by_hash[self._by_id.pop(id).stored.hash]
+            self.limits.pop(id, None)
 
     def _put(self, stored: StoredKey) -> None:
         known = self._by_id.get(stored.id)

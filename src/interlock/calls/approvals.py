@@ -485,7 +485,7 @@ class Approvals:
         """Follow the decisions of other processes, and mark what has expired, until the end."""
         with suppress(InterlockError):  # the next step reports it
             await self.refresh()
-        async with aio.beside(aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, "approvals")):
+        async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, "approvals")):
             yield
 
     async def refresh(self) -> None:

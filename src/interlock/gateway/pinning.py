@@ -132,7 +132,7 @@ class Pinning:
         with suppress(InterlockError):  # servers are told apart by `_unread`
             await self._store.changed()
         source = "decisions about definitions"
-        async with aio.beside(aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, source)):
+        async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, source)):
             yield
 
     async def refresh(self) -> None:

@@ -252,14 +252,19 @@ async def following(
     await store.changed()
     await current().load(store)
 
-    async def step(is_complete: bool) -> None:
+    must_load = False
+
+    async def step() -> None:
+        nonlocal must_load
         if not current().are_configured:
             return
         if await aio.in_thread(current().have_changed):
             await read_again()
-        # After a failure the position in the changes may be lost.
-        if (await store.changed() or not is_complete) and await current().load(store):
+        # A failure may lose the position in the changes.
+        loads, must_load = must_load, True
+        if (await store.changed() or loads) and await current().load(store):
             on_change()
+        must_load = False
 
     async with aio.beside(aio.follow(step, POLL_EVERY, _log, "plugins")):
         yield

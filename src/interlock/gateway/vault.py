@@ -97,9 +97,7 @@ class Vault:
         """
         await self._store.changed()  # those of the past
         try:
-            async with aio.beside(
-                aio.follow(lambda _: self.refresh(), POLL_EVERY, _log, "credentials")
-            ):
+            async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, "credentials")):
                 yield self
         finally:
             for task in self._tasks:
