@@ -135,8 +135,6 @@ class HttpTransport:
             method = request.method if request is not None else notification_method(frame)
             if method and request is None and not self._revision:
                 continue  # modern servers get no notifications: cancelling closes the request
-            if method == "notifications/initialized":
-                self._gate = asyncio.Event()
             if not method and self._pending_replies.is_full:
                 self._loop.call_soon(
                     self.abort, self._pending_replies.overflow(self._endpoint.shown)
@@ -329,18 +327,18 @@ class HttpTransport:
 
     async def _begin_session(self, frame: bytes) -> None:
         """Send `initialized`, and open the standing stream before other requests."""
-        assert self._gate is not None  # noqa: S101 - `send` makes it
+        self._gate = gate = asyncio.Event()
         try:
             await self._exchange(frame)
-            timer = self._loop.call_later(LISTEN_TIMEOUT, self._gate.set)
+            timer = self._loop.call_later(LISTEN_TIMEOUT, gate.set)
             try:
-                await self._listen(self._gate)
+                await self._listen(gate)
             finally:
                 timer.cancel()
         except (InterlockError, *FAILURES) as error:
             _log.info("%s: no standing stream: %s", self._endpoint.shown, error)
         finally:
-            self._gate.set()
+            gate.set()
 
     async def _listen(self, gate: asyncio.Event) -> None:
         parser = SseParser(self._endpoint.max_bytes)

@@ -58,6 +58,7 @@ class StdioTransport:
         trace: Where its start, its stderr and its exit are noted.
 
     Attributes:
+        process_id: The server's; None before it is started.
         stderr_dropped: Bytes of its stderr that were dropped.
     """
 
@@ -81,16 +82,12 @@ class StdioTransport:
         self._stderr: deque[bytes] = deque()
         self._stderr_size = 0
         self.stderr_dropped = 0
+        self.process_id: int | None = None
         self._last_line = b""  # the beginning of the last line of its stdout
-        self._process: Process | None = None
+        self._process: Process
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
         self._closed = False
-
-    @property
-    def process_id(self) -> int | None:
-        """The server's process id, once it has been started."""
-        return None if self._process is None else self._process.id
 
     @property
     def stderr(self) -> str:
@@ -109,7 +106,7 @@ class StdioTransport:
         process = await Process.spawn(
             self._argv, on_exit=self._on_exit, env=self._env, cwd=self._cwd
         )
-        self._process, self._receiver = process, receiver
+        self._process, self.process_id, self._receiver = process, process.id, receiver
         if self._trace is not None:
             # Before quoting, which would change a secret that has a quotation mark.
             shown = redact_arguments(self._argv, self._trace.redactor)
@@ -130,7 +127,7 @@ class StdioTransport:
 
     def _read(self) -> None:
         try:
-            data = self._read_pipe(self._process_now.stdout)
+            data = self._read_pipe(self._process.stdout)
         except MemoryError:
             self._disconnect(self._out_of_memory())
             return
@@ -138,7 +135,7 @@ class StdioTransport:
             return
         if not data:
             # It closed stdout. Usually it exits within a moment, and its exit code says more.
-            self._loop.remove_reader(self._process_now.stdout)
+            self._loop.remove_reader(self._process.stdout)
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return
         try:
@@ -155,11 +152,11 @@ class StdioTransport:
         return ConnectionClosed(f"out of memory while receiving from {self._argv[0]!r}")
 
     def _read_stderr(self) -> None:
-        data = self._read_pipe(self._process_now.stderr)
+        data = self._read_pipe(self._process.stderr)
         if data:
             self._keep_stderr(data)
         elif data is not None:
-            self._loop.remove_reader(self._process_now.stderr)
+            self._loop.remove_reader(self._process.stderr)
 
     def _keep_stderr(self, data: bytes) -> None:
         self._stderr.append(data)
@@ -202,7 +199,7 @@ class StdioTransport:
             error = f"{self._argv[0]!r} does not read its stdin (over {limit:g} MiB are waiting)"
             self._loop.call_soon(self._disconnect, ConnectionClosed(error))
         if not waiting and self._write():
-            self._loop.add_writer(self._process_now.stdin, self._write_more)
+            self._loop.add_writer(self._process.stdin, self._write_more)
 
     def _write(self) -> bool:
         """Write as far as the pipe has room; return True if something is left."""
@@ -223,7 +220,7 @@ class StdioTransport:
     def _write_some(self, data: bytes | memoryview) -> int:
         """Write what the pipe has room for now; return how many bytes need no other attempt."""
         try:
-            return os.write(self._process_now.stdin, data)
+            return os.write(self._process.stdin, data)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:  # it closed its stdin
@@ -233,7 +230,7 @@ class StdioTransport:
 
     def _write_more(self) -> None:
         if not self._write():
-            self._loop.remove_writer(self._process_now.stdin)
+            self._loop.remove_writer(self._process.stdin)
 
     def _clear_unsent(self) -> None:
         self._unsent.clear()
@@ -258,7 +255,7 @@ class StdioTransport:
     async def close(self) -> None:
         """End the server: see `Process.end` for the steps. At most 5 seconds."""
         self._receiver, self._closed = None, True
-        if self._process is None:
+        if self.process_id is None:
             return
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
@@ -266,7 +263,7 @@ class StdioTransport:
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
-        process = self._process_now
+        process = self._process
         self._clear_unsent()
         self._loop.remove_writer(process.stdin)
         try:
@@ -281,7 +278,7 @@ class StdioTransport:
                 self._trace.noted("exit", f"exit code {process.code}")
 
     def _on_exit(self) -> None:
-        if self._process is None:  # while it is being opened
+        if self.process_id is None:  # while it is being opened
             return
         # Read what it wrote before its exit, then notify the receiver.
         with contextlib.suppress(MemoryError):
@@ -292,7 +289,7 @@ class StdioTransport:
     def _read_rest(self) -> None:
         # The server itself left at most a full pipe. A process that it started may keep writing.
         for _ in range(_PIPE_BYTES // _READ_BYTES + 1):
-            data = self._read_pipe(self._process_now.stdout)
+            data = self._read_pipe(self._process.stdout)
             if not data or self._receiver is None:
                 return
             try:
@@ -307,7 +304,7 @@ class StdioTransport:
     def _read_stderr_rest(self) -> None:
         # Processes that it started may keep writing: a full pipe is enough.
         for _ in range(STDERR_BYTES // _READ_BYTES + 4):
-            data = self._read_pipe(self._process_now.stderr)
+            data = self._read_pipe(self._process.stderr)
             if not data:
                 return
             self._keep_stderr(data)
@@ -321,7 +318,7 @@ class StdioTransport:
         receiver.connection_lost(error or self._why_ended())
 
     def _why_ended(self) -> ConnectionClosed:
-        program, process = repr(self._argv[0]), self._process_now
+        program, process = repr(self._argv[0]), self._process
         words = self.diagnostics()
         because = f": {words}" if words else ""
         if process.code is None:
@@ -329,8 +326,3 @@ class StdioTransport:
         code = process.code
         how = f"was ended by signal {-code}" if code and code < 0 else f"exited with code {code}"
         return ServerExited(f"{program} {how}{because}", code, self.stderr)
-
-    @property
-    def _process_now(self) -> Process:
-        assert self._process is not None  # noqa: S101 - nothing is called before `open`
-        return self._process
