@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from interlock import config
 from interlock.calls import Caller
 from interlock.config.gateway import Address
+from interlock.errors import StoreError
 from interlock.gateway import changes, plugins
 from interlock.gateway.admin.operations import Operations
 from interlock.gateway.assembly import Assembly
@@ -23,7 +25,7 @@ from interlock.gateway.explain import Explainer
 from interlock.gateway.planning import plan_of
 from interlock.gateway.plugins import read_plugins
 from interlock.store.keys import KeyStore
-from interlock.store.plugins import PluginStore
+from interlock.store.plugins import Installation, PluginStore
 from tests.gateway.conftest import RESOURCE, bearer
 from tests.gateway.support import OWN_TOOLS
 from tests.server.http.conftest import Http
@@ -256,3 +258,33 @@ async def test_changed_manifest_is_obeyed_within_a_second(tmp_path, manifest):
         ["crm__list_orders", "crm__refunds_of_today"],
         ["crm__list_orders"],
     ]
+
+
+async def test_installations_are_loaded_after_a_failure_though_no_change_is_reported_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(plugins, "POLL_EVERY", 0)
+    reports, obeyed = iter([False, True]), asyncio.Event()
+
+    class FailingStore:
+        loads = 0
+
+        async def changed(self) -> bool:
+            return next(reports, False)  # each change is reported once
+
+        async def list(self) -> list[Installation]:
+            self.loads += 1
+            if self.loads == 2:
+                raise StoreError("the database is away")
+            return [Installation("refunds", "user:anna", "user:local", 0)] if self.loads > 2 else []
+
+    async def read_again() -> None:
+        raise AssertionError("no manifest has changed")
+
+    current = plugins.Plugins(folder=tmp_path, stamps={})
+    store = cast("PluginStore", FailingStore())
+    async with plugins.following(store, lambda: current, obeyed.set, read_again):
+        async with asyncio.timeout(5):
+            await obeyed.wait()
+
+    assert current.has("user:anna", "refunds")
