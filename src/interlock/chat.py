@@ -391,36 +391,42 @@ async def open_chat(
         InterlockError: No model is available, or the conversation cannot be continued.
     """
     wishes = wishes or ModelWishes()
+    toolbox = None
+    if servers is not None:
+        toolbox = Toolbox(servers, around=around, handlers=handlers, results=results, pins=pins)
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.TaskGroup() as group:
                 opening = group.create_task(_open_log(stack, conversation, latest, warn))
                 choosing = group.create_task(_choose(model, opening, wishes))
-                toolbox = None
-                if servers is not None:
-                    toolbox = Toolbox(
-                        servers, around=around, handlers=handlers, results=results, pins=pins
-                    )
+                if toolbox is not None:
                     stack.push_async_callback(toolbox.close)
                     await toolbox.open()
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         log, messages = opening.result()
-        model_to_use = choosing.result()
-        agent = None
-        if opens := (agents or {}).get(model_to_use.name.partition(":")[0]):
-            opening_agent = opens(model_to_use.name, toolbox, log, messages, system)
-            agent = await stack.enter_async_context(opening_agent)
-        chat = Chat(
-            *(model_to_use, toolbox, log, messages),
-            system=system,
-            caller=caller,
-            wishes=wishes,
-            agent=agent,
-        )
+        parts = choosing.result(), toolbox, log, messages
+        agent = await _open_agent(stack, agents or {}, *parts, system)
+        chat = Chat(*parts, system=system, caller=caller, wishes=wishes, agent=agent)
         stack.push_async_callback(lambda: chat.model.close())
         await log.note_model(chat.model.name)
         yield chat
+
+
+async def _open_agent(
+    stack: AsyncExitStack,
+    agents: Mapping[str, OpenAgent],
+    model: Model,
+    toolbox: Toolbox | None,
+    log: ConversationLog,
+    messages: list[Message],
+    system: str,
+) -> OtherAgent | None:
+    """Open the agent that answers instead of a model; return None if there is none."""
+    opens = agents.get(model.name.partition(":")[0])
+    if opens is None:
+        return None
+    return await stack.enter_async_context(opens(model.name, toolbox, log, messages, system))
 
 
 async def _open_log(

@@ -96,23 +96,19 @@ def chat(
       interlock chat -a report.pdf -a chart.png 'Do these agree?'
       interlock chat --conversation k3f
     """
-    if conversation and latest:
-        raise click.UsageError("--conversation and --continue name two conversations; keep one")
-    if system and (conversation or latest):
-        raise click.UsageError("--system starts a conversation; this one has begun already")
+    _check_beginning(system, conversation, latest=latest)
     files = _attached(paths)
     if not is_terminal(sys.stdin) and Path("-") not in paths:
         prompt = _with_piped(prompt)
     if prompt is not None and not prompt.strip():
         raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
-    wishes = settings.wishes(given)
     found = None if no_tools else inputs.answered(config_option.load(config))
     options: ChatOptions = {
         "model": model,
         "conversation": conversation,
         "latest": latest,
         "system": system or "",
-        "wishes": wishes,
+        "wishes": settings.wishes(given),
     }
     if prompt is None and as_json:
         raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
@@ -122,6 +118,13 @@ def chat(
         run(run_repl(found, files, yes=yes, **options))
     else:
         run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
+
+
+def _check_beginning(system: str | None, conversation: str | None, *, latest: bool) -> None:
+    if conversation and latest:
+        raise click.UsageError("--conversation and --continue name two conversations; keep one")
+    if system and (conversation or latest):
+        raise click.UsageError("--system starts a conversation; this one has begun already")
 
 
 def _attached(paths: tuple[Path, ...]) -> list[Attachment]:

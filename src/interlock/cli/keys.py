@@ -115,15 +115,14 @@ def create(
         _show_new(stored, key, as_json)
         return stored
 
-    stored = _change(found, work)
+    run(_say_reach(found, _change(found, work)))
 
-    async def say_reach() -> None:
-        from interlock.cli.key_reach import describe_reach
 
-        for line in await describe_reach(found, stored):
-            say(line)
+async def _say_reach(config: Config, key: StoredKey) -> None:
+    from interlock.cli.key_reach import describe_reach
 
-    run(say_reach())
+    for line in await describe_reach(config, key):
+        say(line)
 
 
 @keys.command("list")

@@ -87,18 +87,19 @@ def list_(
     if as_json:
         emit_json({"operations": rows})
         return
-    emit_table(
-        (
-            row["operation"],
-            row.get("operationId", ""),
-            row.get("summary", "") or row.get("problem", ""),
-            " ".join(row.get("security", ())),
-            " ".join(row["tools"]),
-        )
-        for row in rows
-    )
+    emit_table(map(_cells, rows))
     if not rows:
         say("no operations")
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["operation"],
+        row.get("operationId", ""),
+        row.get("summary", "") or row.get("problem", ""),
+        " ".join(row.get("security", ())),
+        " ".join(row["tools"]),
+    )
 
 
 def _has(row: dict[str, Any], search: str) -> bool:

@@ -94,24 +94,13 @@ def add(
       interlock servers add notes https://notes.example/mcp
       interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
     """
-    from interlock.config import OAuthClient, StdioServer, add_server, metadata_problem
+    from interlock.config import StdioServer, add_server
 
     server: StdioServer | HttpServer
     if re.match("https?://", command, re.IGNORECASE):
         if args or env or cwd:
             raise click.UsageError("a server with a URL has no arguments, --env or --cwd")
-        if client_secret and not client_id:
-            raise click.UsageError("--client-secret needs --client-id")
-        if client_metadata_url and client_id:
-            raise click.UsageError("--client-metadata-url and --client-id exclude each other")
-        if client_metadata_url and (problem := metadata_problem(client_metadata_url)):
-            raise click.UsageError(f"--client-metadata-url {problem}")
-        client = OAuthClient(
-            client_id=client_id or "",
-            client_metadata_url=client_metadata_url or "",
-            client_secret=client_secret or "",
-            callback_port=callback_port or 0,
-        )
+        client = _client(client_id, client_secret, client_metadata_url, callback_port)
         scheme, _, rest = command.partition(":")
         url = f"{scheme.lower()}:{rest}"
         server = _with_url(name, url, _headers(header), auth or "auto", kind or "http", client)
@@ -127,6 +116,25 @@ def add(
     add_server(path, name, server)
     in_file = f" --config {shlex.quote(str(config))}" if config else ""
     say(f"added {name!r} to {path}; {_next_step(name, server)}{in_file}")
+
+
+def _client(
+    id: str | None, secret: str | None, metadata_url: str | None, callback_port: int | None
+) -> OAuthClient:
+    from interlock.config import OAuthClient, metadata_problem
+
+    if secret and not id:
+        raise click.UsageError("--client-secret needs --client-id")
+    if metadata_url and id:
+        raise click.UsageError("--client-metadata-url and --client-id exclude each other")
+    if metadata_url and (problem := metadata_problem(metadata_url)):
+        raise click.UsageError(f"--client-metadata-url {problem}")
+    return OAuthClient(
+        client_id=id or "",
+        client_metadata_url=metadata_url or "",
+        client_secret=secret or "",
+        callback_port=callback_port or 0,
+    )
 
 
 def _with_url(

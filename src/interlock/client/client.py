@@ -609,7 +609,7 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
     ) -> Raw:
-        """Send a request on behalf of another client, and return its result encoded.
+        """As `call_tool`, on behalf of another client; return the result encoded and unchecked.
 
         Args:
             method: `tools/call`, `resources/read`, `prompts/get` or another method.
@@ -619,15 +619,11 @@ class Client:
             progress: Called with each `Progress`.
             meta: Further members of `_meta`, encoded without braces.
             idempotent: As for `call_tool`.
-            back: The way to that client: what the server asks and logs during the request goes
-                there. None: this client's own handlers answer.
+            back: Where the server's questions and logs go; None for this client's own handlers.
             capabilities: Of that client, stated to a modern server instead of this client's own.
             log_level: The lowest level of log messages that the other client wants, likewise.
             returns_questions: Return an "input_required" result, instead of answering it.
             counted: The number of messages to which those of this request are added.
-
-        Raises:
-            InterlockError: As `call_tool`; the result is not checked.
         """
         if method not in _IN_ALL_REVISIONS:
             self._check_method(method)

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from interlock import urls
-from interlock.config import (
-    openapi_reading,
-    variables,
-)
+from interlock.config import openapi_reading, variables
 from interlock.config.openapi import ApiCredential, ApiDocument
-from interlock.config.servers import (
-    HttpServer,
-    OpenApiConfig,
-    PythonServer,
-    StdioServer,
-)
+from interlock.config.servers import HttpServer, OpenApiConfig, PythonServer, StdioServer
 from interlock.errors import ConfigError
 
 _Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig, PythonServer)
+# Given a text, or texts by name, and where they stand in the configuration.
+Expand = Callable[[str, str], str]
+ExpandAll = Callable[[dict[str, str], str], dict[str, str]]
 
 
-def _file_variables(server: StdioServer, expand: Callable[[str, str], str]) -> dict[str, str]:
+def _file_variables(server: StdioServer, expand: Expand) -> dict[str, str]:
     if server.env_file is None:
         return {}
     path = Path(expand(server.env_file, "envFile")).expanduser()
@@ -72,19 +67,7 @@ def resolve(
             headers=_expanded_headers(server.headers, expand_all),
         )
     if isinstance(server, HttpServer):
-        resolved = msgspec.structs.replace(
-            server,
-            url=expand(server.url, "url"),
-            headers=_expanded_headers(server.headers, expand_all),
-            oauth=msgspec.structs.replace(
-                server.oauth,
-                client_id=expand(server.oauth.client_id, "oauth.clientId"),
-                client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
-            ),
-        )
-        if problem := urls.problem(resolved.url):
-            raise ConfigError(f"url {problem}")
-        return resolved
+        return msgspec.structs.replace(server, **_http_members(server, expand, expand_all))
     return msgspec.structs.replace(
         server,
         command=expand(server.command, "command"),
@@ -95,12 +78,19 @@ def resolve(
     )
 
 
-Expand = Callable[[str, str], str]
+def _http_members(server: HttpServer, expand: Expand, expand_all: ExpandAll) -> dict[str, Any]:
+    url = expand(server.url, "url")
+    if problem := urls.problem(url):
+        raise ConfigError(f"url {problem}")
+    oauth = msgspec.structs.replace(
+        server.oauth,
+        client_id=expand(server.oauth.client_id, "oauth.clientId"),
+        client_secret=expand(server.oauth.client_secret, "oauth.clientSecret"),
+    )
+    return {"url": url, "headers": _expanded_headers(server.headers, expand_all), "oauth": oauth}
 
 
-def _expanded_headers(
-    headers: dict[str, str], expand_all: Callable[[dict[str, str], str], dict[str, str]]
-) -> dict[str, str]:
+def _expanded_headers(headers: dict[str, str], expand_all: ExpandAll) -> dict[str, str]:
     expanded = expand_all(headers, "headers")
     for name, value in expanded.items():
         if problem := header_problem(value):

@@ -73,9 +73,7 @@ class Forwarder:
     async def forward(
         self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
     ) -> Raw:
-        """Send a request to a server, and return its result as it is.
-
-        URIs of links in the result of a tool are changed where they have a prefix.
+        """Send a request to a server, and return its result; see `with_links`.
 
         Args:
             entry: What is requested.
@@ -92,8 +90,7 @@ class Forwarder:
         """
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
-            outcome = await self._resume(state, entry, arguments, context)
-            return self._passed_on(entry, outcome, context, state.call)
+            return await self._resume(state, entry, arguments, context)
         can = context.client_capabilities
         modern = context.revision in MODERN
         call = Call(
@@ -110,8 +107,7 @@ class Forwarder:
         if modern:
             if context.log_level is not None:
                 await self._want_log_level(entry, context.log_level)
-            can_answer = (can.elicitation, can.sampling, can.roots) != _NOTHING
-            if can_answer and self._may_be_asked(entry):
+            if (can.elicitation, can.sampling, can.roots) != _NOTHING and self._may_be_asked(entry):
                 return self._passed_on(entry, await self.parking.run(call, context), context, id)
         call.back = link = CallLink(context)
         if context.progress_token is not None:
@@ -171,12 +167,13 @@ class Forwarder:
 
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
-    ) -> Outcome:
+    ) -> Raw:
         decision = self.policy.decide(caller_of(context), entry, arguments)
         if decision.effect == "deny":  # its rights have changed since
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)
-        return await self.parking.resume(ticket, context)
+        outcome = await self.parking.resume(ticket, context)
+        return self._passed_on(entry, outcome, context, ticket.call)
 
 
 def ticket_of(context: Context) -> ApprovalTicket | None:

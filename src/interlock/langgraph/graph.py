@@ -66,6 +66,10 @@ def chat_graph(
         if parallel_tool_calls is None
         else {"parallel_tool_calls": parallel_tool_calls},
     )
+    return _wired(nodes, with_approval=approve is not None).compile(checkpointer=checkpointer)
+
+
+def _wired(nodes: Nodes, *, with_approval: bool) -> Any:
     graph = StateGraph(ChatState, context_schema=ChatContext)
     graph.add_node("validate", nodes.validate)
     graph.add_node("model", nodes.ask_model)
@@ -73,13 +77,13 @@ def chat_graph(
     graph.add_edge(START, "validate")
     graph.add_edge("validate", "model")
     graph.add_edge("tool", "model")
-    if approve is None:
-        graph.add_conditional_edges("model", _calls, ["tool", END])
-    else:
+    if with_approval:
         graph.add_node("approve", nodes.ask_approval)
         graph.add_conditional_edges("model", _approval, ["approve", END])
         graph.add_conditional_edges("approve", _calls, ["tool", END])
-    return graph.compile(checkpointer=checkpointer)
+    else:
+        graph.add_conditional_edges("model", _calls, ["tool", END])
+    return graph
 
 
 def _approval(state: ChatState) -> str:

@@ -59,7 +59,6 @@ async def stream(
     _running.add(key)
     try:
         config = {"configurable": {"thread_id": thread}}
-        given = content
         resumed: frozenset[str] = frozenset()
         if graph.checkpointer:
             snapshot = await graph.aget_state(config)
@@ -68,12 +67,10 @@ async def stream(
             resumed = frozenset(task.id for task in snapshot.tasks if task.interrupts)
             if isinstance(content, str):
                 await close_open_calls(graph, config)
+        given = content
         if isinstance(content, str):
-            given = {
-                "messages": [HumanMessage(content)],
-                "conversation_id": thread,
-                "user_id": user,
-            }
+            messages = [HumanMessage(content)]
+            given = {"messages": messages, "conversation_id": thread, "user_id": user}
         context = replace(context or ChatContext(user=user), streams=True, resumed=resumed)
         async with aclosing(_events(graph, given, config, context)) as events:
             async for event in events:

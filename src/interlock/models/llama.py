@@ -24,6 +24,14 @@ from msgspec import Struct
 from interlock.errors import ContextTooLong, MissingExtra, ModelInterrupted, ModelUnavailable
 
 CONTEXT = 4096  # tokens: prompt and answer
+_WRITING = {
+    "temperature": 0.0,
+    "repeat_penalty": 1.15,
+    "seed": 1,
+    "stream": True,
+    "timings_per_token": True,  # the only token counts if `on_text` stops it
+    "cache_prompt": True,
+}
 
 # llama.cpp keeps the tokenizer of the last grammar, by the address of its vocabulary. If that model
 # were freed, the next one could have its address and would get the wrong tokenizer: its grammar
@@ -124,17 +132,7 @@ class LoadedModel:
             pieces.append(choice["text"])
             return not on_text(choice["text"])
 
-        request: dict[str, Any] = {
-            "prompt": prompt,
-            "max_tokens": max_tokens,
-            "stop": list(stop),
-            "temperature": 0.0,
-            "repeat_penalty": 1.15,
-            "seed": 1,
-            "stream": True,
-            "timings_per_token": True,  # the only token counts if `on_text` stops it
-            "cache_prompt": True,
-        }
+        request = {"prompt": prompt, "max_tokens": max_tokens, "stop": list(stop), **_WRITING}
         try:
             outcome = self._server.handle_completions(request, receive)
         except RuntimeError as error:

@@ -150,17 +150,8 @@ def begin(
         "state": state,
         "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",
+        **_optional(found.resource, scopes, key_thumbprint, nonce),
     }
-    if key_thumbprint:
-        query["dpop_jkt"] = key_thumbprint  # binds the code, too (RFC 9449 section 10)
-    if nonce:
-        query["nonce"] = nonce
-    if found.resource:
-        query["resource"] = found.resource
-    if scopes:
-        query["scope"] = " ".join(scopes)
-    if "offline_access" in scopes:
-        query["prompt"] = "consent"  # OpenID Connect requires it for a refresh token
     request = AuthorizationRequest(
         url=_with_query(endpoint, query),
         server_url=server_url,
@@ -174,6 +165,20 @@ def begin(
         verifier=verifier,
         requires_iss=bool(found.server.authorization_response_iss_parameter_supported),
     )
+
+
+def _optional(
+    resource: str, scopes: Sequence[str], key_thumbprint: str, nonce: str
+) -> dict[str, str]:
+    query = {
+        "dpop_jkt": key_thumbprint,  # binds the code, too (RFC 9449 section 10)
+        "nonce": nonce,
+        "resource": resource,
+        "scope": " ".join(scopes),
+        # OpenID Connect requires it for a refresh token.
+        "prompt": "consent" if "offline_access" in scopes else "",
+    }
+    return {name: value for name, value in query.items() if value}
 
 
 def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:

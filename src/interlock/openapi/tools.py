@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -200,17 +200,12 @@ def build(
         ConfigError: A credential does not fit the document.
     """
     plans, missing = compile_tools(document, selections, schemes=settings.auth)
-    scopes: dict[str, dict[str, None]] = {}
-    for plan in plans.values():
-        for alternative in plan.operation.security:
-            for name, wanted in alternative.items():
-                scopes.setdefault(name, {}).update(dict.fromkeys(wanted))
     schemes = document.security_schemes
     identity = Identity(
         schemes,
         settings.auth,
         settings.base_url,
-        {name: tuple(wanted) for name, wanted in scopes.items()},
+        _scopes(plans.values()),
         users=users,
         server=server,
         headers=user_headers(headers),
@@ -228,6 +223,16 @@ def build(
         tuple(document.warnings),
         document.title,
     )
+
+
+def _scopes(plans: Iterable[Plan]) -> dict[str, tuple[str, ...]]:
+    """Return the scopes that operations need, by the name of the security scheme."""
+    scopes: dict[str, dict[str, None]] = {}
+    for plan in plans:
+        for alternative in plan.operation.security:
+            for name, wanted in alternative.items():
+                scopes.setdefault(name, {}).update(dict.fromkeys(wanted))
+    return {name: tuple(wanted) for name, wanted in scopes.items()}
 
 
 def user_headers(headers: Mapping[str, str]) -> dict[str, str]:

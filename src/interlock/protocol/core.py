@@ -215,14 +215,9 @@ class Protocol:
     # Sending
 
     def request(
-        self,
-        method: str,
-        params: bytes = b"{}",
-        options: RequestOptions = _DEFAULTS,
-        *,
-        now: float,
+        self, method: str, params: bytes = b"{}", options: RequestOptions = _DEFAULTS, *, now: float
     ) -> int:
-        """Queue a request for the peer and return its id.
+        """Queue a request for the peer and return its id; ids count from 1.
 
         Args:
             method: Spec name, such as "tools/list".
@@ -230,19 +225,14 @@ class Protocol:
             options: Its timeouts, `_meta` and the like. The id is the progress token.
             now: Monotonic clock, seconds.
 
-        Returns:
-            The id, unique for this connection, counting from 1.
-
         Raises:
             LocalProtocolError: JSON-RPC keeps method names in "rpc." for itself.
             ConnectionClosed: `close` was called; nothing can be sent any more.
 
         Spec 2026-07-28: basic/patterns/cancellation, "Timeouts".
         """
-        if self.closed is not None:
-            raise copy(self.closed)
-        if method.startswith("rpc."):
-            raise LocalProtocolError(f"method {method!r} is reserved by JSON-RPC")
+        if self.closed is not None or method.startswith("rpc."):
+            raise self._not_sent(method)
         self._last_id = id = self._last_id + 1
         meta, timeout, hard_timeout = options.meta, options.timeout, options.hard_timeout
         if not meta:
@@ -274,6 +264,11 @@ class Protocol:
         if options.counted is not None:
             options.counted.messages += 1
         return id
+
+    def _not_sent(self, method: str) -> InterlockError:
+        if self.closed is not None:
+            return copy(self.closed)
+        return LocalProtocolError(f"method {method!r} is reserved by JSON-RPC")
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
         """Queue a notification. After `close` it is dropped."""
@@ -355,8 +350,7 @@ class Protocol:
         Args:
             frame: One message.
             now: Monotonic clock, seconds.
-            request: Our request on whose stream it came, the only one that it may answer; None
-                where one stream is for all.
+            request: Our request on whose stream it came; None where one stream is for all.
             batch: The batch that the message is a part of.
         """
         if self.closed is not None:
@@ -366,24 +360,12 @@ class Protocol:
         try:
             message = envelope.decode(frame)
         except (ParseError, MemoryError) as error:
-            answered = request
-            if request is None or batch is not None:  # a batch holds other messages too
-                answered = envelope.id_of(frame)
-                if request is not None and answered != request:
-                    answered = None
-            if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
-                return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
-            return self._receive_garbage(answered, error, now, batch)
+            return self._receive_undecodable(frame, error, now, request, batch)
         if message.method is UNSET:
-            if request is not None and message.id != request:
-                is_nameless = message.id is None or message.id is UNSET
-                if not is_nameless or message.error is UNSET:
-                    self.dropped["response to another request"] += 1
-                    return []
-                message.id = (
-                    request  # a server that could not decode the request does not know its id
-                )
-            id, result, failure = message.id, message.result, message.error
+            result, failure = message.result, message.error
+            if request is not None and message.id != request and not self._lacks_id(message):
+                return []
+            id = message.id if request is None else request
             if id is UNSET or id is None or self._pending.pop(id, None) is None:
                 self.dropped["unexpected response"] += 1
                 return []
@@ -394,24 +376,54 @@ class Protocol:
         params = _EMPTY if message.params is UNSET else message.params
         if id is UNSET:
             return self._receive_notification(method, params, now, request)
-        if id is None:
-            null = ParseError('"id" is null', INVALID_REQUEST)
-            return self._receive_garbage(None, null, now, batch)
-        if id in self._running:
-            # The peer could not tell which of its two requests a response answers.
-            taken = ParseError(f"id {id!r} belongs to a request that still runs", INVALID_REQUEST)
-            return self._receive_garbage(None, taken, now, batch)
+        if id is None or id in self._running:
+            return self._receive_bad_id(id, now, batch)
         self._running[id] = batch
         if batch is not None:
             batch.open += 1
-            if method == "initialize":
-                self.reply_error(id, INVALID_REQUEST, "initialize must not be part of a batch")
-                return []
+        if len(self._running) > MAX_RUNNING or (batch is not None and method == "initialize"):
+            return self._refuse(id)
+        return [Request(id, method, params, request)]
+
+    def _lacks_id(self, message: envelope.Envelope) -> bool:
+        """Return whether it is the error of a server that could not decode a request's id."""
+        if message.id in (None, UNSET) and message.error is not UNSET:
+            return True
+        self.dropped["response to another request"] += 1
+        return False
+
+    def _receive_bad_id(
+        self, id: RequestId | None, now: float, batch: _Batch | None
+    ) -> list[Event]:
+        why = '"id" is null'
+        if id is not None:  # the peer could not tell which of the two a response answers
+            why = f"id {id!r} belongs to a request that still runs"
+        return self._receive_garbage(None, ParseError(why, INVALID_REQUEST), now, batch)
+
+    def _refuse(self, id: RequestId) -> list[Event]:
         if len(self._running) > MAX_RUNNING:
             self.dropped["too many requests"] += 1
             self.reply_error(id, INTERNAL_ERROR, f"over {MAX_RUNNING} requests at once; try later")
-            return []
-        return [Request(id, method, params, request)]
+        else:
+            self.reply_error(id, INVALID_REQUEST, "initialize must not be part of a batch")
+        return []
+
+    def _receive_undecodable(
+        self,
+        frame: bytes,
+        error: ParseError | MemoryError,
+        now: float,
+        request: RequestId | None,
+        batch: _Batch | None,
+    ) -> list[Event]:
+        answered = request
+        if request is None or batch is not None:  # a batch holds other messages too
+            answered = envelope.id_of(frame)
+            if request is not None and answered != request:
+                answered = None
+        if isinstance(error, MemoryError) or isinstance(frame, envelope.Cut):
+            return self._receive_too_much(answered, envelope.id_of_request(frame), batch)
+        return self._receive_garbage(answered, error, now, batch)
 
     def _receive_batch(self, frame: bytes, now: float, request: RequestId | None) -> list[Event]:
         try:

@@ -125,6 +125,9 @@ class Encoder:
                 if head:
                     whole[len(head)] = _COMMA
                 return bytes(whole)
+        return self._whole_call(result, revision)
+
+    def _whole_call(self, result: CallToolResult, revision: str) -> bytes:
         meta = result.meta
         if meta is not None:
             result = replace(result, meta=None)

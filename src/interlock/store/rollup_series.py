@@ -112,14 +112,8 @@ async def read_series(
     Raises:
         AuditUnavailable: The database does not answer.
     """
-    first, last = since // MINUTE, -(-until // MINUTE)
-    width = max(1, -(-(last - first) // max(1, min(buckets, MAX_BUCKETS))))
-    span = max(each for each in (1, *SPANS) if each <= 2 * width)
-    width = -(-width // span) * span
-    first = first // span * span
-    count = max(1, -(-(last - first) // width))
+    first, width, count, span = _buckets(since // MINUTE, -(-until // MINUTE), buckets)
     last = first + count * width
-
     found: dict[str, dict[int, Totals]] = defaultdict(dict)
     position = _POSITIONS[by]
     for row in await _rows(tables, span, first, last):
@@ -141,6 +135,15 @@ async def read_series(
         _line("", _merged(others), count) if others else None,
         _line("", _merged(list(found.values())), count),
     )
+
+
+def _buckets(first: int, last: int, most: int) -> tuple[int, int, int, int]:
+    """Return the first minute, the minutes of a bucket, the buckets, and the span of their rows."""
+    width = max(1, -(-(last - first) // max(1, min(most, MAX_BUCKETS))))
+    span = max(each for each in (1, *SPANS) if each <= 2 * width)
+    width = -(-width // span) * span
+    first = first // span * span
+    return first, width, max(1, -(-(last - first) // width)), span
 
 
 async def _rows(tables: AuditTables, span: int, first: int, last: int) -> list[tuple[Any, ...]]:

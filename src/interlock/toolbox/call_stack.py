@@ -42,10 +42,7 @@ class CallStack:
         del self._retiring[server], self._under_way[server]
 
     def stack(
-        self,
-        servers: Mapping[str, Receiver],
-        around: Sequence[Around],
-        outside: Sequence[Around],
+        self, servers: Mapping[str, Receiver], around: Sequence[Around], outside: Sequence[Around]
     ) -> CallHandler:
         """Return the stack that calls pass. A call stays with the servers of its stack.
 

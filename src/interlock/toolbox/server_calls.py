@@ -115,6 +115,7 @@ class ServerCalls:
             ServerUnavailable: It cannot be started, or not yet again.
             InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
         """
+        # One function: each further one would cost every call.
         await self._slots.acquire()
         release = self._slots.release
         if call.slots is not None:
@@ -160,11 +161,7 @@ class ServerCalls:
                     if is_checked and not (call.returns_questions and outcome.is_task):
                         outcome = Outcome(raw, client.check_result(name, raw))
                 except InterlockError as error:
-                    self._failures.note(pooled, error)
-                    clean = self._failures.redacted(pooled, error)
-                    if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
-                        self._tools.note_wrong_result(call.name, clean)
-                    raise clean from None
+                    raise self._noted(pooled, error, call) from None
             finally:
                 self._pool.release(pooled)
         finally:
@@ -173,6 +170,14 @@ class ServerCalls:
         if self._health.state != "ok" and pooled is self._pool.shared:
             self._health.set("ok")
         return outcome
+
+    def _noted(self, pooled: PooledClient, error: InterlockError, call: Call) -> InterlockError:
+        """Note what a failure says about the server; return the error without secrets."""
+        self._failures.note(pooled, error)
+        clean = self._failures.redacted(pooled, error)
+        if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
+            self._tools.note_wrong_result(call.name, clean)
+        return clean
 
     async def _with_files(self, call: Call) -> Call:
         """Return a call of an API with the contents of the resources that its files name."""

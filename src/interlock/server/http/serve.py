@@ -238,108 +238,111 @@ def socket_connection() -> type[asyncio.Protocol]:
 
 def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
     """Return a class of connections with limits, which counts what it drops."""
-    addresses: Counter[str] = Counter()
+    shared = {"addresses": Counter(), "max_per_address": max_per_address, "dropped": dropped}
+    return type("BoundedConnection", (_BoundedConnection,), shared)
 
-    class BoundedConnection(HttpToolsProtocol):
-        address = ""
-        is_in_head = False
-        is_refused = False
-        chunk = 0  # bytes received last
-        head = 0  # bytes of the request's head, at most: its first chunk may hold other bytes
-        answering: RequestResponseCycle
-        extensions: Any  # of ASGI
-        whole_transport: HeadWithBody
 
-        # The parser itself accepts headers of any size; small ones take ten times their bytes.
+class _BoundedConnection(HttpToolsProtocol):
+    addresses: Counter[str]  # connections by address
+    max_per_address: int
+    dropped: Counter[str]
+    address = ""
+    is_in_head = False
+    is_refused = False
+    chunk = 0  # bytes received last
+    head = 0  # bytes of the request's head, at most: its first chunk may hold other bytes
+    answering: RequestResponseCycle
+    extensions: Any  # of ASGI
+    whole_transport: HeadWithBody
 
-        def on_message_begin(self) -> None:
-            self.is_in_head = True
-            self.head = self.chunk
-            super().on_message_begin()
+    # The parser itself accepts headers of any size; small ones take ten times their bytes.
 
-        def on_headers_complete(self) -> None:
-            self.is_in_head = False
-            if self.head > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
-                self.is_refused = True
-                raise ValueError("the head is too large")  # stops the parser
-            if not self.url.startswith(b"/"):
-                _use_host_of_target(self)
-            super().on_headers_complete()
+    def on_message_begin(self) -> None:
+        self.is_in_head = True
+        self.head = self.chunk
+        super().on_message_begin()
 
-        def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-            self.answering = cycle
-            cycle.scope["extensions"] = self.extensions
-            super()._start_asgi_task(cycle, app)
+    def on_headers_complete(self) -> None:
+        self.is_in_head = False
+        if self.head > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
+            self.is_refused = True
+            raise ValueError("the head is too large")  # stops the parser
+        if not self.url.startswith(b"/"):
+            _use_host_of_target(self)
+        super().on_headers_complete()
 
-        def answer_at_once(self, scope: Scope, body: bytes) -> bool:
-            # As the two messages of a response; see `AT_ONCE`.
-            cycle = self.answering
-            if cycle.scope is not scope or cycle.response_started or cycle.disconnected:
-                return False
-            if not cycle.keep_alive or self.flow.write_paused:
-                return False
-            defaults = [b"%b: %b\r\n" % header for header in cycle.default_headers]
-            head = _JSON_HEAD % (b"".join(defaults), len(body))
-            self.whole_transport.write_whole(head + body)  # first: memory may run out
-            cycle.response_started = cycle.response_complete = True
-            cycle.waiting_for_100_continue = False
-            cycle.message_event.set()
-            cycle.on_response()
-            return True
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.answering = cycle
+        cycle.scope["extensions"] = self.extensions
+        super()._start_asgi_task(cycle, app)
 
-        def send_400_response(self, msg: str) -> None:
-            if self.is_refused:
+    def answer_at_once(self, scope: Scope, body: bytes) -> bool:
+        # As the two messages of a response; see `AT_ONCE`.
+        cycle = self.answering
+        if cycle.scope is not scope or cycle.response_started or cycle.disconnected:
+            return False
+        if not cycle.keep_alive or self.flow.write_paused:
+            return False
+        defaults = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+        head = _JSON_HEAD % (b"".join(defaults), len(body))
+        self.whole_transport.write_whole(head + body)  # first: memory may run out
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        cycle.message_event.set()
+        cycle.on_response()
+        return True
+
+    def send_400_response(self, msg: str) -> None:
+        if self.is_refused:
+            self.refuse_head()
+        else:
+            super().send_400_response(msg)
+
+    def refuse_head(self) -> None:
+        self.dropped["HTTP 431"] += 1
+        self.transport.write(_TOO_LONG)
+        self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self.is_in_head
+        self.chunk = len(data)
+        super().data_received(data)
+        if was_in_head and self.is_in_head:
+            self.head += len(data)
+            if self.head > MAX_HEAD + MAX_CHUNK:
                 self.refuse_head()
-            else:
-                super().send_400_response(msg)
 
-        def refuse_head(self) -> None:
-            dropped["HTTP 431"] += 1
-            self.transport.write(_TOO_LONG)
-            self.transport.close()
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
+        self.whole_transport = HeadWithBody(transport)
+        self.extensions = {AT_ONCE: self.answer_at_once}
+        super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
+        self.address = self.client[0] if self.client else ""
+        self.addresses[self.address] += 1
+        if self.addresses[self.address] > self.max_per_address:
+            self.dropped["too many connections of an address"] += 1
+            transport.abort()
 
-        def data_received(self, data: bytes) -> None:
-            was_in_head = self.is_in_head
-            self.chunk = len(data)
-            super().data_received(data)
-            if was_in_head and self.is_in_head:
-                self.head += len(data)
-                if self.head > MAX_HEAD + MAX_CHUNK:
-                    self.refuse_head()
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.uncount()
+        super().connection_lost(exc)
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
-            self.whole_transport = HeadWithBody(transport)
-            self.extensions = {AT_ONCE: self.answer_at_once}
-            super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
-            self.address = self.client[0] if self.client else ""
-            addresses[self.address] += 1
-            if addresses[self.address] > max_per_address:
-                dropped["too many connections of an address"] += 1
-                transport.abort()
+    def uncount(self) -> None:
+        self.addresses[self.address] -= 1
+        if not self.addresses[self.address]:
+            del self.addresses[self.address]
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self.uncount()
-            super().connection_lost(exc)
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        protocol: Any = self.transport.get_protocol()
+        if protocol is self:
+            return
+        lost = protocol.connection_lost
 
-        def uncount(self) -> None:
-            addresses[self.address] -= 1
-            if not addresses[self.address]:
-                del addresses[self.address]
+        def connection_lost(exc: Exception | None) -> None:
+            self.uncount()  # this object has no connection any more
+            lost(exc)
 
-        def handle_websocket_upgrade(self) -> None:
-            super().handle_websocket_upgrade()
-            protocol: Any = self.transport.get_protocol()
-            if protocol is self:
-                return
-            lost = protocol.connection_lost
-
-            def connection_lost(exc: Exception | None) -> None:
-                self.uncount()  # this object has no connection any more
-                lost(exc)
-
-            protocol.connection_lost = connection_lost
-
-    return BoundedConnection
+        protocol.connection_lost = connection_lost
 
 
 def _size_of_head(connection: HttpToolsProtocol) -> int:
