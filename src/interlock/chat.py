@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
@@ -395,22 +395,33 @@ async def open_chat(
     if servers is not None:
         toolbox = Toolbox(servers, around=around, handlers=handlers, results=results, pins=pins)
     async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.TaskGroup() as group:
-                opening = group.create_task(_open_log(stack, conversation, latest, warn))
-                choosing = group.create_task(_choose(model, opening, wishes))
-                if toolbox is not None:
-                    stack.push_async_callback(toolbox.close)
-                    await toolbox.open()
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        log, messages = opening.result()
-        parts = choosing.result(), toolbox, log, messages
+        opening = _open_log(stack, conversation, latest, warn)
+        parts = await _open_together(stack, toolbox, opening, model, wishes)
         agent = await _open_agent(stack, agents or {}, *parts, system)
         chat = Chat(*parts, system=system, caller=caller, wishes=wishes, agent=agent)
         stack.push_async_callback(lambda: chat.model.close())
-        await log.note_model(chat.model.name)
+        await chat.log.note_model(chat.model.name)
         yield chat
+
+
+async def _open_together(
+    stack: AsyncExitStack,
+    toolbox: Toolbox | None,
+    log: Coroutine[Any, Any, _Opened],
+    model: str | None,
+    wishes: ModelWishes,
+) -> tuple[Model, Toolbox | None, ConversationLog, list[Message]]:
+    """Start the servers while the model and the conversation are opened."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            opening = group.create_task(log)
+            choosing = group.create_task(_choose(model, opening, wishes))
+            if toolbox is not None:
+                stack.push_async_callback(toolbox.close)
+                await toolbox.open()
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return choosing.result(), toolbox, *opening.result()
 
 
 async def _open_agent(

@@ -94,6 +94,13 @@ class ClaudeCode:
     """
 
     _servers: Servers
+    _draining: asyncio.Task[None] | None = None
+    _stopping: asyncio.Task[None] | None = None
+    _link: Link | None = None
+    _transport: StdioTransport | None = None
+    _version = ""
+    _capabilities: frozenset[str] = frozenset()
+    _closed = False
 
     def __init__(
         self,
@@ -124,36 +131,55 @@ class ClaudeCode:
         self._cwd = None if cwd is None else str(cwd)
         self._env = dict(env or {})
         self._inherit_env = inherit_env
-        own = environment(self._env, inherit=inherit_env)
-        self._redactor = Redactor([own[name] for name in own if _SECRET_NAME.search(name)])
+        self._redactor = _redactor_of(environment(self._env, inherit=inherit_env))
         self._start_timeout = start_timeout
         self._max_line_bytes = max_line_bytes
         self._around = around
         self._verbatim = verbatim
         self._handlers = {"elicitation": elicitation, "sampling": sampling}
         self._turns = asyncio.Lock()
-        self._draining: asyncio.Task[None] | None = None
-        self._link: Link | None = None
-        self._transport: StdioTransport | None = None
-        self._version = ""
-        self._capabilities: frozenset[str] = frozenset()
-        self._stopping: asyncio.Task[None] | None = None
-        self._closed = False
 
         decides = permissions is not None or policy is not None
         self._built_in = BuiltInCalls(around, CLAUDE, self._origin)
-        decisions = Decisions(
+        decisions = self._make_decisions(permissions, policy, questions, decision_timeout)
+        decided = decisions if decides else None
+        host = self._make_host(max_result, decided, always_load, tool_timeout)
+        self._servers = Servers(host, direct_configuration(servers, direct))
+        self._lists = ToolLists(self._servers, lambda: self._link, self._running)
+        self._conversation = self._make_conversation()
+        self._questions = Questions(
+            decisions, self._servers.address, self._conversation.agent_of, elicitation
+        )
+        self._hooks = self._questions.hooks() if decides else None
+        self._add_given(servers, direct)
+
+    def _make_decisions(
+        self,
+        permissions: Decide | None,
+        policy: Policy | None,
+        questions: AnswerQuestions | None,
+        timeout: float,
+    ) -> Decisions:
+        return Decisions(
             permissions,
-            decision_timeout,
+            timeout,
             check=None if policy is None else check_by(policy, self._entry, CLAUDE),
             answer_questions=questions,
             can_change=self._can_change,
             on_deny=self._note_denial,
-            enter=self._built_in.enter if around else None,
+            enter=self._built_in.enter if self._around else None,
         )
-        host = FacadeHost(
+
+    def _make_host(
+        self,
+        max_result: int,
+        decisions: Decisions | None,
+        always_load: bool | None,
+        tool_timeout: float,
+    ) -> FacadeHost:
+        return FacadeHost(
             max_result,
-            decisions.use if decides else None,
+            None if decisions is None else decisions.use,
             self._progress,
             always_load,
             lambda: self._servers.tool_count,
@@ -161,22 +187,19 @@ class ClaudeCode:
             CLAUDE,
             self._origin,
         )
-        self._servers = Servers(host, direct_configuration(servers, direct))
-        self._lists = ToolLists(self._servers, lambda: self._link, self._running)
-        self._conversation = ConversationState(
+
+    def _make_conversation(self) -> ConversationState:
+        return ConversationState(
             self._servers.address,
             self._on_init,
             on_result=self._built_in.finish,
             on_end=lambda: self._built_in.cancel(with_agents=False),
         )
-        self._questions = Questions(
-            decisions,
-            self._servers.address,
-            self._conversation.agent_of,
-            elicitation,
-        )
-        self._hooks = self._questions.hooks() if decides else None
-        self._given = servers if isinstance(servers, Toolbox) else None  # not ours to close
+
+    def _add_given(
+        self, servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
+    ) -> None:
+        self._given = servers if isinstance(servers, Toolbox) else None  # closed by its owner
         ours = {name: each for name, each in self._configured(servers) if name not in direct}
         self._toolboxes: list[Toolbox] = []
         self._toolboxes.append(self._given or self._make_toolbox(ours))
@@ -552,6 +575,10 @@ class ClaudeCode:
             )
 
         return report
+
+
+def _redactor_of(variables: Mapping[str, str]) -> Redactor:
+    return Redactor([value for name, value in variables.items() if _SECRET_NAME.search(name)])
 
 
 # What the program sends

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
@@ -141,17 +141,23 @@ class Assembly:
         self._prompts = PermissionPrompts(self._deciding)
         self._instead = {self._prompts.address: self._prompts.answer}
         self.pins = make_pinning(parts.config, parts.settings, database, secret, self.trail)
-        self.gateway = Gateway(
+        self.gateway = self._make_gateway(parts)
+        self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
+        approvals.pin_of = pin_in(self.gateway.toolbox)
+        self._add_gauges(writer)
+
+    def _make_gateway(self, parts: Parts) -> Gateway:
+        return Gateway(
             parts.servers,
             parts.policy,
-            environ=environ,
+            environ=self.environ,
             around=self._around(parts),
             outside=self._outside,
             instead=self._instead,
             admit=parts.limiter.admit,
             on_not_admitted=self._not_admitted,
             instructions=parts.settings.instructions or None,
-            sealing_key=secret.derive("seal"),
+            sealing_key=self.secret.derive("seal"),
             idle_timeout=IDLE_TIMEOUT,
             credentials=self.vault,
             results=self.results,
@@ -163,9 +169,6 @@ class Assembly:
             on_task=self._note_task,
             refuses_clashes=True,
         )
-        self.vault.upstreams = lambda: self.gateway.toolbox.upstreams
-        approvals.pin_of = pin_in(self.gateway.toolbox)
-        self._add_gauges(writer)
 
     def _add_gauges(self, writer: AuditWriter | None) -> None:
         gauges = self.metrics.gauges
@@ -280,13 +283,7 @@ class Assembly:
             await stack.enter_async_context(assembly.vault.running())
             stack.push_async_callback(assembly.logins.close)
             await stack.enter_async_context(assembly.pins.following())
-            plugins = following(
-                PluginStore(database),
-                lambda: assembly.parts.plugins,
-                lambda: assembly.gateway.rights_changed(),
-                assembly._read_plugins,
-            )
-            await stack.enter_async_context(plugins)
+            await stack.enter_async_context(assembly._following_plugins())
             yield assembly
 
     def _failed(self) -> None:
@@ -306,6 +303,14 @@ class Assembly:
         """
         async with self._reloading:
             return await self._reload(config)
+
+    def _following_plugins(self) -> AbstractAsyncContextManager[None]:
+        return following(
+            PluginStore(self.database),
+            lambda: self.parts.plugins,
+            lambda: self.gateway.rights_changed(),
+            self._read_plugins,
+        )
 
     async def _read_plugins(self) -> None:
         async with self._reloading:

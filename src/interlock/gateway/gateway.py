@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
@@ -130,14 +131,12 @@ class Gateway:
         asks_pass: bool = False,
         on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
         on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
-        on_refused: NoteRefusal | None = None,
+        on_refused: NoteRefusal = lambda *_: None,
         on_task: NoteTask | None = None,
         refuses_clashes: bool = False,
     ) -> None:
         self._refuses_clashes = refuses_clashes
-        self._asks_pass = asks_pass
-        self._instead = instead or {}
-        # Servers are told that they may ask; the client that is calling answers, or refuses.
+        self._enforce = partial(enforce, asks_pass=asks_pass, instead=instead or {})
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -147,29 +146,40 @@ class Gateway:
             handlers=self._handlers,
             credentials=credentials,
             pins=pins,
-            elicitation=_refuse,
-            sampling=_refuse,
-            roots=[],
+            **_ASKING,
             results=results,
             own_tools=own_tools,
         )
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
-        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
-        if on_refused is not None:
-            self._forwarder.on_refused = on_refused
-        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
-        self.toolbox.find_resource = self._find_resource
-        self._changes = Changes(
-            self.toolbox, self._catalogue, self.subscribers, self._forwarder.parking
-        )
-        self._admit = admit
-        self._on_not_admitted = on_not_admitted
+        self._forward_to_toolbox(policy, sealing_key, on_refused)
+        self._admit, self._on_not_admitted = admit, on_not_admitted
         self._idle_timeout = idle_timeout
         self._on_unknown_tool = on_unknown_tool
         self.tells_of_servers = instructions == SERVERS
+        self._methods = self._make_methods(name, instructions, sealing_key, on_task)
+        self._lifespan = Lifespan(self._open)
+        self._memory_connections: set[asyncio.Task[None]] = set()
+
+    def _forward_to_toolbox(
+        self, policy: Policy, sealing_key: bytes | None, on_refused: NoteRefusal
+    ) -> None:
+        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
+        self._forwarder.on_refused = on_refused
+        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
+        self.toolbox.find_resource = self._find_resource
+        parking = self._forwarder.parking
+        self._changes = Changes(self.toolbox, self._catalogue, self.subscribers, parking)
+
+    def _make_methods(
+        self,
+        name: str,
+        instructions: str | None,
+        sealing_key: bytes | None,
+        on_task: NoteTask | None,
+    ) -> Methods:
         info = Implementation(name=name, version=__version__)
-        self._methods = Methods(
+        return Methods(
             info,
             self._instructions_of_servers if self.tells_of_servers else instructions,
             self._catalogue,
@@ -182,11 +192,6 @@ class Gateway:
             self._unknown_tool,
             ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
         )
-        self._lifespan = Lifespan(self._open)
-        self._memory_connections: set[asyncio.Task[None]] = set()
-
-    def _enforce(self, policy: Policy) -> Around:
-        return enforce(policy, asks_pass=self._asks_pass, instead=self._instead)
 
     # As `Answering`
 
@@ -354,3 +359,7 @@ async def _refuse(_: object) -> NoReturn:
     raise AskRefused(
         "the server sent a request outside of a call, so no client can answer it", "cannot_ask"
     )
+
+
+# Servers are told that they may ask; the client that is calling answers, or refuses.
+_ASKING: ClientOptions = {"elicitation": _refuse, "sampling": _refuse, "roots": []}

@@ -65,13 +65,23 @@ async def local_calls(
         ConfigError: The configuration or the gateway's key cannot be used.
         StoreError: The audit trail cannot be opened.
     """
-    if config.gateway is None:
+    async with AsyncExitStack() as stack:
+        if config.gateway is not None:
+            yield await _gateway_calls(
+                stack, config, ask, os.environ if environ is None else environ
+            )
+            return
         around = [enforce(Policy.for_local_user(config), asks_pass=True), asking(ask)]
-        async with AsyncExitStack() as stack:
-            kept = _OpenedOnDemand(stack, None, Results())
-            results = ResultBudget(kept, ResultLimits.from_config(config))
-            yield LocalCalls(config.servers, around, results)
-        return
+        kept = _OpenedOnDemand(stack, None, Results())
+        yield LocalCalls(
+            config.servers, around, ResultBudget(kept, ResultLimits.from_config(config))
+        )
+
+
+async def _gateway_calls(
+    stack: AsyncExitStack, config: Config, ask: AskCaller, environ: Mapping[str, str]
+) -> LocalCalls:
+    """Open what calls need if the configuration has a gateway; the stack closes it."""
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.approvals import open_approvals
@@ -83,39 +93,38 @@ async def local_calls(
     from interlock.store.location import folder_beside
     from interlock.store.plugins import PluginStore
 
-    parts = make_parts(config, os.environ if environ is None else environ)
+    parts = make_parts(config, environ)
     location, audit = parts.settings.database or None, parts.settings.audit
     secret = GatewayKey.load(folder_beside(location))
     trail = writer = None
-    async with AsyncExitStack() as stack:
-        if audit.mode != "off":
-            writer = await stack.enter_async_context(open_trail(location, secret, audit))
-            trail = make_trail(writer, secret, audit)
-            stack.callback(trail.flush)
-        database = await open_database(location)
-        stack.push_async_callback(database.close)
-        if parts.plugins.found:
-            await parts.plugins.load(PluginStore(database))
-        pins = None
-        if parts.settings.lock.mode != "off":
-            pins = make_pinning(config, parts.settings, database, secret, trail)
-            await stack.enter_async_context(pins.following())
-        approve = []
-        if parts.policy.asks:
-            approvals = await stack.enter_async_context(
-                open_approvals(
-                    *(database, location, secret, writer),
-                    settings=lambda: parts.settings.approvals,
-                    policy=lambda: parts.policy,
-                )
+    if audit.mode != "off":
+        writer = await stack.enter_async_context(open_trail(location, secret, audit))
+        trail = make_trail(writer, secret, audit)
+        stack.callback(trail.flush)
+    database = await open_database(location)
+    stack.push_async_callback(database.close)
+    if parts.plugins.found:
+        await parts.plugins.load(PluginStore(database))
+    pins = None
+    if parts.settings.lock.mode != "off":
+        pins = make_pinning(config, parts.settings, database, secret, trail)
+        await stack.enter_async_context(pins.following())
+    approve = []
+    if parts.policy.asks:
+        approvals = await stack.enter_async_context(
+            open_approvals(
+                *(database, location, secret, writer),
+                settings=lambda: parts.settings.approvals,
+                policy=lambda: parts.policy,
             )
-            await stack.enter_async_context(approvals.running())
-            approve = [approvals.around(ask)]
-        outside = [trail.refusals] if trail is not None else []
-        inside = [enforce(parts.policy, asks_pass=True), *layers_of(parts, trail, *approve)]
-        kept = _OpenedOnDemand(stack, location, parts.settings.results)
-        results = ResultBudget(kept, limits_of(parts))
-        yield LocalCalls(parts.servers, [*outside, *inside], results, pins)
+        )
+        await stack.enter_async_context(approvals.running())
+        approve = [approvals.around(ask)]
+    outside = [trail.refusals] if trail is not None else []
+    inside = [enforce(parts.policy, asks_pass=True), *layers_of(parts, trail, *approve)]
+    kept = _OpenedOnDemand(stack, location, parts.settings.results)
+    results = ResultBudget(kept, limits_of(parts))
+    return LocalCalls(parts.servers, [*outside, *inside], results, pins)
 
 
 @asynccontextmanager

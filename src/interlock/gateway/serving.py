@@ -9,12 +9,14 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from interlock import urls
 from interlock.auth.principal import Principal
+from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError, StoreLocked
 from interlock.gateway.admin.operations import BASE
@@ -79,48 +81,72 @@ async def serve_http(
     address = address or settings.listen or LISTEN
     if settings.audit.mode == "off":
         raise ConfigError('gateway.audit.mode is "off", which is for --stdio only')
-    with ExitStack() as stack:
-        stack.enter_context(only_gateway(settings.database))
-        listener = stack.enter_context(bound(address))
-        admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
+    with _listeners(settings, address) as (listener, admin):
         key = _first_key(assembly, address.host)
-        resource = settings.public_url or _loopback(listener)
         endpoint = Endpoint(
             assembly,
-            resource,
+            settings.public_url or _loopback(listener),
             view=view,
             address=_address_of(listener),
             board=board,
             chat=chat,
             inspector=inspector,
         )
-        server = UvicornServer(
-            endpoint.app,
-            address.host,
-            address.port,
-            handles_signals=False,
-            refuses_while_draining=True,
-            takes_sockets=endpoint.chat is not None,
-        )
+        served = _served(endpoint, listener, admin, key)
+        await _serve(assembly, endpoint, listener, admin, reload, partial(announce, served))
+    if assembly.has_failed:
+        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
-        def end() -> None:
-            endpoint.drain()
-            server.end()
 
-        async with assembly.gateway.running(), _admin_listener(admin, endpoint):
-            listener.listen()  # so that no client is refused once the address is printed
-            serving = asyncio.create_task(server.serve([listener]))
-            assembly.on_failed = end
-            with on_signals(end, reload):
-                url = f"http://{_address_of(listener)}{PATH}"
-                operators = admin or (listener if endpoint.serves_operators else None)
-                api = f"http://{_address_of(operators)}{BASE}" if operators else ""
-                chat_url = "" if endpoint.chat is None else f"http://{_address_of(listener)}/"
-                announce(Served(url, key, api, chat_url))
-                await serving
-            await endpoint.close()
-        if assembly.has_failed:
-            raise AuditFailed("calls cannot be recorded any more; start the gateway again")
+@contextmanager
+def _listeners(
+    settings: GatewaySettings, address: Address
+) -> Iterator[tuple[socket.socket, socket.socket | None]]:
+    """Return the sockets of the gateway and of its operators, unless another gateway runs."""
+    with ExitStack() as stack:
+        stack.enter_context(only_gateway(settings.database))
+        listener = stack.enter_context(bound(address))
+        admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
+        yield listener, admin
+
+
+async def _serve(
+    assembly: Assembly,
+    endpoint: Endpoint,
+    listener: socket.socket,
+    admin: socket.socket | None,
+    reload: Callable[[], None],
+    announce: Callable[[], None],
+) -> None:
+    server = UvicornServer(
+        endpoint.app,
+        *listener.getsockname()[:2],
+        handles_signals=False,
+        refuses_while_draining=True,
+        takes_sockets=endpoint.chat is not None,
+    )
+
+    def end() -> None:
+        endpoint.drain()
+        server.end()
+
+    async with assembly.gateway.running(), _admin_listener(admin, endpoint):
+        listener.listen()  # so that no client is refused once the address is printed
+        serving = asyncio.create_task(server.serve([listener]))
+        assembly.on_failed = end
+        with on_signals(end, reload):
+            announce()
+            await serving
+        await endpoint.close()
+
+
+def _served(
+    endpoint: Endpoint, listener: socket.socket, admin: socket.socket | None, key: str | None
+) -> Served:
+    url = f"http://{_address_of(listener)}"
+    operators = admin or (listener if endpoint.serves_operators else None)
+    api = f"http://{_address_of(operators)}{BASE}" if operators else ""
+    return Served(url + PATH, key, api, "" if endpoint.chat is None else f"{url}/")
 
 
 @asynccontextmanager

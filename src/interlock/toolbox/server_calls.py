@@ -115,7 +115,7 @@ class ServerCalls:
             ServerUnavailable: It cannot be started, or not yet again.
             InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
         """
-        # One function: each further one would cost every call.
+        # This is long because each further function would cost every call.
         await self._slots.acquire()
         release = self._slots.release
         if call.slots is not None:

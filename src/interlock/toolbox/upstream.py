@@ -115,10 +115,18 @@ class Upstream:
             forwards=forwards,
             options=options,
         )
-        self._lists = ServerLists(
-            name,
-            CheckedLists(name, pins),
-            settings.tools if settings is not None else None,
+        self._lists = self._make_lists(server, CheckedLists(name, pins), forwards=forwards)
+        self.calls = self._make_calls(server, permitted, read_file, echo=not forwards)
+        self._start_seconds = 0.0
+        self._dropped: Counter[str] = Counter()  # by connections that have ended
+
+    def _make_lists(
+        self, server: ServerConfig | InProcessServer, lists: CheckedLists, *, forwards: bool
+    ) -> ServerLists:
+        return ServerLists(
+            self.name,
+            lists,
+            self._settings.tools if self._settings is not None else None,
             access=self._users,
             clients=self._clients,
             pool=self._pool,
@@ -126,9 +134,18 @@ class Upstream:
             failures=self._failures,
             ttl=getattr(server, "list_ttl", None),
             forwards=forwards,
-            on_change=on_change,
+            on_change=self._on_change,
         )
-        self.calls = ServerCalls(
+
+    def _make_calls(
+        self,
+        server: ServerConfig | InProcessServer,
+        permitted: PermittedQuestions | None,
+        read_file: Callable[[str, Call], Awaitable[JsonObject]],
+        *,
+        echo: bool,
+    ) -> ServerCalls:
+        return ServerCalls(
             server,
             self._lists.tools,
             access=self._users,
@@ -138,10 +155,8 @@ class Upstream:
             failures=self._failures,
             permitted=permitted,
             read_file=read_file,
-            echo=not forwards,
+            echo=echo,
         )
-        self._start_seconds = 0.0
-        self._dropped: Counter[str] = Counter()  # by connections that have ended
 
     @property
     def entries(self) -> tuple[Entry, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -140,6 +141,7 @@ async def open_local_site(
         InterlockError: The port, the database or the configuration cannot be used.
     """
     loaded = config or Config()
+    built_in = loaded.gateway is None
     location = loaded.gateway.database if loaded.gateway is not None else None
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
@@ -148,52 +150,55 @@ async def open_local_site(
         choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
-        approval = TurnApproval(is_local=loaded.gateway is None)
-        ask = asked_by_hand(approval)
-        calls = await stack.enter_async_context(local_calls(loaded, ask))
-        toolbox = Toolbox(
-            calls.servers,
-            around=calls.around,
-            results=calls.results,
-            pins=calls.pins,
-            forwards=True,
-            elicitation=_refuse,
-            extensions=SUPPORT,
-            keeps_trying=True,
-        )
-        stack.push_async_callback(toolbox.close)
-        await toolbox.open(idle_timeout=IDLE_TIMEOUT)
+        approval = TurnApproval(is_local=built_in)
+        calls = await stack.enter_async_context(local_calls(loaded, asked_by_hand(approval)))
+        toolbox = await _opened_toolbox(stack, calls)
         answering = AgentEngine(
-            choice,
-            toolbox,
-            ConversationStore(database),
+            *(choice, toolbox, ConversationStore(database)),
             may_use=may_use(policy),
             asks_people=True,
             agent=agents_of(engine),
         )
         port = listener.getsockname()[1]
         sessions = PageSessions(PageSessionStore(database))
-        built_in = loaded.gateway is None
         inspector = _inspector_of(loaded, calls, policy, toolbox)
         stack.push_async_callback(inspector.close)
         site = make_site(
-            answering,
-            sessions,
-            port,
-            built_in=built_in,
-            results=calls.results,
-            inspector=inspector,
+            answering, sessions, port, built_in=built_in, results=calls.results, inspector=inspector
         )
         app = LocalApp(site, inspector)
-        server = UvicornServer(app, "127.0.0.1", port, handles_signals=False, takes_sockets=True)
-        listener.listen()
-        serving = asyncio.create_task(server.serve([listener]))
-        serving.add_done_callback(lambda _: app.ended.set())
-        try:
+        async with _serving(app, listener):
             yield LocalSite(app, sessions, f"http://127.0.0.1:{port}/", toolbox)
-        finally:
-            server.end()
-            await serving
+
+
+async def _opened_toolbox(stack: AsyncExitStack, calls: LocalCalls) -> Toolbox:
+    toolbox = Toolbox(
+        calls.servers,
+        around=calls.around,
+        results=calls.results,
+        pins=calls.pins,
+        forwards=True,
+        elicitation=_refuse,
+        extensions=SUPPORT,
+        keeps_trying=True,
+    )
+    stack.push_async_callback(toolbox.close)
+    await toolbox.open(idle_timeout=IDLE_TIMEOUT)
+    return toolbox
+
+
+@asynccontextmanager
+async def _serving(app: LocalApp, listener: socket.socket) -> AsyncIterator[None]:
+    host, port = listener.getsockname()
+    server = UvicornServer(app, host, port, handles_signals=False, takes_sockets=True)
+    listener.listen()
+    serving = asyncio.create_task(server.serve([listener]))
+    serving.add_done_callback(lambda _: app.ended.set())
+    try:
+        yield
+    finally:
+        server.end()
+        await serving
 
 
 def _inspector_of(config: Config, calls: LocalCalls, policy: Policy, toolbox: Toolbox) -> Inspector:
