@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import process_time
 
 import pytest
 
@@ -100,6 +101,15 @@ async def test_a_duplicate_header_is_refused(http, name):
     again = [(name, value) for value in ("1", "2")]
 
     assert (await http.call("add", {"a": 1}, headers={name: "-"}, repeated=again)).code == 400
+
+
+async def test_thousands_of_repeated_headers_are_refused_quickly(http):
+    again = [("a", ""), ("host", "127.0.0.1")] * 8_000
+    began = process_time()
+    reply = await http.call("add", {"a": 1}, repeated=again)
+
+    assert reply.code == 400
+    assert process_time() - began < 0.5
 
 
 async def test_a_body_of_exactly_the_limit_is_taken(make):

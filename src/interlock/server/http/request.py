@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache, partial
@@ -80,8 +81,8 @@ class HttpRequest:
         read = _accepted if len(accept) <= MAX_CACHED else _read_accept
         self.takes_json, self.takes_stream = read(accept)
         if len(self.headers) != len(raw):
-            names = [name for name, _ in raw]
-            self.repeated = frozenset(name for name in names if names.count(name) > 1)
+            times = Counter(name for name, _ in raw)
+            self.repeated = frozenset(name for name in times if times[name] > 1)
 
     def check_single(self) -> None:
         """Refuse a request that repeats a header which must be single."""
