@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from interlock import Context
-from interlock.server.http import sessions
+from interlock.server.http import sessions, streams
 
 # Requests
 
@@ -181,6 +181,28 @@ async def test_a_batch_is_answered_by_a_batch(http):
     reply = await client.post(b" [%b]" % b",".join(parts)).finished()
 
     assert {each["id"] for each in reply.json} == {1, "2"}
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/json, text/event-stream"])
+async def test_a_batch_has_all_answers_however_large_they_are(http, monkeypatch, accept):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 10)
+    http.app.sessions.budget.max_bytes = 20
+    client = await http.initialize("2025-03-26")
+    body = b"[%b]" % b",".join(http.rpc("ping", id=id) for id in range(5))
+    reply = await client.post(body, {"accept": accept}).finished()
+
+    assert {each["id"] for each in reply.json} == set(range(5))
+
+
+async def test_a_batch_that_became_a_stream_has_all_answers(http, monkeypatch):
+    monkeypatch.setattr(streams, "MAX_QUEUED", 10)
+    client = await http.initialize("2025-03-26")
+    call = {"name": "count", "arguments": {"to": 1}, "_meta": {"progressToken": 1}}
+    parts = [*(http.rpc("ping", id=id) for id in range(5)), http.rpc("tools/call", call, id=5)]
+    reply = await client.post(b"[%b]" % b",".join(parts)).finished()
+
+    messages = [await reply.message() for _ in range(7)]
+    assert {each.get("id") for each in messages} == {None, *range(6)}
 
 
 async def test_batch_of_notifications_gets_an_empty_202(http):

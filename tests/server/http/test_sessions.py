@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from time import process_time
 
 import pytest
 
@@ -182,6 +183,17 @@ async def test_ten_thousand_idle_sessions_meet_the_limit_and_are_freed(make, mon
     now += 601.0
     client = await http.initialize()
     assert (len(everyone), client.id != "") == (1, True)
+
+
+async def test_ten_thousand_sessions_of_as_many_principals_end_quickly(make):
+    known = make().app.sessions
+    for number in range(10_000):
+        known.add(known.make(Principal(f"user-{number}")))
+    began = process_time()
+    known.close()
+
+    assert process_time() - began < 0.5
+    assert (len(known), known._owners) == (0, {})
 
 
 async def test_a_session_that_is_used_or_listened_to_is_not_idle(make, gate, monkeypatch):

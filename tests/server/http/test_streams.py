@@ -289,6 +289,19 @@ async def test_flood_drops_only_messages_of_its_own_session(server, http):
     assert again.body.count(b"progressToken") == 3
 
 
+async def test_messages_kept_for_all_clients_are_limited_and_the_oldest_make_room(http):
+    http.app._legacy._budget.max_bytes = 3000
+    client = await http.initialize()
+    for id in range(1, 61):
+        await client.call("count", {"to": 0}, id=id, **TOKEN)
+        await client.call("count", {"to": 1}, id=-id, **TOKEN)
+    assert http.app._legacy._budget.bytes <= 3000
+
+    newest, oldest = await client.listen("60-0").finished(), await client.listen("1-0").finished()
+    assert b'"id":-60' in newest.body
+    assert oldest.body == b""
+
+
 # Leaving early
 
 

@@ -164,7 +164,7 @@ class LegacySession:
         Raises:
             HttpRefusal: 400 or 503; one of them cannot run now, so none does.
         """
-        stream = self.standalone if self.is_single else self.new_stream()
+        stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
         calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
         if len(calls) < len(requests):
             raise HttpRefusal(400, "two requests have the same id")
@@ -210,10 +210,12 @@ class LegacySession:
         stream.clear()
         self._streams.pop(stream.number, None)
 
-    def new_stream(self) -> ReplayStream:
-        """Return a new stream of the session, for the reply to a request."""
+    def new_stream(self, *, is_batch: bool = False) -> ReplayStream:
+        """Return a new stream of the session, for the reply to a request or to a batch."""
         self._last_stream += 1
-        stream = ReplayStream(self._last_stream, self._budget, primed=self.primes)
+        stream = ReplayStream(
+            self._last_stream, self._budget, primed=self.primes, is_batch=is_batch
+        )
         self.standalone.primed = self.primes
         self._streams[stream.number] = stream
         if len(self._streams) > MAX_STREAMS:
@@ -470,8 +472,10 @@ class Sessions:
     def remove(self, session: LegacySession) -> None:
         """End a session."""
         if self._open.pop(session.id, None) is not None and session.principal is not None:
-            self._owners[session.principal.owner] -= 1
-            self._owners += Counter()  # removes owners without a session
+            owner = session.principal.owner
+            self._owners[owner] -= 1
+            if not self._owners[owner]:
+                del self._owners[owner]
         session.close()
 
     def expire(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -174,7 +174,8 @@ class Budget:
         dropped: Counts what is dropped, by reason.
         max_each: Open streams of one principal.
         keep_alive: Seconds of silence between two comments in a stream.
-        max_bytes: Bytes kept for clients that may come back.
+        max_bytes: Bytes kept for clients that may come back. Beyond them, the messages of the
+            streams that have been without a new one for the longest are dropped.
     """
 
     def __init__(
@@ -193,10 +194,22 @@ class Budget:
         self._max_streams = max_streams
         self._max_each = max_each
         self._streams: Counter[str | None] = Counter()
+        self._kept: OrderedDict[ReplayStream, None] = OrderedDict()  # the latest one last
 
     def writer(self, send: Send, headers: Iterable[Header]) -> EventWriter:
         """Return the writer of a response that is a stream."""
         return EventWriter(send, headers, keep_alive=self.keep_alive, dropped=self.dropped)
+
+    def keep(self, stream: ReplayStream) -> None:
+        """Note that a stream keeps a new message; make room for it at the cost of others."""
+        self._kept[stream] = None
+        self._kept.move_to_end(stream)
+        while self.bytes > self.max_bytes and (oldest := next(iter(self._kept))) is not stream:
+            oldest.lose_all()
+
+    def forget(self, stream: ReplayStream) -> None:
+        """Note that a stream keeps nothing."""
+        self._kept.pop(stream, None)
 
     @contextmanager
     def stream(self, principal: Principal | None) -> Iterator[None]:
@@ -230,10 +243,17 @@ class ReplayStream:
         budget: Shared by all streams.
         numbered: Give ids to events; without ids a reader cannot come back.
         primed: Begin with an event that has only an id; clients since 2025-11-25 know it.
+        is_batch: The reply to a batch, whose answers are all kept until it has a reader.
     """
 
     def __init__(
-        self, number: int, budget: Budget, *, numbered: bool = True, primed: bool = False
+        self,
+        number: int,
+        budget: Budget,
+        *,
+        numbered: bool = True,
+        primed: bool = False,
+        is_batch: bool = False,
     ) -> None:
         self.number = number
         self.ended = False
@@ -247,6 +267,7 @@ class ReplayStream:
         self._size = 0
         self._budget = budget
         self._numbered = numbered
+        self._keeps_all = is_batch
         self._changed = asyncio.Event()
         self._writer: EventWriter | None = None
 
@@ -274,15 +295,18 @@ class ReplayStream:
         self.frames.append((self.last, frame))
         self._size += len(frame)
         self._budget.bytes += len(frame)
-        while len(self.frames) > 1 and (
-            self._size > MAX_QUEUED or self._budget.bytes > self._budget.max_bytes
-        ):
-            if self._drop_oldest() > self.seen:  # no reader has received it
-                self._budget.dropped["message for a client that is away"] += 1
+        if not self._keeps_all:
+            self._limit()
         if self._writer is not None:
             self.seen = self.last
             self._writer.put(event(frame, self._id(self.last)))
         self._changed.set()
+
+    def _limit(self) -> None:
+        budget = self._budget
+        while len(self.frames) > 1 and (self._size > MAX_QUEUED or budget.bytes > budget.max_bytes):
+            self._lose_oldest()
+        budget.keep(self)
 
     def end(self) -> None:
         """Add no more; the response ends when everything has been sent."""
@@ -295,6 +319,13 @@ class ReplayStream:
         """Drop all kept messages."""
         while self.frames:
             self._drop_oldest()
+        self._budget.forget(self)
+
+    def lose_all(self) -> None:
+        """Drop all kept messages, which a client may still come back for."""
+        while self.frames:
+            self._lose_oldest()
+        self._budget.forget(self)
 
     def dismiss_reader(self, retry_ms: int) -> None:
         """End the response; the reader comes back after `retry_ms`."""
@@ -337,6 +368,9 @@ class ReplayStream:
             writer.end()
         if self.ended:
             writer.end()
+        if self._keeps_all:
+            self._keeps_all = False
+            self._limit()
 
     def detach(self, writer: EventWriter) -> None:
         """Remove a reader, unless another one has replaced it."""
@@ -345,6 +379,10 @@ class ReplayStream:
 
     def _id(self, number: int) -> str:
         return f"{self.number}-{number}" if self._numbered else ""
+
+    def _lose_oldest(self) -> None:
+        if self._drop_oldest() > self.seen:  # no reader has received it
+            self._budget.dropped["message for a client that is away"] += 1
 
     def _drop_oldest(self) -> int:
         """Drop the oldest message and return its number."""
