@@ -83,7 +83,7 @@ claude: build/claude-all/.stamp build/claude/.stamp
 	@CLAUDE_VERSIONS="$(VERSION)" $(bin)/python -m pytest -q -n 2 tests/claude
 
 # One group: make bench ONLY=http. The table goes into benchmarks/README.md with WRITE=1.
-bench: .venv/.stamp-bench build/langchain/.stamp build/langchain-mcp/.stamp build/claude-sdk/.stamp build/openapi/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp \
+bench: .venv/.stamp-bench build/langchain/.stamp build/langchain-mcp/.stamp build/claude-sdk/.stamp build/openapi/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp \
         build/mcp-proxy-npm/.stamp build/browser/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m benchmarks $(ONLY) $(if $(WRITE),--write)
 
@@ -114,7 +114,7 @@ requirements: .venv/.stamp-dev
 	    $(compile) --upgrade requirements/$$name.in --constraint requirements/dev.txt \
 	        --output-file requirements/$$name.txt || exit 1; \
 	done
-	for name in mcp1 langchain langchain-mcp mcp-proxy contextforge claude-sdk; do \
+	for name in mcp1 langchain langchain-mcp mcp-proxy contextforge litellm claude-sdk; do \
 	    $(compile) --upgrade requirements/$$name.in --output-file requirements/$$name.txt || exit 1; \
 	done
 
@@ -203,7 +203,7 @@ build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
 	@$(bin)/python -m tests.openapi.documents $(@D)
 	@touch $@
 
-build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
+build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
 	@$(pip) --python $(@D)/bin/python install --require-hashes -r $<

@@ -53,6 +53,7 @@ NAMES = {
     "mcp-proxy-npm": "mcp-proxy (npm)",
     "fastmcp-proxy": "FastMCP proxy",
     "contextforge": "ContextForge",
+    "litellm": "LiteLLM",
     "legacy": "us, legacy client",
     "write": "us, risk write",
 }

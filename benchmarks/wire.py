@@ -9,7 +9,7 @@ from time import perf_counter
 
 from benchmarks.harness import HttpServer, Program, server
 
-PATIENCE = 5.0  # seconds for a server to answer
+PATIENCE = 30.0  # seconds for a server to answer
 
 META = (
     b'"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
@@ -99,7 +99,15 @@ class HttpAsker:
         return connection
 
     def rate(self, width: int, seconds: float) -> float:
-        """Call for some seconds, `width` at once; give the calls a second."""
+        """Call for some seconds, `width` at once; return the calls a second."""
+        calls, taken = self.count(width, seconds)
+        return calls / taken
+
+    def count(self, width: int, seconds: float) -> tuple[int, float]:
+        """Call for some seconds, `width` at once; return the number of answers and the seconds.
+
+        It takes longer if the server needs longer for the first `width` answers.
+        """
         requests = {self.connect(): self.request(ADD, b"add", id) for id in range(1, width + 1)}
         replies, done = dict.fromkeys(requests, b""), 0
         with DefaultSelector() as selector:
@@ -107,7 +115,7 @@ class HttpAsker:
             for connection in replies:
                 selector.register(connection, EVENT_READ)
                 connection.sendall(requests[connection])
-            while perf_counter() < started + seconds:
+            while perf_counter() < started + seconds or done < width:
                 ready = selector.select(PATIENCE)
                 if not ready:
                     raise TimeoutError(f"no answer within {PATIENCE:g} s, after {done} calls")
@@ -118,10 +126,10 @@ class HttpAsker:
                         replies[connection] = b""
                         done += 1
                         connection.sendall(requests[connection])
-            rate = done / (perf_counter() - started)
+            taken = perf_counter() - started
         for connection in replies:
             connection.close()
-        return rate
+        return done, taken
 
     def times(self, calls: int) -> list[float]:
         """Call one after another; give the seconds of each call."""
@@ -139,11 +147,17 @@ class HttpAsker:
 def fetch(connection: socket.socket, request: bytes) -> float:
     """Send a request and read the whole reply; give the seconds."""
     started = perf_counter()
+    exchange(connection, request)
+    return perf_counter() - started
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytearray:
+    """Send a request and return the whole reply."""
     connection.sendall(request)
     reply = bytearray()
     while not is_complete(reply):
         reply += received(connection)
-    return perf_counter() - started
+    return reply
 
 
 def received(connection: socket.socket) -> bytes:

