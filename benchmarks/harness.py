@@ -54,6 +54,8 @@ NAMES = {
     "fastmcp-proxy": "FastMCP proxy",
     "contextforge": "ContextForge",
     "litellm": "LiteLLM",
+    "direct": "the server directly",
+    "client": "our client directly",
     "legacy": "us, legacy client",
     "write": "us, risk write",
 }

@@ -57,6 +57,15 @@ class StdioAsker(Program):
             done += width
         return done / (perf_counter() - started)
 
+    def times(self, calls: int) -> list[float]:
+        """Call one after another; return the seconds of each call."""
+        times = []
+        for _ in range(calls):
+            started = perf_counter()
+            self.ask(b"tools/call", ADD)
+            times.append(perf_counter() - started)
+        return times
+
     def text(self, size: int) -> float:
         started = perf_counter()
         self.ask(b"tools/call", text(size))

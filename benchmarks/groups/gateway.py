@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from secrets import token_urlsafe
 from statistics import median
-from time import monotonic, sleep, time
+from time import monotonic, perf_counter, sleep, time
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -37,10 +37,11 @@ from benchmarks.harness import (
     Program,
     Row,
     Sample,
+    clients,
     contest,
     server,
 )
-from benchmarks.wire import ADD, META, HttpAsker, exchange
+from benchmarks.wire import ADD, META, HttpAsker, StdioAsker, exchange
 
 TITLE = "Gateway in front of a server on stdio"
 PYPI, NPM, FASTMCP, LEGACY = "mcp-proxy", "mcp-proxy-npm", "fastmcp-proxy", "legacy"
@@ -59,7 +60,9 @@ START = 120.0  # seconds; ContextForge and LiteLLM take long
 CORES = os.cpu_count() or 1
 SERVER_CORE, GATEWAY_CORE = str(CORES - 1), "0"
 READ, WRITE = "read", "write"  # risks of the tool
+DIRECT, CLIENT, SYNC = "direct", "client", "sync"
 CALLS = 50  # one after another, in a sample
+ADDED = 0.00025  # seconds; the most that the gateway may add to a call
 USER = "bench@example.com"  # of ContextForge
 
 
@@ -125,11 +128,12 @@ def upstream() -> list[str]:
 
 
 class Ours(Gateway):
-    """`interlock serve`. The tool is of one risk."""
+    """`interlock serve`, in front of a server on stdio or at a URL. The tool is of one risk."""
 
-    def __init__(self, folder: Path, risk: str) -> None:
+    def __init__(self, folder: Path, risk: str, url: str = "") -> None:
         command, *arguments = upstream()
-        entry: dict[str, object] = {"command": command, "args": arguments, "concurrency": 128}
+        place = {"url": url} if url else {"command": command, "args": arguments}
+        entry: dict[str, object] = {**place, "concurrency": 128}
         if risk == READ:
             entry["tools"] = {"risk": {"read": ["*"]}}
         file = folder / f"{risk}.json"
@@ -236,8 +240,61 @@ def rows(effort: Effort) -> Iterator[Row]:
             yield Row(f"{width} at once", "calls/s", taken, GOALS if width == 32 else {})
         taken = contest(_samples(askers, lambda each: each.processor(32, seconds)), effort.rounds)
         yield Row("processor time of a call, 32 at once", "s", taken, {PYPI: 5, NPM: 2.5})
-        taken = contest(_samples(askers, Asker.latency), effort.rounds)
-        yield Row("one after another, p50", "s", taken)
+        yield from _one_after_another(askers, folder, effort)
+    yield _over_http(effort)
+
+
+def _one_after_another(askers: dict[str, Asker], folder: Path, effort: Effort) -> Iterator[Row]:
+    """Compare each gateway with the server itself, which the same process calls without one."""
+    with StdioAsker("bare") as bare:
+        samples = _samples(askers, Asker.latency)
+        samples[DIRECT] = lambda: median(bare.times(CALLS))
+        samples[SYNC] = partial(_sync, folder / "synced")
+        taken = contest(samples, effort.rounds)
+    sync, direct = taken.pop(SYNC), taken[DIRECT]
+    yield Row("one after another, p50", "s", taken)
+    added = {name: _beyond(direct, each) for name, each in taken.items() if name != DIRECT}
+    of_write = added.pop(WRITE)
+    yield Row("added to a call of the server directly", "s", added, {US: ADDED})
+    beyond_sync = {US: _beyond(sync, of_write)}
+    yield Row("added with risk write, beyond one sync", "s", beyond_sync, {US: ADDED})
+    yield Row("one sync of 4 KiB beside the audit trail, p50", "s", {US: sync})
+
+
+def _beyond(less: list[float], more: list[float]) -> list[float]:
+    """Return the differences, round by round."""
+    return [each - base for base, each in zip(less, more, strict=True)]
+
+
+def _sync(file: Path) -> float:
+    """Return the median seconds of an fdatasync of 4 KiB appended to the file."""
+    times = []
+    with file.open("ab", buffering=0) as target:
+        for _ in range(CALLS):
+            target.write(bytes(4096))
+            started = perf_counter()
+            os.fdatasync(target.fileno())
+            times.append(perf_counter() - started)
+    return median(times)
+
+
+def _over_http(effort: Effort) -> Row:
+    """Compare our gateway with our client in its place, both calling a server over HTTP."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(_only_on(SERVER_CORE))
+        plain = stack.enter_context(HttpServer(PLAIN))
+        gateway = stack.enter_context(Ours(Path(folder), READ, plain.url))
+        with _only_on(GATEWAY_CORE):
+            client = stack.enter_context(clients([US], {"url": plain.url}))[US]
+        asker = Asker(gateway, "up__add", is_modern=True)
+        asker.check()
+        seconds = max(effort.seconds, 1.0)
+        samples = {
+            US: partial(asker.rate, 32, seconds),
+            CLIENT: partial(client.ask, "rate", 32, seconds),
+        }
+        taken = contest(samples, effort.rounds)
+    return Row("in front of a server over HTTP, 32 at once", "calls/s", taken, {CLIENT: 0.4})
 
 
 @contextmanager
