@@ -22,6 +22,8 @@ HTTP = (JSON, SSE, SESSION, OLDEST)
 STREAMS = (SSE, SESSION, OLDEST)  # where an answer is one event of many
 MESSAGES = (STDIO, MEMORY, *STREAMS)  # where a peer may say what it likes at any time
 ALL = (STDIO, MEMORY, *HTTP)
+# Other parts of the program:
+GATEWAY, SQLITE, POSTGRES = "gateway", "SQLite", "PostgreSQL"
 
 Scenario = Callable[["Ground"], Awaitable[None]]
 

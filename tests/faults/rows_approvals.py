@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-from interlock.config import Config, loads
 from interlock.errors import DecisionRefused
 from interlock.gateway.assembly import Assembly
 from interlock.store.keys import KeyStore
+from tests.faults.gateways import RefundGateway, config_of, effects, gateway_of
 from tests.faults.ground import Ground
-from tests.faults.matrix import row
-from tests.faults.rows_gateway import GATEWAY, Gateway, effects
+from tests.faults.matrix import GATEWAY, row
 
 TIMES = 40
 
 
-def configuration(ground: Ground, *, lifetime: float = 900.0, **more: Any) -> Config:
+def configuration(ground: Ground, *, lifetime: float = 900.0, **more: Any) -> dict[str, Any]:
     rule = {
         "id": "refunds",
         "effect": "ask",
@@ -30,11 +28,11 @@ def configuration(ground: Ground, *, lifetime: float = 900.0, **more: Any) -> Co
         "expires": lifetime,
     }
     gateway = {"database": str(ground.folder / "gateway.db"), "policy": {"rules": [rule]}, **more}
-    server = {"type": "python", "object": "tests.faults.rows_gateway:CRM"}
-    return loads(json.dumps({"mcpServers": {"crm": server}, "gateway": gateway}).encode())
+    server = {"type": "python", "object": "tests.faults.gateways:CRM"}
+    return {"mcpServers": {"crm": server}, "gateway": gateway}
 
 
-class AskingGateway(Gateway):
+class AskingGateway(RefundGateway):
     """A gateway that asks about each call of its tool."""
 
     def __init__(self, assembly: Assembly, keys: KeyStore, ground: Ground) -> None:
@@ -61,7 +59,7 @@ class AskingGateway(Gateway):
 
     async def reload(self, _: str) -> None:
         groups = {f"g{random.random()}": ["user:x"]}
-        await self.assembly.reload(configuration(self.ground, groups=groups))
+        await self.assembly.reload(config_of(configuration(self.ground, groups=groups)))
 
     async def deny(self, id: str) -> None:
         approvals = self.assembly.approvals
@@ -80,17 +78,13 @@ class AskingGateway(Gateway):
 
 @asynccontextmanager
 async def asking(ground: Ground) -> AsyncIterator[AskingGateway]:
-    config = configuration(ground)
     async with (
         KeyStore.open(ground.folder / "gateway.db") as keys,
-        Assembly.open(config, environ={}) as assembly,
-        assembly.gateway.running(),
+        gateway_of(
+            configuration(ground), lambda assembly: AskingGateway(assembly, keys, ground)
+        ) as gateway,
     ):
-        gateway = AskingGateway(assembly, keys, ground)
-        try:
-            yield gateway
-        finally:
-            await gateway.app.close()
+        yield gateway
 
 
 @row(

@@ -14,40 +14,28 @@ from unittest import mock
 
 from aiohttp import web
 
-from interlock.config import loads
-from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from tests.faults.gateways import Gateway, gateway_of
 from tests.faults.ground import Ground
-from tests.faults.matrix import row
-from tests.faults.rows_gateway import GATEWAY
+from tests.faults.matrix import GATEWAY, row
 from tests.gateway.notes import Notes, User, reason, serving_notes
-from tests.server.http.conftest import Http
 from tests.servers.authorization_server import always, refused
 
 
-class Gateway:
+class UserGateway(Gateway):
     """A gateway in this process, with a key for the user `local`."""
 
     def __init__(self, assembly: Assembly) -> None:
-        self.assembly = assembly
-        address = Address("127.0.0.1", 8000)
-        self.app = Endpoint(assembly, f"http://{address}/mcp", address=address).app
-        self.http = Http(self.app)
+        super().__init__(assembly)
         self.user = User(self, assembly.key_for_this_run() or "")
 
 
 @asynccontextmanager
-async def running(folder: Path, entry: dict[str, Any]) -> AsyncIterator[Gateway]:
+async def running(folder: Path, entry: dict[str, Any]) -> AsyncIterator[UserGateway]:
     settings = {"database": str(folder / "gateway.db")}
-    text = json.dumps({"mcpServers": {"notes": entry}, "gateway": settings})
-    config = loads(text.encode())
-    async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
-        gateway = Gateway(assembly)
-        try:
-            yield gateway
-        finally:
-            await gateway.app.close()
+    config = {"mcpServers": {"notes": entry}, "gateway": settings}
+    async with gateway_of(config, UserGateway) as gateway:
+        yield gateway
 
 
 @asynccontextmanager

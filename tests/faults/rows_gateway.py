@@ -3,109 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from unittest import mock
 
-from interlock import Server
 from interlock.config import loads
-from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreError
-from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
 from interlock.gateway.health import PROBE_EVERY
 from interlock.store.pins import PinStore
+from tests.faults.databases import started, url_of
 from tests.faults.failing_disk import failing_disk
+from tests.faults.gateways import (
+    CRM,
+    RUBBISH,
+    RefundGateway,
+    effects,
+    opened,
+    refund,
+    refunding,
+)
 from tests.faults.ground import Ground
-from tests.faults.matrix import row
-from tests.faults.rows_postgres import started, url_of
-from tests.server.http.conftest import Http, Reply
-
-GATEWAY = "gateway"
-CRM = Server("crm")
-effects: list[int] = []
-
-
-@CRM.tool
-async def refund(order: int) -> str:
-    """Refund an order."""
-    effects.append(order)
-    return "done"
-
-
-class Gateway:
-    """A gateway in this process, and a client with a key for its only tool."""
-
-    def __init__(self, assembly: Assembly) -> None:
-        self.assembly = assembly
-        self.failed = False
-        assembly.on_failed = self._fail
-        address = Address("127.0.0.1", 8000)
-        endpoint = Endpoint(assembly, f"http://{address}/mcp", address=address)
-        self.app = endpoint.app
-        self.http = Http(self.app)
-        self._headers = {"x-api-key": assembly.key_for_this_run() or ""}
-        effects.clear()
-
-    def _fail(self) -> None:
-        self.failed = True
-
-    async def recover(self) -> None:
-        """Call until that succeeds; on a busy machine a failed commit may still be running."""
-        reply = await self.call()
-        for _ in range(50):
-            if reply.code != 503:
-                break
-            await asyncio.sleep(0.02)
-            reply = await self.call()
-        assert reply.text == "done"
-
-    async def list(self) -> Reply:
-        return await self.http.ask("tools/list", headers=self._headers)
-
-    async def call(self) -> Reply:
-        return await self.http.call("crm__refund", {"order": 1}, headers=self._headers)
-
-    async def find(self) -> Reply:
-        return await self.http.call("desk__find", {}, headers=self._headers)
-
-
-DESK = Server("desk")
-
-
-@DESK.tool
-async def find() -> str:
-    """Find an order."""
-    return "found"
-
-
-@asynccontextmanager
-async def running(ground: Ground, database: str = "") -> AsyncIterator[Gateway]:
-    async with opened(ground, database) as gateway:
-        assert (await gateway.call()).text == "done"
-        yield gateway
-
-
-@asynccontextmanager
-async def opened(ground: Ground, database: str = "") -> AsyncIterator[Gateway]:
-    text = {
-        "mcpServers": {
-            "crm": {"type": "python", "object": f"{__name__}:CRM"},
-            "desk": {"type": "python", "object": f"{__name__}:DESK"},
-        },
-        "gateway": {"database": database or str(ground.folder / "gateway.db")},
-    }
-    config = loads(json.dumps(text).encode())
-    async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
-        gateway = Gateway(assembly)
-        try:
-            yield gateway
-        finally:
-            await gateway.app.close()
+from tests.faults.matrix import GATEWAY, row
+from tests.server.http.conftest import Reply
 
 
 def check_refused(reply: Reply) -> None:
@@ -138,7 +60,7 @@ async def is_read_only(ground: Ground) -> None:
 
 async def cannot_write(ground: Ground, kind: str) -> None:
     with failing_disk() as disk:
-        async with running(ground) as gateway:
+        async with refunding(ground) as gateway:
             disk.arm(kind, 1, lasting=True)
             for _ in range(3):
                 with ground.promise(outcome="503 audit_unavailable"):
@@ -159,7 +81,7 @@ async def cannot_write(ground: Ground, kind: str) -> None:
     within=1.0,
 )
 async def is_locked(ground: Ground) -> None:
-    async with running(ground) as gateway:
+    async with refunding(ground) as gateway:
         path = ground.folder / "gateway.db"
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -177,7 +99,7 @@ async def is_locked(ground: Ground) -> None:
 )
 async def does_not_sync(ground: Ground) -> None:
     with failing_disk() as disk:
-        async with running(ground) as gateway:
+        async with refunding(ground) as gateway:
             disk.arm("unsynced", 1)
             with ground.promise(outcome="503 audit_unavailable, and it ends"):
                 check_refused(await gateway.call())
@@ -196,7 +118,7 @@ async def hangs(ground: Ground) -> None:
     server = started(ground)
     key = mock.patch.dict(os.environ, INTERLOCK_KEY=bytes(range(32)).hex())
     with key:  # which would be in the user's data folder
-        async with running(ground, url_of(server)) as gateway:
+        async with refunding(ground, url_of(server)) as gateway:
             server.signal(signal.SIGSTOP)
             try:
                 with ground.promise(outcome="503 audit_unavailable"):
@@ -216,7 +138,7 @@ async def hangs(ground: Ground) -> None:
     within=1.5,
 )
 async def definition_changes(ground: Ground) -> None:
-    async with running(ground) as gateway:
+    async with refunding(ground) as gateway:
         with redefined("Refund an order, and mail its address."):
             with ground.promise(outcome="tool_quarantined, and others go on"):
                 await until_quarantined(gateway, True)
@@ -240,7 +162,7 @@ def redefined(description: str) -> Iterator[None]:
         CRM.tool(refund)
 
 
-async def until_quarantined(gateway: Gateway, is_wanted: bool) -> None:
+async def until_quarantined(gateway: RefundGateway, is_wanted: bool) -> None:
     while is_quarantined(await gateway.call()) != is_wanted:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
@@ -257,7 +179,7 @@ def is_quarantined(reply: Reply) -> bool:
     within=1.5,
 )
 async def pins_cannot_be_read(ground: Ground) -> None:
-    async with running(ground):
+    async with refunding(ground):
         pass
     broken = mock.patch.object(PinStore, "check", side_effect=StoreError("the disk is gone"))
     broken.start()
@@ -273,15 +195,6 @@ async def pins_cannot_be_read(ground: Ground) -> None:
         mock.patch.stopall()
 
 
-RUBBISH = (
-    b"{",
-    b"\xff\x00",
-    b'{"mcpServers": 1}',
-    b'{"gateway": {"policy": {"rules": [{"id": "?", "effect": "perhaps"}]}}}',
-    b'{"gateway": {"limits": {"perKey": {"rate": "often"}}}}',
-)
-
-
 @row(
     "Bad config reload",
     "ConfigError; the old configuration is served, and no call is lost",
@@ -289,7 +202,7 @@ RUBBISH = (
     within=1.0,
 )
 async def is_replaced_by_rubbish(ground: Ground) -> None:
-    async with running(ground) as gateway:
+    async with refunding(ground) as gateway:
         for rubbish in RUBBISH:
             with ground.promise(outcome="ConfigError, then answered"):
                 under_way = asyncio.create_task(gateway.call())

@@ -19,17 +19,15 @@ from unittest import mock
 from interlock import Client
 from interlock.calls.limits import Limiter
 from interlock.client import features
-from interlock.config import load, loads
-from interlock.config.gateway import Address
+from interlock.config import load
 from interlock.errors import ConfigError
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.types import ElicitParams, ElicitResult
+from tests.faults.gateways import RUBBISH, Gateway, gateway_of
 from tests.faults.ground import EVIL, Ground, until
-from tests.faults.matrix import row
-from tests.faults.rows_gateway import GATEWAY, RUBBISH
-from tests.server.http.conftest import Http, Reply
+from tests.faults.matrix import GATEWAY, row
+from tests.server.http.conftest import Reply
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 CONFIGURED = "servers_of_the_row"  # the module in which the configuration finds them
@@ -37,16 +35,13 @@ LENIENT = {"audit": {"mode": "lenient"}}  # else time would fly while the disk i
 FORM = {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}}
 
 
-class Stage:
+class Stage(Gateway):
     """A gateway in this process with servers of the row, and keys for its users."""
 
     def __init__(self, assembly: Assembly, keys: KeyStore, config: Json) -> None:
-        self.assembly = assembly
+        super().__init__(assembly)
         self.config = config
         self._keys = keys
-        address = Address("127.0.0.1", 8000)
-        self.app = Endpoint(assembly, f"http://{address}/mcp", address=address).app
-        self.http = Http(self.app)
         self.caller: dict[str, str] = {}
 
     async def key(self, user: str) -> dict[str, str]:
@@ -74,14 +69,9 @@ async def stage(ground: Ground, gateway: Json, **servers: Any) -> AsyncIterator[
     config = {"mcpServers": entries, "gateway": settings}
     async with KeyStore.open(ground.folder / "gateway.db") as keys:
         with mock.patch.dict(sys.modules, {CONFIGURED: found}):  # type: ignore[dict-item]
-            opened = Assembly.open(loads(json.dumps(config).encode()), environ={})
-            async with opened as assembly, assembly.gateway.running():
-                made = Stage(assembly, keys, config)
+            async with gateway_of(config, lambda each: Stage(each, keys, config)) as made:
                 made.caller = await made.key("anna")
-                try:
-                    yield made
-                finally:
-                    await made.app.close()
+                yield made
 
 
 def offering(call: Any = None) -> ScriptedServer:

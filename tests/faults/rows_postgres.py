@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from functools import cache, partial
+from functools import partial
 
 import asyncpg  # type: ignore[import-untyped]  # it ships no types
 
@@ -17,25 +17,18 @@ from interlock.messages import Message, ToolCall, ToolMessage, UserMessage, inte
 from interlock.models.scripted import ScriptedModel
 from interlock.store import AuditWriter, ConversationStore
 from interlock.toolbox import Toolbox
+from tests.faults.databases import AuditedTool, started, url_of
 from tests.faults.ground import CANARY, Ground, Told, all_of
-from tests.faults.matrix import row
+from tests.faults.matrix import POSTGRES, row
 from tests.faults.rows_http import free_port, full_listener
-from tests.faults.rows_store import AuditedTool
 from tests.servers.postgres import Postgres
 
-POSTGRES = "PostgreSQL"
 HELLO = UserMessage("hello")
 ENDED = "PostgreSQL .* has closed the connection: is the server running"
 DOWN = "cannot connect to PostgreSQL .*(refused|No such file)"
 SILENT = "cannot connect to PostgreSQL .*: no answer within 5 s"
 SLOW = "PostgreSQL .* took too long to answer: try again"
 CONNECTED = "FROM pg_stat_activity WHERE application_name = 'interlock'"
-
-
-@cache
-def postgres() -> Postgres:
-    """Return the server that all rows share, because creating it takes longer than any row."""
-    return Postgres()
 
 
 class StoredConversation:
@@ -81,19 +74,6 @@ class StoredConversation:
             yield writing
         finally:
             other.terminate()
-
-
-def started(ground: Ground) -> Postgres:
-    """Start the server; it is stopped at the end of the scenario."""
-    server = postgres()
-    server.start()
-    ground.stack.callback(server.stop)
-    return server
-
-
-def url_of(server: Postgres) -> str:
-    """Return the URL with a password, which the server does not require."""
-    return server.url.replace("interlock@", f"interlock:{CANARY}@")
 
 
 async def stored(ground: Ground) -> StoredConversation:
@@ -307,7 +287,8 @@ async def ends_or_hangs_for_audit_records(ground: Ground) -> None:
                     await tool.call()
     other = await asyncpg.connect(server.url)
     try:
-        numbers = [each[0] for each in await other.fetch("SELECT seq FROM audit ORDER BY seq")]
+        query = "SELECT seq FROM audit WHERE writer = $1 ORDER BY seq"
+        numbers = [each[0] for each in await other.fetch(query, writer.id)]
     finally:
         await other.close()
     assert numbers == list(range(1, len(numbers) + 1))

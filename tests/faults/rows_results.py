@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import json
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 from interlock import Server, durable
-from interlock.config import loads
-from interlock.config.gateway import Address, Results
-from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.config.gateway import Results
 from interlock.store import kept_results
 from interlock.store.kept_results import KeptResultStore
+from tests.faults.gateways import Gateway, gateway_of
 from tests.faults.ground import Ground
-from tests.faults.matrix import row
-from tests.faults.rows_gateway import GATEWAY
-from tests.faults.rows_store import PROGRAM, SQLITE
-from tests.server.http.conftest import Http
+from tests.faults.matrix import GATEWAY, SQLITE, row
 from tests.store.many_processes import OWNER, SECRET
 
 LOG = Server("log")
@@ -39,15 +34,12 @@ async def entries() -> str:
     within=1.0,
 )
 async def is_full(ground: Ground) -> None:
-    text = {
+    config = {
         "mcpServers": {"log": {"type": "python", "object": f"{__name__}:LOG"}},
         "gateway": {"database": str(ground.folder / "gateway.db")},
     }
-    address = Address("127.0.0.1", 8000)
-    config = loads(json.dumps(text).encode())
-    async with Assembly.open(config, environ={}) as assembly, assembly.gateway.running():
-        app = Endpoint(assembly, f"http://{address}/mcp", address=address).app
-        http, headers = Http(app), {"x-api-key": assembly.key_for_this_run() or ""}
+    async with gateway_of(config, Gateway) as gateway:
+        http, headers = gateway.http, {"x-api-key": gateway.assembly.key_for_this_run() or ""}
         full = OSError(errno.ENOSPC, "No space left on device")
         with (
             mock.patch.object(durable, "replace", side_effect=full),
@@ -58,7 +50,6 @@ async def is_full(ground: Ground) -> None:
             assert "the rest is not kept (No space left on device)" in cut.body.decode()
         whole = await http.call("log__entries", {}, headers=headers)
         assert "interlock://results/r_" in whole.body.decode()
-        await app.close()
 
 
 @row(
@@ -70,7 +61,7 @@ async def is_full(ground: Ground) -> None:
 async def is_killed(ground: Ground) -> None:
     path = ground.folder / "killed.db"
     command = [sys.executable, "-m", "tests.store.many_processes", "kill-results", path, "10", "7"]
-    root = PROGRAM.parents[2]
+    root = Path(__file__).parents[2]
     ran = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, check=True, cwd=root
     )

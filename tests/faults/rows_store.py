@@ -23,12 +23,12 @@ from interlock.errors import (
 )
 from interlock.messages import Message, ToolMessage, UserMessage
 from interlock.models.scripted import ScriptedModel
-from interlock.store import AuditRecord, AuditWriter, ConversationStore
+from interlock.store import AuditWriter, ConversationStore
+from tests.faults.databases import AuditedTool
 from tests.faults.failing_disk import FailingDisk, failing_disk
 from tests.faults.ground import Ground
-from tests.faults.matrix import row
+from tests.faults.matrix import SQLITE, row
 
-SQLITE = "SQLite"
 PROGRAM = Path(__file__).parents[1] / "store" / "many_processes.py"
 HELLO = UserMessage("hello")
 
@@ -333,26 +333,6 @@ async def fails_while_it_is_created(ground: Ground) -> None:
 
 
 # Audit records
-
-INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund")
-
-
-class AuditedTool:
-    """A tool whose calls are recorded before they run.
-
-    Attributes:
-        effects: How often the tool ran.
-    """
-
-    def __init__(self, writer: AuditWriter) -> None:
-        self._writer = writer
-        self.effects = 0
-
-    async def call(self) -> None:
-        """Record a call, then run it."""
-        await self._writer.append(INTENT)
-        self.effects += 1
-        self._writer.append_soon(AuditRecord("outcome", "c1", status="ok"))
 
 
 @row(
