@@ -8,20 +8,9 @@ import msgspec
 import pytest
 
 from interlock.web.agui import AguiEncoder, AguiInput
+from tests.web.encoded import APPROVAL, PROGRESS, START
 
-START = {"type": "tool_start", "tool_call_id": "t1", "tool_name": "kb:get", "tool_input": "{}"}
 END = {"type": "tool_complete", "tool_call_id": "t1", "tool_result": "no", "is_error": True}
-
-APPROVAL = {
-    "type": "approval",
-    "approval_id": "a1",
-    "tool_call_id": "t1",
-    "tool_name": "kb:get",
-    "tool_input": "{}",
-    "reason": "it deletes",
-    "expires": "2026-11-24T00:00:00Z",
-}
-PROGRESS = {"type": "tool_progress", "tool_call_id": "t1", "progress": 1, "total": 2, "message": ""}
 
 
 def encoded(*events: dict[str, Any], announced: frozenset[str] = frozenset()) -> list[Any]:

@@ -7,21 +7,10 @@ from typing import Any
 import pytest
 
 from interlock.web.aisdk import AiSdkEncoder
+from tests.web.encoded import APPROVAL, PROGRESS, START
 
 TEXT = {"type": "token", "content": "a"}
-START = {"type": "tool_start", "tool_call_id": "t1", "tool_name": "kb:get", "tool_input": "{}"}
 DONE = {"type": "complete", "stop_reason": "end"}
-
-APPROVAL = {
-    "type": "approval",
-    "approval_id": "a1",
-    "tool_call_id": "t1",
-    "tool_name": "kb:get",
-    "tool_input": "{}",
-    "reason": "it deletes",
-    "expires": "2026-11-24T00:00:00Z",
-}
-PROGRESS = {"type": "tool_progress", "tool_call_id": "t1", "progress": 1, "total": 2, "message": ""}
 
 
 def end(**members: Any) -> dict[str, Any]:

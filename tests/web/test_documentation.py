@@ -1,6 +1,6 @@
-"""The documentation of the pages' routes and frames is that of the source.
+"""The documentation lists the same routes and frames as the source.
 
-python -m tests.web.test_documentation    writes the tables of routes anew
+python -m tests.web.test_documentation    updates the tables of routes
 """
 
 from __future__ import annotations
