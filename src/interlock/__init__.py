@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from interlock.lazy import loader
 from interlock.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -42,13 +42,8 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> object:
-    # Each name is loaded when it is first used: a client needs no agent, a CLI no client.
-    if name in _HOMES:
-        value: object = getattr(import_module(f"interlock.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'interlock' has no attribute {name!r}")
+# A client needs no agent, a CLI no client.
+__getattr__ = loader(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

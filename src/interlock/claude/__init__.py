@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from interlock.lazy import loader
 
 if TYPE_CHECKING:
     from interlock.agent import ToolFinished, ToolStarted
@@ -56,11 +57,5 @@ _HOMES = {
     "version": "claude.program",
 }
 
-
-def __getattr__(name: str) -> object:
-    # Each name is loaded when it is first used: a hook needs no agent.
-    if name in _HOMES:
-        value: object = getattr(import_module(f"interlock.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'interlock.claude' has no attribute {name!r}")
+# A hook needs no agent.
+__getattr__ = loader(__name__, _HOMES)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from interlock.lazy import loader
 
 if TYPE_CHECKING:
     from interlock.gateway.gateway import Gateway
 
 __all__ = ["Gateway"]
 
-
-def __getattr__(name: str) -> object:
-    # `interlock chat` uses parts of this package, but serves nothing.
-    if name == "Gateway":
-        return import_module("interlock.gateway.gateway").Gateway
-    raise AttributeError(f"module 'interlock.gateway' has no attribute {name!r}")
+# `interlock chat` uses parts of this package, but serves nothing.
+__getattr__ = loader(__name__, {"Gateway": "gateway.gateway"})
