@@ -226,11 +226,11 @@ watch("setInterval", "clearInterval", true);
 watch("requestAnimationFrame", "cancelAnimationFrame", false, () => 0);
 window.waitingTimers = () => [...waiting.values()];
 """
-IDLE_TIMER = 20_000  # milliseconds: the fastest timer of a page that nobody uses
+IDLE_TIMER = 20_000  # milliseconds: the shortest interval of a timer while the page is idle
 
 
 async def expect_idle(page: Page) -> None:
-    """Expect that after a while no timer of a page, which has loaded `TIMERS`, is fast."""
+    """Wait until a page that has loaded `TIMERS` has no timer shorter than `IDLE_TIMER`."""
     timers: list[float] = [0]
     async with asyncio.timeout(PATIENCE / 1_000):
         while any(each < IDLE_TIMER for each in timers):

@@ -362,7 +362,7 @@ def test_rules_views_and_claims_of_others_widen_nothing():
 
 
 def of_view(generated: list[Rule]) -> set[str]:
-    """Return what rules allow in a view alone, whoever asks."""
+    """Return the tools that rules for views alone allow either user in the view "sales"."""
     only = [each for each in generated if each.view]
     root = [Principal(id, ALL, view="sales") for id in ("user:anna", "user:bert")]
     return set().union(*(rights(compiled(only), each) for each in root))

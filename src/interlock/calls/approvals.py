@@ -202,8 +202,10 @@ class Approvals:
         if self.state(found) != "pending":
             raise _not_pending(found, self.state(found))
         if found.arguments is None:
-            text = f"the arguments of approval {id} are sealed with another gateway key, so nobody"
-            raise DecisionRefused(f"{text} can see what it is for; deny it", "approval_unreadable")
+            text = (
+                f"the arguments of approval {id} cannot be decrypted with this gateway key; deny it"
+            )
+            raise DecisionRefused(text, "approval_unreadable")
         return await self._decide(found, "approved", by, note, surface)
 
     async def deny(
