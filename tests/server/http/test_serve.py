@@ -15,7 +15,8 @@ import pytest
 
 from interlock import Context, Server
 from interlock.errors import ConfigError
-from interlock.server.http import serve
+from interlock.server.http import app, serve
+from interlock.server.http.request import HttpRequest
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -296,6 +297,68 @@ async def test_headers_without_end_are_refused(server, what, monkeypatch):
         writer.transport.abort()
         async with client.post(running.url, **call("add", {"a": 1})) as reply:
             assert reply.status == 200
+
+
+@pytest.mark.parametrize("what", ["one trailer", "many trailers", "the size of a chunk"])
+async def test_what_surrounds_the_chunks_of_a_body_is_limited(server, what):
+    piece = b"a: b\r\n" * 1000 if what == "many trailers" else b"x" * 6000
+    begin = b"1;" if what == "the size of a chunk" else b"2\r\n{}\r\n0\r\na: "
+    head = [f"{name}: {value}" for name, value in call("add")["headers"].items()]
+    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, "transfer-encoding: chunked", "", ""]
+    async with served(server) as (running, _):
+        reader, writer = await connect(running)
+        writer.write("\r\n".join(lines).encode() + begin)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 5_000_000 and not reader.at_eof():
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+                sent += len(piece)
+        writer.transport.abort()
+
+    assert sent < 2_000_000
+    assert server.dropped == {"HTTP 431": 1}
+
+
+async def test_trailers_are_no_headers(server, monkeypatch):
+    request = call("add", {"a": 1})
+    head = [f"{name}: {value}" for name, value in request["headers"].items()]
+    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, "transfer-encoding: chunked", "", ""]
+    scopes = []
+    noted = lambda scope, *rest: scopes.append(scope) or HttpRequest(scope, *rest)  # noqa: E731
+    monkeypatch.setattr(app, "HttpRequest", noted)
+    async with served(server) as (running, _):
+        reader, writer = await connect(running)
+        chunk = f"{len(request['data']):x}\r\n{request['data']}\r\n0\r\n"
+        writer.write(("\r\n".join(lines) + chunk).encode())
+        writer.write(b"authorization: Bearer x\r\n\r\n")
+        assert b"200" in await reader.readline()
+        writer.transport.abort()
+
+    assert b"authorization" not in dict(scopes[0]["headers"])
+
+
+@pytest.mark.slow("works through much data")
+async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server):
+    @server.tool
+    def big() -> str:
+        return "x" * 20_000_000
+
+    async with served(server) as (running, _):
+        slow = [await connect(running) for _ in range(2)]
+        for reader, writer in slow:
+            writer.write(written(call("big")).encode())
+            assert b"200" in await reader.readline()
+        running._end_unread_connections(1000.0)
+        await slow[1][0].readexactly(4_000_000)
+        running._end_unread_connections(1000.0 + serve.READ_DEADLINE)
+        running._end_unread_connections(1000.1 + serve.READ_DEADLINE)
+
+        assert server.dropped == {"connection that is not read": 1}
+        assert (await slow[1][0].read(1)) == b"x"
+        for _, writer in slow:
+            writer.transport.abort()
 
 
 async def test_long_headers_and_long_bodies_one_after_the_other_are_let_in(server):

@@ -25,6 +25,7 @@ except ImportError as error:
 
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
+READ_DEADLINE = 30.0  # seconds in which a client must read something of what waits for it
 _DRAIN_CHECK = 0.05  # seconds
 DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
@@ -107,6 +108,7 @@ class UvicornServer(uvicorn.Server):
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
         self._in_headers: dict[Any, float] = {}  # since when
+        self._unread: dict[Any, tuple[int, float]] = {}  # bytes that were read, and since when
         super().__init__(
             uvicorn.Config(
                 app,
@@ -140,10 +142,11 @@ class UvicornServer(uvicorn.Server):
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
     async def on_tick(self, counter: int) -> bool:
-        """Once a second, close connections that have not sent their headers in time."""
+        """Once a second, close connections that send their headers, or read, too slowly."""
         if counter % 10 == 0:
             with suppress(MemoryError):  # the next time will do
                 self._end_late_connections(monotonic())
+                self._end_unread_connections(monotonic())
         return await super().on_tick(counter)
 
     def _end_late_connections(self, now: float) -> None:
@@ -156,6 +159,20 @@ class UvicornServer(uvicorn.Server):
                     self._app.dropped["connection without headers"] += 1
                     connection.transport.abort()
         self._in_headers = waiting
+
+    def _end_unread_connections(self, now: float) -> None:
+        # Whole responses wait in memory, and even a closed connection keeps them until it is lost.
+        unread: dict[Any, tuple[int, float]] = {}
+        for connection in list(self.server_state.connections):
+            transport = connection.transport
+            if isinstance(transport, HeadWithBody) and (size := transport.get_write_buffer_size()):
+                read = transport.written - size
+                before, since = self._unread.get(connection, (read, now))
+                unread[connection] = read, since if read == before else now
+                if read == before and now - since > READ_DEADLINE:
+                    self._app.dropped["connection that is not read"] += 1
+                    transport.abort()
+        self._unread = unread
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain on the first signal; end at once on the second."""
@@ -195,10 +212,12 @@ class HeadWithBody:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
+        self.written = 0  # bytes, in all
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send data, after the head that may be waiting."""
+        self.written += len(data)
         head, self._head = self._head, b""
         if head:
             self._transport.write(head + data)
@@ -210,6 +229,7 @@ class HeadWithBody:
 
     def write_whole(self, response: bytes) -> None:
         """Send a head together with its body."""
+        self.written += len(response)
         self._flush()
         self._transport.write(response)
 
@@ -247,10 +267,12 @@ class _BoundedConnection(HttpToolsProtocol):
     max_per_address: int
     dropped: Counter[str]
     address = ""
-    is_in_head = False
     is_refused = False
     chunk = 0  # bytes received last
-    head = 0  # bytes of the request's head, at most: its first chunk may hold other bytes
+    # Bytes since the request began or its body went on, at most: the first chunk may hold
+    # others. They are its head, or what chunks of the body and trailers have around them.
+    overhead = 0
+    fields = sys.maxsize  # number of its headers, once they are complete
     answering: RequestResponseCycle
     extensions: Any  # of ASGI
     whole_transport: HeadWithBody
@@ -258,17 +280,21 @@ class _BoundedConnection(HttpToolsProtocol):
     # The parser itself accepts headers of any size; small ones take ten times their bytes.
 
     def on_message_begin(self) -> None:
-        self.is_in_head = True
-        self.head = self.chunk
+        self.overhead = self.chunk
+        self.fields = sys.maxsize
         super().on_message_begin()
 
+    def on_body(self, body: bytes) -> None:
+        self.overhead = 0
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
-        self.is_in_head = False
-        if self.head > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
+        if self.overhead > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
             self.is_refused = True
             raise ValueError("the head is too large")  # stops the parser
         if not self.url.startswith(b"/"):
             _use_host_of_target(self)
+        self.fields = len(self.headers)
         super().on_headers_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -304,17 +330,17 @@ class _BoundedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
-        was_in_head = self.is_in_head
         self.chunk = len(data)
+        self.overhead += self.chunk
         super().data_received(data)
-        if was_in_head and self.is_in_head:
-            self.head += len(data)
-            if self.head > MAX_HEAD + MAX_CHUNK:
-                self.refuse_head()
+        del self.headers[self.fields :]  # trailers, which the parser adds to the headers
+        if self.overhead > MAX_HEAD + MAX_CHUNK and not self.transport.is_closing():
+            self.refuse_head()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
         self.whole_transport = HeadWithBody(transport)
         self.extensions = {AT_ONCE: self.answer_at_once}
+        self.headers = []
         super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
         self.address = self.client[0] if self.client else ""
         self.addresses[self.address] += 1
