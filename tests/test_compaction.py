@@ -80,9 +80,7 @@ def test_results_of_earlier_turns_are_left_out_before_whole_turns():
 
 
 @pytest.mark.parametrize(("error", "part"), [((100, 200), 0.45), ((0, 0), 0.45)])
-def test_limit_is_learned_from_the_numbers_of_a_refusal_or_halved(
-    error: tuple[int, int], part: float
-):
+def test_context_limit_is_read_from_the_error_or_halved(error: tuple[int, int], part: float):
     limits = ContextLimits()
     messages = [*turn(1, 9_000), *turn(2, 500), UserMessage("last")]
     request = limits.request("m", messages)

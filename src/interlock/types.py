@@ -454,7 +454,7 @@ class CompleteResult(Wire, frozen=True):
 
 
 class ListParams(Wire, frozen=True):
-    """Any list method."""
+    """Parameters of any list method."""
 
     cursor: str | UnsetType = UNSET
 

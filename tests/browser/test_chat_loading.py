@@ -160,7 +160,9 @@ async def test_earlier_messages_leave_in_place_what_the_reader_sees(
         await expect(page.get_by_role("button", name="Show earlier messages")).to_have_count(0)
 
 
-async def test_reply_that_two_pages_share_is_one_reply(open_page: OpenPage, tmp_path: Path):
+async def test_reply_split_over_two_pages_of_history_is_shown_as_one(
+    open_page: OpenPage, tmp_path: Path
+):
     made = [calls(*(call("find", f"c{n}{m}", text="x") for m in range(10))) for n in range(7)]
     async with chat(tmp_path, open_page, *made, "Found all.") as served:
         page = await served.ask()

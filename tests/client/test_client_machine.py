@@ -168,7 +168,7 @@ def test_a_closing_that_is_cancelled_can_be_done_again_and_ends_every_call():
             world.run(world.client.call_tool("x"))
 
 
-def test_a_subscription_that_is_undone_before_it_begins_leaves_nothing():
+def test_subscription_cancelled_before_it_begins_leaves_nothing_open():
     world = opened(MODERN)
 
     async def subscribe_and_leave_at_once() -> None:

@@ -539,7 +539,7 @@ def test_two_servers_with_one_name_in_addresses_are_refused() -> None:
         config.loads(text)
 
 
-def test_the_longest_message_of_a_server_may_be_set() -> None:
+def test_limit_of_message_size_can_be_set_for_each_server() -> None:
     loaded = config.loads(b'{"mcpServers": {"a": {"command": "x", "maxMessageBytes": 1048576}}}')
 
     server = loaded.servers["a"]

@@ -142,7 +142,7 @@ async def test_question_of_a_task_is_answered_by_the_client(
     assert ("task", "", "answered") in await events(tmp_path)
 
 
-async def test_id_of_a_task_opens_nothing_for_another_user_or_without_the_right_to_its_tool(
+async def test_task_id_gives_no_access_to_another_user_or_without_the_right_to_its_tool(
     running: Callable[..., Any], jobs: Jobs
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:

@@ -153,7 +153,9 @@ async def test_state_of_a_parked_call_is_used_once(gateway: Gateway):
     [{"name": "s__other"}, {"arguments": {"times": 2}}, {"principal": BERT}],
     ids=["tool", "arguments", "user"],
 )
-async def test_state_of_a_parked_call_is_for_the_same_request_only(gateway: Gateway, changed: Json):
+async def test_state_of_a_parked_call_is_refused_with_another_request(
+    gateway: Gateway, changed: Json
+):
     asked = await call(gateway, "s__who", {"times": 1})
     request = {"name": "s__who", "arguments": {"times": 1}} | changed
 

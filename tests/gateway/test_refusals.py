@@ -96,7 +96,9 @@ def test_refusal_has_the_rule_the_retry_time_and_the_code_of_the_server():
     ],
     ids=["rate", "overload", "audit"],
 )
-def test_what_concerns_the_request_is_not_a_result(error: InterlockError):
+def test_limits_and_audit_failures_are_errors_of_the_request_not_tool_results(
+    error: InterlockError,
+):
     for shape in (refusal, refused):
         with pytest.raises(type(error)):
             shape(TOOL, error)

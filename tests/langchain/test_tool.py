@@ -201,7 +201,7 @@ NAMES = (
 )
 
 
-async def test_arguments_of_any_name_arrive() -> None:
+async def test_arguments_with_any_name_reach_the_tool() -> None:
     schema = {"type": "object", "properties": {name: {} for name in NAMES}}
     seen: list[Json] = []
 

@@ -95,7 +95,7 @@ def test_parsing_stops_at_an_unterminated_quote():
     assert challenges('Basic realm="a, Bearer scope=b') == [("basic", {}), ("realm", {})]
 
 
-def test_an_empty_value_is_like_a_missing_one():
+def test_empty_value_is_treated_as_missing():
     assert token_challenge('Bearer scope="", error=""') == Challenge()
 
 

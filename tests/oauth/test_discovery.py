@@ -323,7 +323,7 @@ async def test_the_known_issuer_is_found_without_its_slash(world: World):
     assert (await find(world, issuer=f"{known}/")).issuer == known
 
 
-async def test_an_issuer_that_differs_by_a_final_slash_is_spelt_as_in_its_document(world: World):
+async def test_issuer_that_differs_by_a_final_slash_is_used_as_its_document_writes_it(world: World):
     world.authorization.metadata["issuer"] += "/"
 
     assert (await find(world)).issuer == f"{world.authorization.origin}/"

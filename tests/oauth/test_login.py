@@ -343,7 +343,7 @@ async def test_a_registered_client_uses_its_own_of_two_issuers(world: World):
     assert await world.call(world.oauth(client=client))
 
 
-async def test_a_registered_client_without_issuer_stays_with_the_first_one(world: World):
+async def test_registered_client_without_issuer_is_used_at_its_first_issuer_only(world: World):
     world.authorization.clients["me"] = ""
     client = ClientIdentity(id="me")
     await world.call(world.oauth(client=client))

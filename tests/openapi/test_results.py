@@ -304,7 +304,7 @@ async def test_an_invalid_location_is_shown_as_it_is(api: ScriptedApi) -> None:
 
 
 @pytest.mark.parametrize("location", ["javascript:alert(1)", "http://[::1", "file:///etc/passwd"])
-async def test_a_redirect_to_no_http_url_is_an_error_without_a_link(
+async def test_redirect_to_a_url_that_is_not_http_is_an_error_without_a_link(
     api: ScriptedApi, location: str
 ) -> None:
     result = await get(api, http(302, Location=location))

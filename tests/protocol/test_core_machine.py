@@ -62,7 +62,7 @@ def encode(message: Any) -> bytes:
 
 
 class OneConnection(RuleBasedStateMachine):
-    """A protocol and a peer without manners."""
+    """A protocol, and a peer that breaks the rules."""
 
     ids = Bundle("ids")
     taken = Bundle("taken")

@@ -112,7 +112,7 @@ async def test_a_long_blockage_is_logged_once(warnings):
     assert len(warnings.texts) == 1
 
 
-async def test_a_running_loop_is_not_logged(warnings):
+async def test_loop_that_responds_in_time_is_not_logged(warnings):
     with watchdog.watched():
         alive = watchdog._watched[asyncio.get_running_loop()]._alive
         for count in range(1, 5 * ENOUGH):

@@ -1,4 +1,4 @@
-"""Credentials of users: sealed to their place, and opened nowhere else."""
+"""Credentials of users: encrypted for one place, and useless at any other."""
 
 from __future__ import annotations
 

@@ -272,7 +272,7 @@ async def test_connection_that_no_call_ever_used_is_closed_when_idle():
     assert opening.size == 0
 
 
-async def test_cancelled_waiting_call_leaves_the_room_to_the_next_one():
+async def test_cancelled_waiting_call_leaves_its_place_to_the_next_one():
     opening = Starts().pool("per_user", max=1)
     used = await opening.acquire(by("anna"))
     first = asyncio.create_task(opening.acquire(by("berta")))

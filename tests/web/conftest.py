@@ -57,7 +57,7 @@ class Keys:
 
 
 class Desk:
-    """The tool "kb:get": it returns x, fails for "bad", waits for "wait" until it is let go.
+    """The tool "kb:get": returns x, fails for "bad", and waits for "wait" until it is released.
 
     For "slow" it reports its progress.
     """

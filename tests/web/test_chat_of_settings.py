@@ -131,7 +131,7 @@ def of(events: list[Event], kind: str) -> list[Event]:
 # What the application relied on
 
 
-async def test_servers_are_asked_at_once_and_their_tools_have_a_namespace() -> None:
+async def test_servers_list_their_tools_concurrently_each_in_its_namespace() -> None:
     met = asyncio.Barrier(2)  # neither server answers before the other one is asked
     one, two = Knowledge(met), Knowledge(met)
     async with one.served("docs") as docs, two.served("other") as wiki:

@@ -53,7 +53,7 @@ async def test_a_turn_has_text_parallel_calls_and_an_answer(serve: Serve) -> Non
     assert (events[-1]["content"], events[-1]["stop_reason"]) == ("It is so.", "end")
 
 
-async def test_a_conversation_goes_on_with_its_id(serve: Serve) -> None:
+async def test_conversation_continues_when_its_id_is_sent(serve: Serve) -> None:
     async with serve("One.", "Two.") as chat, chat.socket() as client:
         id = (await client.ask())[0]["conversation_id"]
         events = await client.ask("more", conversation_id=id)

@@ -337,7 +337,7 @@ class AuditTrail:
         self._write_soon(_deed(kind, body, principal))
 
     def flush(self) -> None:
-        """Record the counts of the last second; to be called before the writer is closed."""
+        """Record the counts of the last second. Call it before the writer is closed."""
         self._refusals.flush()
 
     # Records

@@ -42,7 +42,7 @@ class KeptInputs:
 
     @classmethod
     def find(cls) -> KeptInputs | None:
-        """Return those in the user's keyring; None without one that encrypts."""
+        """Return the answers in the user's keyring; None without a keyring that encrypts."""
         keyring = keyrings.find()
         return None if keyring is None else cls(keyring)
 

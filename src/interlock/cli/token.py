@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 def token(url: str, as_headers: bool, config: Path | None) -> None:
     """Print the access token for URL, refreshed if it has expired.
 
-    It is that of the login that `interlock servers login` has stored. With --headers, a server of
-    your file with this URL may also have a key in its headers. Claude Code runs such a command as
-    the `headersHelper` of a server, so that no key is in its own files. Anybody who sees the output
-    can call the server as you.
+    The token comes from the login that `interlock servers login` has stored. --headers prints it
+    as headers, with those that your file has for this URL. Claude Code can run this command as the
+    `headersHelper` of a server, so that its own files contain no key. Keep the output secret: it
+    lets anybody call the server as you.
 
     \b
     Example:

@@ -145,7 +145,7 @@ class ServerMessages:
                 if isinstance(each, CallerAnswers) and isinstance(each.back, MayBeAbandoned):
                     each.back.end_if_abandoned()
             raise AskRefused(
-                "several calls are under way, and it is unknown which one the question is for",
+                "several calls are running, and the question does not say which one it is for",
                 "ask_ambiguous",
             )
         return cast("Answers", found.pop())

@@ -1,4 +1,4 @@
-"""What the member `openapi` of a server says. No credential appears in a repr."""
+"""The member `openapi` of a configured server. No repr contains a credential."""
 
 from __future__ import annotations
 

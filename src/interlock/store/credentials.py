@@ -221,7 +221,7 @@ class CredentialStore:
         """Return what is stored of a login, or None.
 
         Raises:
-            StoreCorrupt: It cannot be opened.
+            StoreCorrupt: It cannot be decrypted.
         """
         rows = await self._rows(select(tables.credentials).where(_at(place)))
         if not rows or not rows[0].sealed:

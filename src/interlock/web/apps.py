@@ -46,10 +46,10 @@ class Apps:
         context: What the routes of the chat need.
         pins: Which documents users have accepted.
         tickets: Where documents wait to be fetched.
-        built_in: The built-in rules hold, which the settings of a conversation may replace.
+        built_in: Whether the built-in rules apply; settings of a conversation may replace them.
 
     Attributes:
-        origin: Where apps with a domain are served; None for nowhere.
+        origin: Serves the apps that have a domain; None if such apps are not served.
     """
 
     def __init__(

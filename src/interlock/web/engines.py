@@ -34,7 +34,7 @@ Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
 
 def agents_of(engine: str) -> Callable[..., Agent]:
-    """Return what makes the agents of a configured engine.
+    """Return the constructor of the agents of a configured engine.
 
     Args:
         engine: "agent", or "graph" for those whose loop is a graph of LangGraph.

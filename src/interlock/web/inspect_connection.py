@@ -324,7 +324,7 @@ class InspectedConnection:
         return True
 
     def _watched(self) -> Iterator[tuple[Path, float]]:
-        """Yield the files that a program was started from, and their neighbours of that kind."""
+        """Yield the source files that a program was started from, and others of the same folder."""
         server = self.server
         if not isinstance(server, StdioServer):
             return

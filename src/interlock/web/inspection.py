@@ -493,7 +493,7 @@ class _Back:
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
         if method != "elicitation/create":
-            raise AskRefused(f"the page does not answer {method}", "cannot_ask")
+            raise AskRefused(f"the inspector does not support {method}", "cannot_ask")
         given: JsonObject = msgspec.json.decode(params)
         msgspec.convert(given, ElicitParams)
         answer = await self._inspection.ask({"kind": "question", "params": given}, timeout)

@@ -49,7 +49,7 @@ class TurnQuestions:
             AskRefused: Nobody can be asked this.
         """
         if method != "elicitation/create":
-            raise AskRefused(f"the page does not answer {method}", "cannot_ask")
+            raise AskRefused(f"the chat page does not support {method}", "cannot_ask")
         given: JsonObject = msgspec.json.decode(params)
         msgspec.convert(given, ElicitParams)
         expires = datetime.now(UTC) + timedelta(seconds=timeout)

@@ -115,7 +115,7 @@ class Sockets:
 
 
 class Socket:
-    """One connection."""
+    """One WebSocket connection of a page."""
 
     def __init__(self, sockets: Sockets, scope: Any, receive: Any, send: Any) -> None:
         self.owner: str | None = None

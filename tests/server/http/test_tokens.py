@@ -202,7 +202,7 @@ def test_verify_token_without_resource_is_refused(server):
         server.asgi(verify_token=verify)
 
 
-async def test_a_tool_may_need_more_than_the_token_grants(server, make):
+async def test_tool_that_needs_a_scope_the_token_lacks_is_refused_with_403(server, make):
     auth = BearerAuth(verify=verify, resource="https://api.example.com/mcp")
 
     @server.tool

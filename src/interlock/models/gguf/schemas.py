@@ -19,7 +19,7 @@ _DEEPEST = 20
 
 
 def grammar_schema(encoded: bytes) -> dict[str, Any]:
-    """Return a tool's input schema, reduced."""
+    """Return a tool's input schema, reduced to what a grammar can express."""
     schema = object_schema(encoded)
     sections = {
         section: {str(name): _reduce(each, schema, 0) for name, each in schema[section].items()}
