@@ -18,6 +18,7 @@ from interlock.errors import (
     RemoteError,
     RemoteProtocolError,
     RequestTimeout,
+    RevisionError,
     StreamEnded,
 )
 from interlock.protocol.headers import ToolHeaders
@@ -164,6 +165,20 @@ async def test_session_id_with_invalid_characters_is_a_protocol_error(
     teach("begin", begin)
     server.tell("initialize", "begin")
     with pytest.raises(RemoteProtocolError, match="sent an invalid Mcp-Session-Id"):
+        await Client.http(server.url).open()
+
+
+async def test_revision_that_is_unfit_for_a_header_is_a_revision_error(
+    server: EvilHttp, teach: Teach
+):
+    async def begin(server: EvilHttp, asked: Asked) -> None:
+        result = evil_http.honest("initialize", LEGACY + "\r\nX-Evil: 1", [])
+        body = json.dumps({"jsonrpc": "2.0", "id": asked.message["id"], "result": result})
+        await asked.reply(200, body.encode(), headers={"Mcp-Session-Id": "session"})
+
+    teach("begin", begin)
+    server.tell("initialize", "begin")
+    with pytest.raises(RevisionError):
         await Client.http(server.url).open()
 
 
@@ -689,8 +704,15 @@ async def test_response_without_a_result_fails_at_once(
 
 async def test_long_content_type_is_shortened_in_the_error(modern: EvilHttp):
     async with Client.http(modern.url) as client:
-        with pytest.raises(HttpError, match=r"it sent x{80}, not JSON"):
+        with pytest.raises(HttpError, match=r"it sent x{80}…, not JSON"):
             await client.call_tool("status", {"code": 200, "type": "x" * 1000})
+
+
+async def test_content_type_in_an_error_can_be_printed(modern: EvilHttp):
+    async with Client.http(modern.url) as client:
+        with pytest.raises(HttpError) as failed:
+            await client.call_tool("status", {"code": 200, "type": "\x1b[31m/\xff"})
+    assert str(failed.value).isprintable()
 
 
 async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):

@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 from msgspec import Raw, Struct, field
 
-from interlock import aio
+from interlock import aio, revisions
 from interlock.errors import (
     AuthError,
     ConnectionClosed,
@@ -38,6 +38,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import ToolHeaders, encode_value
+from interlock.quoting import clip
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, HttpEndpoint, PendingReplies
 from interlock.transports.http_errors import media_type, retry_after, sent_token
@@ -205,7 +206,7 @@ class HttpTransport:
                 error = await self._read_stream(request, response, parser)
             else:
                 empty = "nothing" if response.content_length == 0 else "no Content-Type"
-                sent = kind[:80] or empty
+                sent = clip(kind) or empty
                 error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
             response.release()  # closes it, unless it was read to its end
@@ -259,6 +260,8 @@ class HttpTransport:
             told = _decode_initialized(frame).result
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return
+        if told.protocol_version not in revisions.LEGACY:  # it may be unfit for a header
+            return  # the handshake refuses it
         session = response.headers.get("Mcp-Session-Id", "")
         if not _SESSION.fullmatch(session):
             raise RemoteProtocolError(f"{self._endpoint.shown} sent an invalid Mcp-Session-Id")
