@@ -17,7 +17,7 @@ from interlock.errors import (
     RemoteProtocolError,
     StreamEnded,
 )
-from interlock.transports import http_endpoint
+from interlock.transports import http_endpoint, http_sse
 from interlock.transports.http_pool import HttpPool
 from interlock.transports.http_sse import SseTransport
 from tests.servers import evil_http
@@ -181,6 +181,24 @@ async def test_cancelled_call_stops_being_sent(server: EvilHttp, monkeypatch: py
         (called,) = (asked for asked in server.asked if asked.method == "tools/call")
         calling.cancel()
         await asyncio.wait_for(called.link.gone.wait(), 20)
+
+
+async def test_requests_that_the_server_leaves_open_are_closed_after_their_answer(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    async def leave_open(server: EvilHttp, asked: Asked) -> None:
+        answer = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[]}}' % asked.message["id"]
+        await asked.out.chunk(b"data: %b\n\n" % answer)
+        await asked.link.gone.wait()
+
+    monkeypatch.setattr(http_sse, "MAX_LEFT_OPEN", 3)
+    monkeypatch.setitem(evil_http.MISBEHAVIOURS, "leave_open", leave_open)
+    server.tell("tools/call", "leave_open")
+    async with client_of(server) as client:
+        for _ in range(10):
+            await client.call_tool("echo")
+        calls = [asked for asked in server.asked if asked.method == "tools/call"]
+        await asyncio.wait_for(calls[6].link.gone.wait(), 20)
 
 
 async def test_sent_messages_leave_no_task(server: EvilHttp):

@@ -27,6 +27,9 @@ from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, Pendi
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
+# Requests that a server may leave open after it has answered them on its stream.
+MAX_LEFT_OPEN = 50
+
 _HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
 _log = logging.getLogger("interlock.client")
 
@@ -115,6 +118,8 @@ class SseTransport:
             return
         for frame in frames:
             if isinstance(frame, RequestFrame):
+                if len(self._posts) >= MAX_LEFT_OPEN:
+                    self._end_answered()
                 self._posts[frame.id] = self._start_post(frame)
                 continue
             method = notification_method(frame)
@@ -132,6 +137,11 @@ class SseTransport:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _end_answered(self) -> None:
+        # They would take all connections in the end.
+        for id in [id for id in self._posts if not self._receiver.awaits(id)]:
+            self.forget(id)
 
     def forget(self, id: RequestId) -> None:
         """Stop sending the request, if it is still being sent."""
