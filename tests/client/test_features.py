@@ -295,6 +295,20 @@ async def test_unanswerable_question_cancels_the_others():
     assert withdrawn == ["a", "b"]
 
 
+async def test_too_many_questions_at_once_are_refused_before_any_is_asked():
+    shown: list[str] = []
+
+    async def elicit(asked: ElicitParams) -> ElicitResult:
+        shown.append(asked.message)
+        return ElicitResult(action="decline")
+
+    result = Result(input_requests={str(n): question(str(n)) for n in range(MAX_ASKS + 1)})
+    with pytest.raises(RemoteProtocolError, match="too much at once"):
+        await answer_all(ClientFeatures(None, None, elicit), result, NEWEST)
+
+    assert shown == []
+
+
 # As requests of an older server
 
 

@@ -147,12 +147,14 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
     """Answer every question of an "input_required" result, at the same time.
 
     Raises:
-        RemoteProtocolError: The result has neither questions nor state.
+        RemoteProtocolError: The result has neither questions nor state, or too many questions.
         CapabilityError: A question cannot be answered.
     """
     questions = result.input_requests or {}
     if not questions and result.request_state is None:
         raise RemoteProtocolError("input_required without inputRequests and requestState")
+    if len(questions) > MAX_ASKS:  # a message has room for so many that starting them takes seconds
+        raise RemoteProtocolError(f"the server asks too much at once (limit {MAX_ASKS} questions)")
 
     async def answer(question: InputRequest) -> Raw:
         return Raw(await answers.answer(question.method, question.params, revision))
