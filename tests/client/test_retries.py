@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from interlock import revisions
+from interlock import aio, revisions
 from interlock.client import retries
 from interlock.client.retries import BUDGET, MAX_AUTHORIZATIONS, MAX_SILENCE, Retry, RetryPolicy
 from interlock.errors import (
@@ -90,7 +90,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     monkeypatch.setattr(retries, "monotonic", lambda: world.now)
     monkeypatch.setattr(retries, "asyncio", SimpleNamespace(sleep=world.sleep))
-    monkeypatch.setattr(retries, "random", SimpleNamespace(random=lambda: 1.0))
+    monkeypatch.setattr(aio, "random", SimpleNamespace(random=lambda: 0.0))
     return world
 
 
@@ -230,8 +230,8 @@ async def test_retry_after_beyond_the_deadline_is_raised(world: World):
 
 
 async def test_pauses_double_and_are_jittered(world: World, monkeypatch: pytest.MonkeyPatch):
-    for chance, pauses in ((1.0, [0.25, 0.5]), (0.0, [0.125, 0.25])):
-        monkeypatch.setattr(retries, "random", SimpleNamespace(random=lambda c=chance: c))
+    for chance, pauses in ((0.0, [0.25, 0.5]), (1.0, [0.125, 0.25])):
+        monkeypatch.setattr(aio, "random", SimpleNamespace(random=lambda c=chance: c))
         attempt = world.attempt()
         world.done.clear()
         for _ in pauses:

@@ -18,11 +18,12 @@ The last three share a budget: at most one request in ten is retried.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
+from math import inf
 from time import monotonic
 
 from interlock import revisions
+from interlock.aio import Backoff
 from interlock.errors import (
     AuthError,
     AuthRequired,
@@ -38,7 +39,7 @@ from interlock.transports import Authorization
 MAX_AUTHORIZATIONS = 3
 MAX_REPEATS = 2
 MAX_SILENCE = 2.0  # seconds; an address that does not even refuse in time is not retried
-FIRST_PAUSE = 0.25  # seconds; doubled each time, half of it random
+FIRST_PAUSE = 0.25  # seconds
 
 # A retry costs 1, each request earns 0.1, up to this.
 BUDGET = 10.0
@@ -137,7 +138,7 @@ class Retry:
         self.deadline = deadline
         self._sent = sent  # most recently
         self._authorizations = 0
-        self._repeats = 0
+        self._backoff = Backoff(FIRST_PAUSE, inf, jitter=0.5)
         self._renewed = False
         self._relisted = False
 
@@ -189,15 +190,12 @@ class Retry:
         self.deadline += monotonic() - began  # the time a user takes to log in is not the server's
 
     async def _wait(self, error: InterlockError) -> None:
-        if not self._may_repeat(error) or self._repeats == MAX_REPEATS:
+        if not self._may_repeat(error) or self._backoff.attempts == MAX_REPEATS:
             raise error
-        pause = FIRST_PAUSE * 2**self._repeats
-        pause *= 0.5 + random.random() / 2  # noqa: S311 - so that clients do not retry in step
         told = error.retry_after if isinstance(error, HttpError) else None
-        pause = max(pause, told or 0.0)
+        pause = max(self._backoff.next_pause(monotonic()), told or 0.0)
         if monotonic() + pause >= self.deadline or not self._policy.spend():
             raise error
-        self._repeats += 1
         await asyncio.sleep(pause)
         self._sent = monotonic()
 
