@@ -202,6 +202,23 @@ async def test_encoded_list_is_kept_until_something_changes():
     assert b"other__get_y" in changed
 
 
+@pytest.mark.parametrize(
+    "other",
+    [Principal("user:anna", frozenset({"mcp:other:*"})), Principal("user:berta", EVERYTHING)],
+    ids=["other scopes", "other user"],
+)
+async def test_encoded_list_is_not_given_to_a_principal_with_other_rights(other: Principal):
+    rule = {"id": "anna", "effect": "allow", "who": ["user:anna"], "tools": ["s:*"]}
+    gateway = Gateway({"s": upstream("get_x")}, policy([rule]), environ={})
+    request = Request(1, "tools/list", msgspec.Raw(b"{}"))
+    async with gateway.running():
+        own = await gateway.answer(request, context_of(Principal("user:anna", EVERYTHING)))
+        others = await gateway.answer(request, context_of(other))
+
+    assert b"s__get_x" in own
+    assert b"s__get_x" not in others
+
+
 def context_of(principal: Principal) -> Context:
     return Context(
         revision=MODERN,

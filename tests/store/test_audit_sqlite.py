@@ -115,6 +115,16 @@ async def test_after_a_failed_sync_every_append_fails_and_nothing_is_synced_agai
     assert check_chains(found)[writer.id] in (1, 2)
 
 
+async def test_records_of_concurrent_calls_share_the_syncs_of_the_disk(sqlite: str):
+    with failing_disk() as disk:
+        async with AuditWriter.open(sqlite) as writer:
+            disk.arm("unsynced", 1_000)  # only counts
+            await asyncio.gather(*(writer.append(INTENT) for _ in range(100)))
+            syncs = disk.count
+
+    assert 1 <= syncs <= 3
+
+
 async def test_a_failed_sync_of_a_conversation_fails_audit_records_too(sqlite: str):
     with failing_disk() as disk:
         async with ConversationStore.open(sqlite) as store, AuditWriter.open(sqlite) as writer:
