@@ -124,6 +124,24 @@ async def test_an_end_that_is_cancelled_kills_the_whole_group_before_it_is_over(
 
 
 @pytest.mark.slow("starts a program")
+async def test_end_of_a_process_whose_supervisor_hangs_has_a_limit(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    for name in ("EOF_PATIENCE", "TERM_PATIENCE", "REST_PATIENCE"):
+        monkeypatch.setattr(process, name, 0.1)
+    async with shell("cat") as started:
+        stat = Path(f"/proc/{started.id}/stat").read_text()  # noqa: ASYNC240 - not on a disk
+        supervisor = int(stat.rpartition(")")[2].split()[1])
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            await asyncio.wait_for(started.end(), 5)
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+
+    assert started.code is None
+
+
+@pytest.mark.slow("starts a program")
 @pytest.mark.usefixtures("patience")
 async def test_ending_twice_is_ending_once():
     async with shell("cat") as started:

@@ -189,7 +189,8 @@ class Process:
                     break
                 self.was_killed = sign == signal.SIGKILL
                 self._signal_group(sign)
-            await self.exited.wait()
+            if not await _is_set_within(self.exited, REST_PATIENCE):
+                return  # it cannot be killed, or its supervisor has been stopped
         await _is_set_within(self._gone, REST_PATIENCE)
 
     def _kill(self) -> None:
