@@ -93,3 +93,26 @@ async def test_follow_logs_the_first_error_in_a_row_and_continues_after_all(capl
         ("WARNING", "keys cannot be read: away"),
         ("ERROR", "changes of keys could not be used"),
     ]
+
+
+async def test_end_of_work_beside_a_task_does_not_lose_the_cancellation_of_that_task():
+    is_ending, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_ending.set()
+            await may_end.wait()
+
+    async def whole() -> None:
+        async with beside(work()):
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(whole())
+    await is_ending.wait()
+    running.cancel()
+    await asyncio.wait([running], timeout=5)
+
+    assert running.cancelled()
+    may_end.set()

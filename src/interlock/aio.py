@@ -34,8 +34,9 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
         yield
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        await asyncio.wait([task])  # raises only if the caller is cancelled
+        if not task.cancelled():
+            task.result()
 
 
 async def follow(
