@@ -168,7 +168,7 @@ async def test_cancelled_call_cancels_its_question():
 # The path of a forwarded call
 
 
-@pytest.mark.parametrize(("revision", "functions"), [(LEGACY, 37), (MODERN, 41)])
+@pytest.mark.parametrize(("revision", "functions"), [(LEGACY, 19), (MODERN, 22)])
 async def test_forwarded_call_passes_through_few_functions(revision: str, functions: int):
     passed: list[str] = []
 
