@@ -169,7 +169,7 @@ WRONG: list[tuple[Any, str, str]] = [
     ({"listen": "8080"}, "listen", 'must be "HOST:PORT"'),
     ({"listen": "localhost:99999"}, "listen", 'must be "HOST:PORT"'),
     ({"listen": "::1:8080"}, "listen", 'must be "HOST:PORT"'),
-    ({"publicUrl": "tools.example"}, "publicUrl", "must be a URL with a valid host and port"),
+    ({"publicUrl": "tools.example"}, "publicUrl", "must be a URL with a valid host, such as"),
     ({"publicUrl": "ftp://a.example"}, "publicUrl", "must start with https:// or http://"),
     ({"publicUrl": "https://a.example/?q=1"}, "publicUrl", "must not have a user, a query"),
     ({"publicUrl": "https://u:p@a.example"}, "publicUrl", "must not have a user, a query"),

@@ -44,7 +44,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "problem"),
     [
-        (b"", 1, "Expecting value"),
+        (b"", 1, "the file is empty: write a JSON object, such as {}"),
         (b'{\n"a": }', 2, "Expecting value"),
         (b'{"a": 1\n "b": 2}', 2, "Expecting ',' delimiter"),
         (b"{,}", 1, "Expecting property name enclosed in double quotes"),
@@ -57,7 +57,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
         (b'{\n"a": -Infinity}', 2, "-Infinity is not JSON"),
         (b"[" + b"1" * 5_000 + b"]", 1, "a number has more than 20 digits"),
         (b'{"a": {"b": 1,\n"b": 2}}', 2, "a.b occurs twice"),
-        (b'{\n"a": "\xff"}', 2, "not UTF-8 text"),
+        (b'{\n"a": "\xff"}', 2, "not UTF-8 text: save the file as UTF-8"),
         (b"[" * 100_000, 0, "nested too deeply"),
         (b"[" * 900 + b"]" * 900, 0, None),
     ],

@@ -29,10 +29,11 @@ def refusal(read: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"", "f.json, line 1 column 1: Expecting value"),
+        (b"", "f.json, line 1: the file is empty: write a JSON object, such as {}"),
+        (b" // later\n", "f.json, line 1: the file is empty: write a JSON object, such as {}"),
         (b'{"a": {\n}', "f.json, line 2 column 2: Expecting ',' delimiter"),
         (b'{\n"a": NaN}', "f.json, line 2: NaN is not JSON"),
-        (b"\xff\xfe", "f.json, line 1: not UTF-8 text"),
+        (b"\xff\xfe", "f.json, line 1: not UTF-8 text: save the file as UTF-8"),
         (b"[" * 5_000 + b"]" * 5_000, "f.json: nested too deeply"),
         (b"[]", "f.json, line 1: the file must be an object, not a list"),
         (b"null", "f.json, line 1: the file must be an object, not null"),
@@ -133,6 +134,11 @@ def test_a_missing_member_has_its_default(read: Read, expected: Any) -> None:
         (1, lambda s: s.flag("a", True), "a must be true or false, not a number"),
         ("z", lambda s: s.choice("a", ("x", "y")), "a must be one of x, y"),
         ([], lambda s: s.choice("a", ("x", "y")), "a must be one of x, y"),
+        (
+            "alow",
+            lambda s: s.choice("a", ("allow", "deny")),
+            "a must be one of allow, deny (did you mean 'allow'?)",
+        ),
         ([], lambda s: s.within("a"), "a must be an object, not a list"),
         ({"b": 1}, lambda s: s.within("a").refuse("is odd", "b"), "a.b is odd"),
         ({"b": 1}, lambda s: s.within("a").refuse("is odd"), "a is odd"),

@@ -135,7 +135,7 @@ def test_every_failed_keyword_has_words():
         ({"anyOf": []}, "anyOf: must be a list of conditions"),
         ({"properties": []}, "properties: must be an object of conditions"),
         ({"not": 5}, "not: must be an object, not a number"),
-        ({"minimum": "1"}, "minimum: has another type than this keyword needs"),
+        ({"minimum": "1"}, "minimum: must be of type number"),
         ({"items": {"minLength": -1}}, "items.minLength: is not valid for this keyword"),
         ({"type": "strng"}, "type: is not valid for this keyword"),
         ({"pattern": "a{1000}{1000}"}, "pattern: is not a regular expression that runs in linear"),

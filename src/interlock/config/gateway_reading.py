@@ -157,7 +157,9 @@ def _url(section: Section, key: str, *, secure: bool = False) -> str:
     try:
         parts = urls.split(url)
     except ValueError:
-        section.refuse("must be a URL with a valid host and port", key)
+        section.refuse(
+            "must be a URL with a valid host, such as https://tools.example.com/mcp", key
+        )
     if parts.scheme not in ("http", "https"):
         section.refuse("must start with https:// or http://", key)
     if secure and parts.scheme == "http" and not urls.is_loopback(parts.hostname or ""):

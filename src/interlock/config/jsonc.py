@@ -53,10 +53,12 @@ class JsoncDocument:
             self.text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = content.count(b"\n", 0, error.start) + 1
-            raise JsoncError("not UTF-8 text", line) from None
+            raise JsoncError("not UTF-8 text: save the file as UTF-8", line) from None
         # Blanks replace comments, so that offsets do not change.
         self._plain = _COMMENT.sub(_blank_comment, self.text)
         bare = _TRAILING_COMMA.sub(_blank_comma, self._plain)
+        if not bare.strip():
+            raise JsoncError("the file is empty: write a JSON object, such as {}", 1)
         try:
             # `_check_number` refuses NaN, infinities and long numbers, with their line.
             self.value: Any = json.loads(

@@ -46,7 +46,8 @@ def read_policy(section: Section, views: Collection[str], servers: Collection[st
     for entry in section.each("rules"):
         rule = _rule(entry, views, servers)
         if rule.id in rules:
-            entry.refuse("is the id of another rule, too", "id")
+            first = list(rules).index(rule.id)
+            entry.refuse(f"is the id of rules[{first}] as well: rename one of them", "id")
         rules[rule.id] = rule
     if len(rules) > MAX_RULES:
         section.refuse(f"has {len(rules):,} rules, over the limit of {MAX_RULES:,}", "rules")

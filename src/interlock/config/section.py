@@ -135,7 +135,8 @@ class Section:
         value = self.members.get(key, choices[0])
         found = next((each for each in choices if each == value), None)
         if found is None:
-            self.refuse(f"must be one of {', '.join(choices)}", key)
+            hint = nearest(value, choices) if isinstance(value, str) else ""
+            self.refuse(f"must be one of {', '.join(choices)}{hint}", key)
         return found
 
     def optional_choice(self, key: str, choices: tuple[_Word, ...]) -> _Word | None:

@@ -349,11 +349,11 @@ def _written(path: Iterable[str | int]) -> Iterator[str | int]:
 
 def _reason(error: ValueError) -> str:
     """Return what is wrong with a keyword's value, without the value."""
-    kind = getattr(error, "kind", None)
+    kind: Any = getattr(error, "kind", None)
     match kind.name if kind is not None else "":
         case "format":
             return "is not a regular expression that runs in linear time"
         case "type":
-            return "has another type than this keyword needs"
+            return f"must be of type {' or '.join(kind.types)}"
         case _:
             return "is not valid for this keyword"
