@@ -192,5 +192,6 @@ def test_to_wire_hides_other_exceptions(error: BaseException):
 def test_insufficient_scope_shortens_a_long_list(scopes: tuple[str, ...], text: str):
     error = InsufficientScope(scopes)
 
-    assert str(error) == f"the token needs the scopes {text}"
+    noun = "scope" if len(scopes) == 1 else "scopes"
+    assert str(error) == f"the key or token needs the {noun} {text}"
     assert error.scopes == scopes

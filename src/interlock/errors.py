@@ -326,10 +326,11 @@ class AuthRequired(AuthError):
 
 
 class InsufficientScope(AuthError):
-    """The token is valid, but lacks scopes. `scopes` are all that are needed."""
+    """The key or token is valid, but lacks scopes. `scopes` are all that are needed."""
 
     def __init__(self, scopes: tuple[str, ...], challenge: str = "") -> None:
-        text = f"the token needs the scopes {_some(scopes)}"
+        noun = "scope" if len(scopes) == 1 else "scopes"
+        text = f"the key or token needs the {noun} {_some(scopes)}"
         super().__init__(text, 403, challenge, reason="insufficient_scope")
         self.scopes = scopes
 

@@ -248,7 +248,9 @@ def test_a_tool_that_requires_more_scopes_says_how_to_extend_the_login(
     refused = interlock("call", "notes:write", "text=tea")
     assert (refused.code, refused.out) == (1, "")
     hint = "interlock servers login notes --scope notes:read --scope notes:write"
-    assert refused.err.endswith(f"the token needs the scopes notes:read notes:write: {hint}\n")
+    assert refused.err.endswith(
+        f"the key or token needs the scopes notes:read notes:write: {hint}\n"
+    )
 
     ran = interlock("servers", "login", "notes", "--scope", "notes:write")
     assert ", for notes:read notes:write" in ran.err

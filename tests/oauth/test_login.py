@@ -622,7 +622,7 @@ async def test_scopes_that_are_never_enough_are_requested_once(world: World):
     world.authorization.access_tokens = Forgetful(world.authorization.access_tokens)
 
     for _ in range(3):
-        with pytest.raises(InsufficientScope, match="the token needs the scopes b"):
+        with pytest.raises(InsufficientScope, match="the key or token needs the scope b"):
             await world.call(auth)
 
     assert [sent["scope"] for sent in world.authorization.sent("/authorize")] == ["a", "a b"]
@@ -660,7 +660,7 @@ async def test_without_a_user_a_step_up_is_an_error(world: World):
     await world.call(world.oauth())
     world.server.needs = ("b",)
 
-    with pytest.raises(InsufficientScope, match="the token needs the scopes b"):
+    with pytest.raises(InsufficientScope, match="the key or token needs the scope b"):
         await world.call(world.oauth(ask=None))
 
 

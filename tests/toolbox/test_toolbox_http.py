@@ -707,7 +707,7 @@ async def test_insufficient_scope_fails_only_its_own_call(
     await log_in(protected, authorization, logins)
     async with opened(a=HttpServer(url=protected)) as toolbox:
         with pytest.raises(
-            InsufficientScope, match=f"needs the scopes more: {HINT} a --scope more$"
+            InsufficientScope, match=f"needs the scope more: {HINT} a --scope more$"
         ):
             await toolbox.call("a:need_more")
         assert toolbox.status["a"].state == "ok"
