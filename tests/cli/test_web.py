@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -72,3 +73,14 @@ def test_default_model_of_the_settings_comes_first(interlock, served: Served, sc
     assert interlock("web", "--no-open", "--no-tools").code == 0
 
     assert served.models[0].name == name
+
+
+def test_missing_package_is_an_error_with_all_extras_to_install(interlock, monkeypatch):
+    monkeypatch.setitem(sys.modules, "websockets", None)
+
+    ran = interlock("web", "--no-open")
+
+    assert (ran.code, ran.err) == (
+        1,
+        "error: the chat in the browser needs an extra: pip install 'interlock[web,chat]'\n",
+    )

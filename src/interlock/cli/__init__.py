@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from interlock.cli.terminal import complain, safe_line, say
-from interlock.errors import InterlockError
+from interlock.errors import InterlockError, MissingExtra
 from interlock.version import __version__
 
 if TYPE_CHECKING:
@@ -139,6 +139,13 @@ def _exit_code() -> int:
         complain(str(error))
         for note in getattr(error, "__notes__", ()):  # for people, not for models
             say(safe_line(note))
+        return 1
+    except ModuleNotFoundError as error:
+        from interlock.store import NEEDED
+
+        if error.name not in NEEDED:
+            raise
+        complain(str(MissingExtra("the gateway's database", "serve,chat")))
         return 1
     except (KeyboardInterrupt, click.Abort):
         return 128 + signal.SIGINT

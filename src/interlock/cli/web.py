@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from interlock.cli.log import open_log
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, is_terminal, say, warn
-from interlock.errors import InterlockError, ModelUnavailable
+from interlock.errors import InterlockError, MissingExtra, ModelUnavailable
 
 if TYPE_CHECKING:
     import asyncio
@@ -64,6 +65,8 @@ def web(
       interlock web --model local --port 0
       interlock web --link
     """
+    if not (find_spec("websockets") and find_spec("sqlalchemy")):
+        raise MissingExtra("the chat in the browser", "web,chat")
     if link:
         run(_print_link(port))
         return

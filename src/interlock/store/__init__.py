@@ -36,7 +36,7 @@ _HOMES = {
     "KeyStore": "keys",
     "open_trail": "audit_upkeep",
 }
-_NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}
+NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
 
 
 def __getattr__(name: str) -> object:
@@ -47,8 +47,9 @@ def __getattr__(name: str) -> object:
     except ImportError as error:
         # For greenlet, SQLAlchemy raises an error without a name.
         missing = error if error.name else error.__cause__
-        if getattr(missing, "name", None) not in _NEEDED:
+        if getattr(missing, "name", None) not in NEEDED:
             raise
-        what = "keeping conversations" if "Conversation" in name else "the gateway's database"
-        raise MissingExtra(what, "chat") from error
+        if "Conversation" in name:
+            raise MissingExtra("keeping conversations", "chat") from error
+        raise MissingExtra("the gateway's database", "serve,chat") from error
     return getattr(module, name)
