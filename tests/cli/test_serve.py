@@ -143,7 +143,7 @@ def test_address_in_use_is_an_error_before_any_server_starts(serve, interlock, c
 
     assert (ran.code, ran.err) == (
         1,
-        f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n",
+        f"error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another port\n",
     )
 
 
@@ -224,6 +224,19 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
     assert wrong.code == 1
     assert re.match(r"error: .*gateway\.json, line \d+: gateway\.policy\.rules\[0\]", wrong.err)
 
+    database = interlock("serve", "--check", "--config", config({"database": "mysql://h/d"}))
+    assert (database.code, "a mysql:// database is not supported" in database.err) == (1, True)
+
     reserved = interlock("serve", "--check", "--config", config({}, interlock={"command": "x"}))
     assert reserved.code == 1
     assert "server name 'interlock' is reserved" in reserved.err
+
+
+@pytest.mark.slow("starts a program")
+@pytest.mark.parametrize("command", ["serve", "serve --check", "keys list", "approvals list"])
+def test_missing_packages_of_the_gateway_are_an_error_with_the_extras(program, without, command):
+    ran = program(*command.split(), env=without("sqlalchemy"))
+
+    assert ran.communicate(timeout=20)[1] == (
+        "error: the gateway's database needs an extra: pip install 'interlock[serve,chat]'\n"
+    )

@@ -254,9 +254,12 @@ def _check(config: Config, start_servers: bool) -> int:
     import asyncio
 
     from interlock.gateway.parts import make_parts
+    from interlock.store import location
     from interlock.toolbox import Toolbox
 
-    toolbox = Toolbox(make_parts(config, os.environ).servers)  # refuses names that are reserved
+    parts = make_parts(config, os.environ)
+    location.find(parts.settings.database)  # refuses kinds of databases that are not supported
+    toolbox = Toolbox(parts.servers)  # refuses names that are reserved
     odd = asyncio.run(_odd_names(config, toolbox)) if start_servers else _unchecked_names(config)
     for line in odd:
         warn(line)
@@ -273,11 +276,10 @@ def _unchecked_names(config: Config) -> list[str]:
 
 async def _odd_names(config: Config, toolbox: Toolbox) -> list[str]:
     """Start servers for a moment; return what is odd about the names of their tools."""
-    from interlock.gateway.assembly import IDLE_TIMEOUT
     from interlock.policy import find_unchecked, find_warnings
 
     try:
-        await toolbox.open(idle_timeout=IDLE_TIMEOUT)
+        await toolbox.open()
         down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
         unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
         unchecked = find_unchecked(config, toolbox.tools)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -256,7 +257,8 @@ def bound(address: Address) -> Iterator[socket.socket]:
         try:
             listener.bind((address.host, address.port))
         except OSError as error:
-            raise ConfigError(f"cannot listen on {address}: {error.strerror}") from None
+            way_out = "; choose another port" if error.errno == errno.EADDRINUSE else ""
+            raise ConfigError(f"cannot listen on {address}: {error.strerror}{way_out}") from None
         yield listener
 
 

@@ -144,7 +144,7 @@ class Toolbox:
             if not name or ":" in name:  # otherwise an address could not be split
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
             if name == OWN:
-                raise ConfigError(f"server name {name!r} is reserved; give it another namespace")
+                raise ConfigError(f"server name {name!r} is reserved: give the server another one")
             if name in planned:
                 raise ConfigError(f"two servers are named {name!r}; give one another namespace")
             known = self._upstreams.get(name)
