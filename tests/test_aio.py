@@ -28,7 +28,7 @@ async def test_in_thread_returns_the_result_or_raises_the_error_and_leaves_no_th
             await in_thread(sys.exit)
 
 
-def test_in_thread_hanging_work_does_not_keep_the_program_running():
+def test_in_thread_program_exits_though_work_hangs():
     hanging, go_on = threading.Event(), threading.Event()
 
     def hang() -> None:

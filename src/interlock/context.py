@@ -1,4 +1,4 @@
-"""What a handler on a server knows of its request, and how it reaches the client.
+"""What a handler can read of its request, and how it reaches the client.
 
 Every request has a `Context`. A legacy client is asked by a request on the back channel. A
 modern client is asked by a result with questions; its next request has the answers, and the

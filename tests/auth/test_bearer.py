@@ -54,7 +54,7 @@ async def refusal(guard: BearerAuth, values: list[bytes]) -> AuthError:
     "value",
     [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER   {TOKEN}", f" Bearer {TOKEN} "],
 )
-async def test_a_good_token_gives_its_principal(value):
+async def test_valid_token_identifies_its_principal(value):
     assert await identify(guard(), [value.encode()]) == ADA
 
 

@@ -146,7 +146,7 @@ async def test_authorization_for_another_resource_is_refused(hand: Hand) -> None
     assert query["error"] == "invalid_target"
 
 
-async def test_a_token_of_too_little_scope_is_refused_with_what_is_needed(hand: Hand) -> None:
+async def test_token_with_too_few_scopes_is_refused_with_the_required_ones(hand: Hand) -> None:
     client = (await hand.server.register())["client_id"]
     little = (await hand.log_in(client))["access_token"]
     much = (await hand.log_in(client, scope="notes:read notes:write"))["access_token"]

@@ -127,7 +127,7 @@ CHOSEN = """(async () => {
 })();"""
 
 
-async def test_what_the_conversation_says_of_a_tool_holds_for_its_apps(
+async def test_settings_of_a_conversation_apply_to_its_apps(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):
     watch.expected.append("404")

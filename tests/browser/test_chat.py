@@ -100,7 +100,7 @@ async def test_stop_during_a_call_reaches_its_server(open_page: OpenPage, tmp_pa
         await served.desk.cancelled.wait()
 
 
-async def test_one_call_is_stopped_and_the_answer_goes_on(open_page: OpenPage, tmp_path: Path):
+async def test_one_call_is_stopped_and_the_answer_continues(open_page: OpenPage, tmp_path: Path):
     async with chat(tmp_path, open_page, calls(call("wait")), "I go on without it.") as served:
         page = await served.ask()
         await served.desk.waiting.wait()

@@ -209,7 +209,7 @@ async def test_page_that_lost_its_connection_while_it_loaded_is_completed_later(
         await expect(page.get_by_text("Here I am.")).to_be_visible()
 
 
-async def test_what_cannot_be_done_without_the_server_says_so_and_loses_nothing(
+async def test_actions_that_need_a_lost_server_say_so_and_lose_nothing(
     open_page: OpenPage, watch: Watch, tmp_path: Path
 ):
     watch.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to load"]

@@ -303,7 +303,7 @@ async def test_full_disk_withholds_the_answer_of_a_read_and_stops_further_ones(t
             assert crm.upstream.calls == 5
 
 
-async def test_lenient_mode_goes_on_and_records_what_was_kept(tmp_path: Path):
+async def test_lenient_mode_continues_and_records_what_was_kept(tmp_path: Path):
     with failing_disk() as disk:
         async with audited(tmp_path, mode="lenient") as crm:
             disk.arm("full", 1, lasting=True)

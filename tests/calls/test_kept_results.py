@@ -141,7 +141,7 @@ async def test_pointer_into_text_that_is_not_json_is_refused():
         await read(await kept("no JSON " * 50), pointer="/a")
 
 
-async def test_find_returns_lines_with_their_numbers_and_goes_on():
+async def test_find_returns_lines_with_their_numbers_and_continues():
     found = await kept("".join(f"{number} {'x' * (number % 3)}.\n" for number in range(300)))
 
     first = await read(found, find="xx.", limit=2)

@@ -37,7 +37,7 @@ async def call(limiter: Limiter, key: str = "k1") -> None:
     await limiter.around(Upstream().handle)(call_of(key=key))
 
 
-async def test_quota_goes_on_after_a_restart(tmp_path):
+async def test_quota_continues_after_a_restart(tmp_path):
     time = Time()
     database = await open_database(tmp_path / "q.db")
     for calls in (3, 2):

@@ -25,7 +25,7 @@ BASH = Request("claude-built-in:Bash", {"command": "ls"}, "toolu_1")
 
 
 class Layer:
-    """Keeps how each call ended."""
+    """A layer that records how each call ended."""
 
     def __init__(self) -> None:
         self.ended: list[tuple[str, str]] = []

@@ -165,7 +165,9 @@ def test_edit_sends_the_last_message_again_with_its_files(terminal, script, inte
     assert second["message_count"] == 2
 
 
-def test_ctrl_c_stops_the_answer_and_the_conversation_goes_on(terminal, servers, script, interlock):
+def test_ctrl_c_stops_the_answer_and_the_conversation_continues(
+    terminal, servers, script, interlock
+):
     servers()
     chat = terminal("chat", "--model", script({"wait": {}}, "After."))
     chat.expect(PROMPT)

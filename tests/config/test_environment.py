@@ -109,7 +109,7 @@ def test_a_wrong_entry_refuses_all_and_names_its_place(servers: Any, message: st
     assert message in refused(servers)
 
 
-def test_what_is_not_json_is_refused_without_showing_it() -> None:
+def test_text_that_is_not_json_is_refused_without_showing_it() -> None:
     assert "MCP_SERVERS is not JSON" in refused(MCP_SERVERS=f"[{CANARY}")
 
 

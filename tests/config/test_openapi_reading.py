@@ -71,7 +71,7 @@ def test_variables_are_replaced_except_those_of_each_user() -> None:
     assert resolved.openapi.auth == {"a": ApiSecret("k"), "b": ApiSecret("${user:shop}")}
 
 
-def test_a_risk_of_a_tool_is_stronger_than_the_patterns() -> None:
+def test_risk_set_for_a_tool_overrides_the_patterns() -> None:
     tools = {"search": {"operation": "POST /search", "risk": "read"}, "other": "other"}
     server = read({**SHOP, "tools": tools}, tools={"risk": {"write": ["*"]}})
 

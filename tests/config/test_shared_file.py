@@ -118,7 +118,7 @@ def test_concurrent_edits_of_two_processes_are_all_kept(path: Path) -> None:
     assert sorted(path.read_bytes()) == sorted(b"a" * 25 + b"b" * 25)
 
 
-def test_edit_gives_up_a_lock_that_is_never_released(
+def test_edit_fails_if_a_lock_is_never_released(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_file, "LOCK_SECONDS", 0.0)

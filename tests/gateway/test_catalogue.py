@@ -76,7 +76,7 @@ def reason(result: Any) -> str:
     return code
 
 
-async def test_missing_tools_are_named_to_those_only_who_would_see_them():
+async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
     rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["s:get_*"]}]
     servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
     async with Client.memory(Gateway(servers, policy(rules), environ={})) as client:
@@ -136,7 +136,7 @@ PIECES = ("a", "b", "_", "__", "-", "é", "日", " ", ".", "get_", "x" * 40)
 
 
 @pytest.mark.slow("500 configurations")
-async def test_what_is_added_changes_no_wire_name():
+async def test_added_servers_and_tools_change_no_wire_name():
     """Servers, views, and tools of a server, as a plugin adds them, one after another."""
     chance = random.Random(4)
     configurations = 0

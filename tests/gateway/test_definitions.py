@@ -29,7 +29,7 @@ __all__ = ["quick"]
 
 
 @pytest.mark.slow("fills a database")
-async def test_changed_tool_waits_until_it_is_accepted_while_others_go_on(running):
+async def test_changed_tool_waits_until_it_is_accepted_while_others_continue(running):
     server = crm()
     altered = {**DEFINITION, "description": CHANGED["description"]}
     async with running(crm=server) as gateway:
@@ -184,7 +184,7 @@ async def test_hints_become_the_operators_word_about_the_risk_when_accepted_with
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("change", [{"description": "Find all."}, {"annotations": {}}])
-async def test_those_who_could_call_a_tool_learn_that_it_waits_and_no_others(running, change: Json):
+async def test_only_callers_who_could_use_a_tool_see_that_it_waits(running, change: Json):
     reads = {**FIND, "annotations": {"readOnlyHint": True, "destructiveHint": False}}
     server = crm(reads)
     rules = [

@@ -192,7 +192,7 @@ async def test_requests_for_items_pass_the_layers_of_the_stack():
     assert passed == [("resource", "lib:doc://one"), ("prompt", "lib:review")]
 
 
-async def test_items_of_a_server_that_fails_to_list_them_do_not_keep_its_tools_away():
+async def test_tools_are_listed_though_the_server_fails_to_list_other_items():
     server = library()
     server.answers["prompts/list"] = lambda _: {"prompts": 5}
     async with Client.memory(gateway_of({"lib": server})) as client:

@@ -180,7 +180,7 @@ async def test_result_of_a_task_stays_within_the_budget(running: Callable[..., A
     assert "interlock__read_result" in shown
 
 
-async def test_client_that_declares_no_tasks_waits_for_the_result_or_is_told_what_to_declare(
+async def test_client_without_tasks_waits_for_the_result_or_gets_the_missing_capability(
     running: Callable[..., Any], jobs: Jobs
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:

@@ -78,7 +78,7 @@ async def test_login_ends_once_and_only_in_the_browser_that_began_it(running, is
     assert "interlock-8000" not in other.cookies
 
 
-async def test_login_that_fails_says_why_and_how_to_go_on(running, issuer: OidcIssuer):
+async def test_login_that_fails_says_why_and_how_to_continue(running, issuer: OidcIssuer):
     async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
         person = Person(gateway, issuer)
         issuer.claims["groups"] = ["<b>nobody</b>"]
@@ -130,7 +130,7 @@ async def test_nothing_secret_of_a_login_is_in_a_page_log_record_or_file(
         assert not [each for each in secrets if each.encode() in content], file
 
 
-async def test_people_who_never_finish_lock_nobody_out(
+async def test_abandoned_logins_do_not_block_others(
     running, issuer: OidcIssuer, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(login_pages, "MAX_USED", 2)

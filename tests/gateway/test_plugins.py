@@ -234,7 +234,7 @@ def test_manifest_on_the_page_of_the_gateway_is_read_without_problems(tmp_path, 
 
 
 @pytest.mark.slow("fills a database")
-async def test_changed_manifest_is_obeyed_within_a_second(tmp_path, manifest):
+async def test_changed_manifest_takes_effect_within_a_second(tmp_path, manifest):
     async with running(tmp_path) as gateway:
         anna = await gateway.key("anna")
         await gateway.store.install("refunds", "user:anna", by="user:local")

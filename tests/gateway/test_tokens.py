@@ -75,7 +75,7 @@ def settings(issuer: Issuer) -> dict[str, Any]:
 
 
 @pytest.mark.slow("fills a database")
-async def test_groups_scopes_and_claims_of_a_token_decide_what_it_may_do(issuer, running):
+async def test_groups_scopes_and_claims_of_a_token_determine_its_rights(issuer, running):
     servers = {"crm": offering("x"), "time": offering("now")}
     async with running(settings(issuer), **servers) as gateway:
         support = issuer.token(groups=["support"])

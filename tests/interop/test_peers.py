@@ -135,7 +135,7 @@ def test_a_peer_over_the_first_http_transport_sees_everything(
 
 
 @pytest.mark.parametrize("target", ["stdio", "http", "sse"], indirect=True)
-def test_a_peer_that_knows_the_handshake_only_sees_everything(see: See, target: list[str]) -> None:
+def test_peer_that_supports_the_handshake_only_sees_everything(see: See, target: list[str]) -> None:
     assert see("mcp1", "legacy", target) == LEGACY
 
 

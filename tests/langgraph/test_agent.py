@@ -181,7 +181,7 @@ async def test_calls_beyond_the_limit_do_not_run_and_the_model_is_told():
     assert [id for id, ending in endings.items() if ending == "refused"] == ["c64", "c65"]
 
 
-async def test_limit_of_rounds_starts_over_when_the_model_goes_on():
+async def test_limit_of_rounds_starts_over_when_the_model_continues():
     messages: list[Message] = [UserMessage("go")]
     script = [[ToolCall(f"c{number}", "kb__get", {"x": 1})] for number in range(4)]
     async with opened() as toolbox:

@@ -51,7 +51,7 @@ def place(
 @pytest.mark.slow("processes are killed")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_turn_that_was_killed_goes_on_without_a_second_call(
+async def test_a_turn_that_was_killed_continues_without_a_second_call(
     place: tuple[str, Path], point: str, way: str
 ) -> None:
     async with opened(place[0]) as saver:

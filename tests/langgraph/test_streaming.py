@@ -89,7 +89,7 @@ async def test_tokens_of_a_model_inside_a_tool_are_not_part_of_the_answer() -> N
     assert finished.result == "inner words"
 
 
-async def test_local_tool_that_asks_a_person_goes_on_with_the_answer() -> None:
+async def test_local_tool_that_asks_a_person_continues_with_the_answer() -> None:
     @tool
     async def ask(question: str) -> str:
         """Ask a person."""

@@ -438,7 +438,7 @@ async def test_thinking_is_shown_and_sent_back_unchanged(
     ]
 
 
-async def test_the_output_limit_of_a_model_is_learned_from_its_refusal(
+async def test_output_limit_of_a_model_is_read_from_its_error(
     server: WireServer, model: AnthropicModel
 ) -> None:
     message = (

@@ -88,7 +88,7 @@ async def test_query_returns_all_parameters_of_the_redirect(nothing_is_left: lis
         assert await answer == {"code": "a b", "state": "s", "iss": "", "é": "é"}
 
 
-async def test_a_redirect_with_another_state_is_refused_and_the_wait_goes_on(
+async def test_a_redirect_with_another_state_is_refused_and_the_wait_continues(
     nothing_is_left: list[Any],
 ):
     async with waiting("secret") as (callback, answer):
@@ -180,7 +180,7 @@ async def test_a_second_redirect_of_a_login_is_ignored():
     ],
     ids=str,
 )
-async def test_a_malformed_redirect_is_refused_and_the_wait_goes_on(
+async def test_a_malformed_redirect_is_refused_and_the_wait_continues(
     nothing_is_left: list[Any], line: str, host: str, status: int
 ):
     async with waiting() as (callback, answer):

@@ -19,7 +19,7 @@ async def test_a_client_is_not_used_at_another_issuer(world: World):
     assert world.authorization.sent("/token") == []
 
 
-async def test_a_client_without_issuer_stays_with_the_first_issuer(world: World):
+async def test_client_without_issuer_keeps_its_first_issuer(world: World):
     await world.call(credentials(world))
     world.authorization.access_tokens.clear()
     port = world.authorization.origin.rpartition(":")[2]
@@ -32,7 +32,7 @@ async def test_a_client_without_issuer_stays_with_the_first_issuer(world: World)
     assert len(world.authorization.sent("/token")) == 1
 
 
-async def test_a_refused_client_stays_with_the_first_issuer(world: World):
+async def test_refused_client_keeps_its_first_issuer(world: World):
     world.authorization.clients["me"] = "another"
     with pytest.raises(AuthError, match="invalid_client"):
         await world.call(credentials(world))

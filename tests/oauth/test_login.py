@@ -359,7 +359,7 @@ async def test_registered_client_without_issuer_is_used_at_its_first_issuer_only
     assert other.paths == [SERVER_METADATA]
 
 
-async def test_a_registered_client_stays_with_the_first_issuer_after_a_logout(
+async def test_registered_client_keeps_its_first_issuer_after_a_logout(
     world: World,
 ):
     world.authorization.clients["me"] = "s3cr3t"

@@ -334,7 +334,7 @@ async def test_a_refresh_token_is_not_sent_to_another_issuer(world: World):
     assert grants(world) == ["authorization_code", "authorization_code"]
 
 
-async def test_a_refresh_stays_with_its_issuer_when_the_server_names_another_first(
+async def test_refresh_uses_its_own_issuer_when_the_server_names_another_first(
     world: World,
 ):
     await world.call(world.oauth())
@@ -760,7 +760,7 @@ async def test_a_registration_with_a_secret_that_cannot_be_stored_refreshes_its_
     assert grants(world) == ["authorization_code", "refresh_token"]
 
 
-async def test_a_client_without_issuer_stays_with_the_first_one_though_it_cannot_be_stored(
+async def test_client_without_issuer_keeps_its_first_issuer_though_it_cannot_be_stored(
     world: World, build: Any
 ):
     world.authorization.clients["me"] = ""

@@ -70,7 +70,7 @@ def test_the_hash_changes_with_whatever_changes_a_decision():
     assert compiled(one).hash == compiled(one).hash
 
 
-def test_from_config_knows_servers_by_their_names_in_addresses():
+def test_from_config_names_servers_as_their_addresses_do():
     loaded = config.loads(
         b"""{"mcpServers": {
           "a": {"command": "a", "namespace": "crm", "tools": {"risk": {"read": ["get"]}}},

@@ -152,7 +152,7 @@ def test_an_ask_rule_for_approvers_precedes_one_for_the_caller():
         assert compiled(*order).decide(LOCAL, entry("crm:a"), {}).rule == "b"
 
 
-def test_an_argument_may_be_absent_if_the_condition_says_so():
+def test_argument_may_be_absent_if_the_condition_permits_it():
     strict = compiled(
         rule("a", "allow", "*", "*:*", arguments={"n": {"maximum": 5, "absent": True}})
     )

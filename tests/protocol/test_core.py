@@ -595,7 +595,7 @@ def test_a_request_with_id_null_is_not_run(answers: bool, frames: int):
     assert len(peer.frames_to_send()) == frames
 
 
-def test_too_many_requests_at_once_are_refused_and_the_rest_goes_on():
+def test_too_many_requests_at_once_are_refused_and_the_rest_continues():
     peer = Protocol()
     for id in range(MAX_RUNNING):
         assert len(give(peer, message(id=id, method="x"))) == 1

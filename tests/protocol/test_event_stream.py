@@ -224,7 +224,7 @@ def test_a_name_belongs_to_one_event_and_the_last_one_counts():
     assert [event.name for event in parse(stream)] == ["b", *["message"] * 4]
 
 
-def test_an_id_stays_until_another_one_comes_and_an_empty_one_takes_it_away():
+def test_event_id_holds_until_another_one_and_an_empty_one_resets_it():
     stream = b"id: 1\ndata: a\n\ndata: b\n\nid\ndata: c\n\n"
 
     assert [event.id for event in parse(stream)] == ["1", "1", ""]
@@ -311,7 +311,7 @@ def test_many_short_lines_of_data_are_one_event_and_have_its_limit():
         parser.feed(b"data:\n")
 
 
-def test_a_line_that_goes_on_counts_together_with_the_data_before_it():
+def test_a_line_that_continues_counts_together_with_the_data_before_it():
     parser = SseParser(100)
     parser.feed(b"data: " + b"x" * 60 + b"\n")
 

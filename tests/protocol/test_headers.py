@@ -355,7 +355,7 @@ def test_an_unknown_tool_and_one_without_annotations_have_no_headers():
     assert headers.of("other", {"region": "eu"}) == {}
 
 
-def test_relearned_tool_has_its_new_headers():
+def test_tool_listed_again_has_its_new_headers():
     headers = learnt(region=header("Region"))
     headers.learn(Tool("route", schema(region=header("Area"))))
     assert headers.of("route", {"region": "eu"}) == {"Mcp-Param-Area": "eu"}

@@ -20,7 +20,7 @@ def start(call: ParkedCall, work: Callable[[], Awaitable[bytes]]) -> None:
     call.work = asyncio.ensure_future(call.limited(work()))  # type: ignore[assignment]
 
 
-async def test_a_call_waits_for_the_answers_and_goes_on_where_it_was():
+async def test_a_call_waits_for_the_answers_and_continues_where_it_was():
     call = ParkedCall("ann", ttl=60)
     runs = 0
 

@@ -201,7 +201,9 @@ async def test_an_invalid_log_level_is_refused(wire, level):
     ],
     ids=lambda each: str(each)[:50],
 )
-async def test_a_malformed_line_is_answered_without_id_and_the_connection_goes_on(wire, line, code):
+async def test_a_malformed_line_is_answered_without_id_and_the_connection_continues(
+    wire, line, code
+):
     wire.send(line)
     answer = await wire.receive()
 

@@ -378,7 +378,7 @@ def accepted(name: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": name}}
 
 
-async def test_a_task_that_asks_goes_on_once_its_answer_arrives():
+async def test_a_task_that_asks_continues_once_its_answer_arrives():
     async with task_client(asking_server()) as client:
         id = (await call(client, "confirm"))["taskId"]
         asking = await wait_for_status(client, id, "input_required")

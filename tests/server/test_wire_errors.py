@@ -66,7 +66,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("kind", ["plain", "async", "limited"])
-async def test_any_other_exception_is_logged_under_a_reference_and_the_server_goes_on(
+async def test_any_other_exception_is_logged_under_a_reference_and_the_server_continues(
     server: Server, caplog, error, kind
 ):
     def fail() -> str:

@@ -135,7 +135,7 @@ class Served:
         await until(lambda: self._running is not None and self._running.started)
 
     def listen_no_more(self) -> None:
-        """Take no new connections; those that are open go on."""
+        """Stop accepting connections; open ones stay."""
         assert self._running is not None
         for each in self._running.servers:
             each.close()

@@ -407,7 +407,7 @@ async def test_standing_stream_of_a_busy_server_is_reopened_after_its_retry_afte
         assert await waited.first(2) == [60, 60]
 
 
-async def test_standing_stream_that_never_opens_is_given_up_after_an_hour(
+async def test_standing_stream_that_never_opens_is_abandoned_after_an_hour(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     pauses: list[float] = []
@@ -722,7 +722,7 @@ async def test_types_are_compared_without_case_and_parameters(modern: EvilHttp):
         assert (await client.call_tool("status", told)).content == []
 
 
-async def test_stream_that_goes_on_after_the_response_is_closed(
+async def test_stream_that_continues_after_the_response_is_closed(
     modern: EvilHttp, teach: Teach, monkeypatch: pytest.MonkeyPatch
 ):
     async def linger(server: EvilHttp, asked: Asked) -> None:

@@ -100,7 +100,7 @@ async def test_a_line_over_the_limit_ends_the_connection(ends: Ends):
     assert isinstance(error, MessageTooLarge)
 
 
-async def test_large_output_is_written_while_reading_goes_on(ends: Ends):
+async def test_large_output_is_written_while_reading_continues(ends: Ends):
     receiver = Receiver()
     await ends.transport.open(receiver)
     frames = [b"%d" % number * 1_000_00 for number in range(1, 9)]

@@ -65,7 +65,7 @@ async def test_helper_is_out_of_reach_of_a_terminal_and_has_no_environment(
 
 @pytest.mark.slow("starts a program")
 @nothing_is_left
-async def test_helper_that_was_killed_is_replaced_and_servers_go_on():
+async def test_helper_that_was_killed_is_replaced_and_servers_continue():
     first = await cat()
     assert reaper._process is not None
     reaper._process.kill()

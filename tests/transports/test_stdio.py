@@ -197,7 +197,7 @@ async def test_a_close_that_is_cancelled_still_lets_the_server_leave_by_itself(
 
 @pytest.mark.slow("starts a program")
 @pytest.mark.parametrize("ignores_term", [False, True])
-async def test_a_server_that_has_to_be_killed_is_a_warning_in_the_log(
+async def test_server_that_has_to_be_killed_is_logged_as_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ignores_term: bool
 ):
     monkeypatch.setattr(process, "TERM_PATIENCE", 0.01 if ignores_term else 60.0)

@@ -56,13 +56,13 @@ async def test_call_of_an_app_is_found_by_its_user_and_its_app_only():
     assert call.is_over
 
 
-async def test_call_that_nobody_decides_about_ends(monkeypatch: pytest.MonkeyPatch):
+async def test_call_without_a_decision_ends_in_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(app_calls, "ANSWER_WITHIN", 0.0)
     call = made({})
     call.begin(ask_first)
     asked = (await call.shown("", 5))["asked"]
 
-    with pytest.raises(Problem, match="nobody allowed it in time"):
+    with pytest.raises(Problem, match="it was not approved in time"):
         await call.shown(asked["hash"], 5)
 
 

@@ -73,7 +73,7 @@ def document(uri: str, meta: Any, listed: Any) -> AppDocument:
     return AppDocument.of(result, uri, [{"uri": uri, "_meta": listed}, {"uri": "ui://other"}])
 
 
-def test_document_says_more_of_its_app_than_the_list_of_resources():
+def test_metadata_of_a_document_overrides_that_of_the_list():
     bare = {"ui": {"prefersBorder": False}}
 
     assert document("ui://a", None, bare).has_border is False

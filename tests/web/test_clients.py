@@ -142,7 +142,7 @@ async def test_the_ai_sdk_sees_text_parallel_calls_and_the_answer(serve: Serve) 
     assert seen["errors"] == []
 
 
-async def test_the_ai_sdk_allows_a_call(serve: Serve) -> None:
+async def test_call_can_be_approved_through_the_ai_sdk(serve: Serve) -> None:
     async with serve(("", "all"), "done", approve=risky) as chat:
         seen = await drive("aisdk", chat, "approval")
         events = await follow(chat)

@@ -107,7 +107,7 @@ async def test_a_repeated_message_is_answered_and_not_run_again(serve: Serve) ->
 
 
 @pytest.mark.slow("works through much data")
-async def test_a_client_that_was_away_gets_what_it_missed(serve: Serve) -> None:
+async def test_client_that_reconnects_gets_the_events_it_missed(serve: Serve) -> None:
     async with serve(("Wait.", "wait"), "It is so.") as chat:
         async with chat.socket() as client:
             await client.send(type="message", content="go")
@@ -252,7 +252,7 @@ async def test_the_end_of_the_server_ends_turns_and_connections(serve: Serve) ->
 
 
 @pytest.mark.slow("works through much data")
-async def test_a_slow_reader_is_disconnected_and_the_turn_goes_on(
+async def test_a_slow_reader_is_disconnected_and_the_turn_continues(
     serve_agent: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket_module, "MAX_QUEUE", 1_000)

@@ -103,7 +103,7 @@ async def hosts(
         await asyncio.wait(serving)
 
 
-async def test_an_event_is_encoded_once_for_all_who_follow_the_turn(
+async def test_event_is_encoded_once_for_all_readers_of_the_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turn_text, "JOIN_SECONDS", -1.0)

@@ -89,7 +89,7 @@ class GatewayAuth:
         return self._metadata.published(path)
 
     def known(self, headers: Headers) -> Principal | None:
-        """Return the owner of a key that was let in here before; None to `authenticate` it."""
+        """Return the owner of a key that was accepted here before; None to `authenticate` it."""
         found = None
         for header in headers:  # a plain loop, as every request comes by
             if header[0] == b"authorization" or header[0] == API_KEY:

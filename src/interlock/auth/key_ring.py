@@ -139,7 +139,7 @@ class KeyRing:
         return known
 
     def admitted(self, key: bytes, place: Hashable) -> Principal | None:
-        """Return the owner of a valid key that a place has let in before, and note its use.
+        """Return the owner of a valid key that a place has accepted before; note its use.
 
         Raises:
             AuthUnavailable: The database has not answered for too long.

@@ -77,7 +77,7 @@ class Slots:
         return release_once
 
     def give_back(self) -> None:
-        """Release everything now. The call goes on without slots."""
+        """Release everything now. The call continues without slots."""
         while self._held:
             self._held.popitem()[1]()
 
@@ -260,5 +260,5 @@ class Outcome:
 
     @property
     def is_task(self) -> bool:
-        """Whether the server goes on with the call as a task."""
+        """Whether the server continues the call as a task."""
         return self.result_type == "task"

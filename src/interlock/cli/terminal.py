@@ -113,7 +113,7 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Print a warning on stderr; the command goes on."""
+    """Print a warning on stderr; the command continues."""
     say(f"warning: {safe_line(text)}")
 
 

@@ -45,7 +45,7 @@ class TerminalPrompt:
                 yield
 
     async def line(self, question: str) -> str:
-        """Return the line that the person types, without blanks around it.
+        """Return the line that the user types, without surrounding blanks.
 
         Raises:
             NoAnswer: They left the question.

@@ -143,7 +143,7 @@ class ReconnectingConnection:
             raise
 
     async def _reach(self) -> None:
-        """Agree with the server, as often as it takes to be let in."""
+        """Negotiate with the server, again after each login that it requires."""
         if self._policy is None or self.http is None:
             self._agreed, self.negotiated = await self._agree()
             return

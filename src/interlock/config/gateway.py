@@ -1,4 +1,4 @@
-"""What the member `gateway` of a configuration says. No credential appears in a repr."""
+"""The member `gateway` of a configuration. No repr contains a credential."""
 
 from __future__ import annotations
 

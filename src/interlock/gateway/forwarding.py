@@ -122,7 +122,7 @@ class Forwarder:
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
-        """Return a result for its client, unless the client has to go on with the call."""
+        """Return a result for its client, unless the client must continue the call."""
         if outcome.result_type != "complete" and context.is_modern:
             _raise_questions(outcome, self.permitted(entry, context), id)
             if outcome.is_task and isinstance(entry, Entry):
@@ -226,7 +226,7 @@ def caller_of(context: Context) -> Caller:
 
 
 def _go_on(call: Call, state: _Round | ApprovalTicket | None, answers: Mapping[str, Raw]) -> None:
-    """Let a call go on after questions that an earlier request was answered with."""
+    """Continue a call with the answers to the questions of an earlier round."""
     if isinstance(state, _Round):
         answered = {key: answers[key] for key in state.keys if key in answers}
         call.input_responses = Raw(encode(answered))

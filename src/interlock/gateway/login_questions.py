@@ -114,7 +114,7 @@ class LoginQuestions:
         revision, can = call.caller.revision, call.capabilities
         if not url or can is None or not revision or not at_least(revision, _URLS):
             return None
-        message = f"Connect your account to {call.entry.server!r} to go on."
+        message = f"Connect your account to {call.entry.server!r} to continue."
         params = url_elicitation(message, url).params
         if not isinstance(params, ElicitParams):
             return None

@@ -57,7 +57,7 @@ _ANSWERS: dict[str, type] = {
 
 
 class Ticket(Struct, tag="parked"):
-    """What the client returns, sealed, to go on with a parked call."""
+    """What the client returns, sealed, to continue a parked call."""
 
     parked: str  # its id
     once: str  # of these questions
@@ -65,7 +65,7 @@ class Ticket(Struct, tag="parked"):
 
 
 class StaleState(MalformedAnswer):
-    """The state that a client returns stands for nothing that waits."""
+    """The client returned the state of a call that is not parked any more."""
 
 
 class Parking:

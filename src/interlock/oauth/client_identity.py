@@ -1,4 +1,4 @@
-"""A client as an authorization server knows it."""
+"""A client as it is registered at an authorization server."""
 
 from __future__ import annotations
 

@@ -295,7 +295,7 @@ class Identity:
         return found
 
     def login(self, **options: Any) -> UserLogin:
-        """Return the login of a user who is there.
+        """Return a login that an interactive user can complete.
 
         Args:
             options: Of `UserLogin`.

@@ -538,7 +538,7 @@ class Protocol:
         pending.pauses += 1
 
     def resume(self, id: RequestId, *, now: float) -> None:
-        """Let the deadlines of our request `id` go on."""
+        """Resume the deadlines of our request `id`."""
         pending = self._pending.get(id)
         if pending is None:
             return

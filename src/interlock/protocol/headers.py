@@ -1,4 +1,4 @@
-"""Headers that repeat what a message says, so that proxies need not read it.
+"""Headers that repeat parts of a message, so that proxies need not read it.
 
 Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-header".
 """

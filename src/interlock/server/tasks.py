@@ -163,7 +163,7 @@ class TaskBegun(InterlockError):
     """
 
     def __init__(self, handle: bytes) -> None:
-        super().__init__("the call goes on as a task")
+        super().__init__("the call continues as a task")
         self.handle = handle
 
 

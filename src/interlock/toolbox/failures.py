@@ -79,7 +79,7 @@ class Failures:
                     pooled.client.abort(reason)
 
     def lost(self, pooled: PooledClient, reason: str) -> None:
-        """Give a connection that has ended no new calls. Those under way go on, if they can."""
+        """Send no new calls over a connection that has ended; running ones may finish."""
         if pooled.is_dropped:
             return
         reason = pooled.redactor.redact(reason)

@@ -258,7 +258,7 @@ class ConnectionPool:
             self._wake()
 
     def _wake(self) -> None:
-        """Let the waiting calls check whether they can go on."""
+        """Wake the waiting calls, which check whether they can continue."""
         for turn in self._waiting:
             turn.set()
 

@@ -170,7 +170,7 @@ class ChatApp:
         return self._threads.get((caller.owner, thread))
 
     async def _turn(self, caller: Caller, given: _Input) -> tuple[Turn, int, TurnEncoder]:
-        """Start a turn, or go on with one by decisions; return what to send of it."""
+        """Start a turn, or continue one with decisions; return what to send of it."""
         try:
             if given.decisions:
                 return self._decided(caller, given)

@@ -163,7 +163,7 @@ class AppCall:
         except TimeoutError:
             if approval is not None:
                 return None  # it stays pending, and others may decide
-            text = f"{call.entry.address} was not run: nobody allowed it in time"
+            text = f"{call.entry.address} was not run: it was not approved in time"
             raise ApprovalMissing(text, "approval_expired", self.asked["rule"]) from None
         finally:
             self.asked = None

@@ -185,7 +185,7 @@ async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
 
 
 async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) -> str:
-    """Return what the conversation of an app says of a tool; see `TurnToolbox.state_of`."""
+    """Return how the conversation of an app has set a tool; see `TurnToolbox.state_of`."""
     try:
         conversation = await apps.context.store(request).resolve(app.conversation)
     except UnknownConversation:

@@ -481,7 +481,7 @@ class _Frame:
         self._pieces: list[str] | None = None  # None: it is the event alone
 
     def joins(self, turn: Turn, event: TurnEvent) -> bool:
-        """Whether an event goes on with this text."""
+        """Whether an event continues this text."""
         is_same = event.kind in TEXTS and self._event.kind == event.kind and self._turn is turn
         return is_same and event.begin == self._last + 1
 

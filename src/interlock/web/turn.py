@@ -185,7 +185,7 @@ class Turn:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing goes on until a person decides."""
+        """Whether the turn cannot continue until a person decides."""
         open_approvals = self._approvals.keys() - self._decisions.keys()
         waiting = {self._approvals[id].tool_call_id for id in open_approvals}
         waiting |= {each.tool_call_id for each in self._questions.values()}
@@ -518,7 +518,7 @@ class Turn:
         return call_id in self._calls
 
     def stop_call(self, call_id: str) -> None:
-        """Stop one call; the turn goes on.
+        """Stop one call; the turn continues.
 
         Raises:
             TurnError: It is not running.

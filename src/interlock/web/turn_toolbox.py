@@ -1,4 +1,4 @@
-"""The tools of one turn: what its caller may see, and what its conversation says of them."""
+"""The tools of one turn: those its caller may use, as its conversation has set them."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class TurnToolbox:
         try:
             decided = await self.turn.ask(asked, max(0.0, seconds))
         except TimeoutError:
-            text = f"{asked.address} was not run: nobody allowed it in time"
+            text = f"{asked.address} was not run: it was not approved in time"
             raise ApprovalMissing(text, "approval_expired", asked.rule) from None
         if "arguments" in decided:
             self._changed[call.id] = decided["arguments"]
@@ -221,7 +221,7 @@ class TurnApproval:
 
 
 class OwnApproval:
-    """The toolbox of a library user, who says himself which calls a person must allow."""
+    """The toolbox of a program that decides itself which calls a person must allow."""
 
     def __init__(
         self,

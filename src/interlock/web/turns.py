@@ -176,7 +176,7 @@ class Turns:
         self._followers.setdefault(conversation, {})[listener] = owner
 
     def watch(self, owner: str, listener: Listener) -> None:
-        """Call a function when a turn of a user starts, waits, goes on or ends."""
+        """Call a function when a turn of a user starts, waits, continues or ends."""
         self._watchers.setdefault(owner, {})[listener] = None
 
     def forget(self, owner: str, *listeners: Listener) -> None:

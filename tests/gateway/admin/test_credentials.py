@@ -17,7 +17,7 @@ PLACE = "/me/credentials/crm/TOKEN"
 
 
 @pytest.mark.slow("fills a database")
-async def test_user_stores_and_deletes_a_value_that_nobody_reads_back(running):
+async def test_user_stores_and_deletes_a_value_that_cannot_be_read_back(running):
     async with running({}, crm=PER_USER) as gateway:
         anna = Operator(gateway, await gateway.key("anna"))
         operator = await Operator.of(gateway)

@@ -45,7 +45,7 @@ async def test_explanation_agrees_with_the_call(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_explanation_needs_somebody_who_exists(running):
+async def test_explanation_for_an_unknown_caller_is_refused(running):
     async with running(SETTINGS, crm=offering("refund")) as gateway:
         operator = await Operator.of(gateway)
         for body, refusal in (

@@ -139,7 +139,7 @@ async def test_message_path_accepts_post_only(oldest):
     assert (await oldest.request("GET", "/sse", headers={"accept": "text/html"})).code == 406
 
 
-async def test_bad_messages_are_refused_and_the_session_goes_on(oldest):
+async def test_bad_messages_are_refused_and_the_session_continues(oldest):
     stream, post = await connect(oldest)
     for body in (b"", b"{", b"[]", b'{"jsonrpc":"2.0","id":null,"method":"ping"}'):
         assert (await post(body)).code == 400

@@ -158,7 +158,7 @@ async def test_questions_to_one_client_are_limited(http, monkeypatch):
     assert result["isError"]
 
 
-async def test_session_over_the_limit_is_refused_and_others_go_on(make):
+async def test_session_over_the_limit_is_refused_and_others_continue(make):
     http = make(max_sessions=2)
     client = await http.initialize()
     await http.initialize()

@@ -234,7 +234,7 @@ def key(id: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tool", ["hold", "tell_and_hold"])
-async def test_call_of_a_key_that_ends_is_cancelled_and_others_go_on(gate, keyed, tool: str):
+async def test_call_of_a_key_that_ends_is_cancelled_and_others_continue(gate, keyed, tool: str):
     revoked = keyed.begin(
         "tools/call", {"name": tool, "_meta": {"progressToken": 1}}, headers=key("a")
     )

@@ -1,4 +1,4 @@
-"""What a user is told about themselves."""
+"""What users can read about themselves."""
 
 from __future__ import annotations
 

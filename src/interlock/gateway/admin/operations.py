@@ -46,7 +46,7 @@ class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request whose path says everything."""
+    """The body of a request that has all of its parameters in the path."""
 
 
 class Operations:

@@ -1,4 +1,4 @@
-"""The overview of the board in one request: figures, a chart, and what needs somebody."""
+"""The overview of the board in one request: figures, a chart, and what needs attention."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ ROUTES = (
         f"{BASE}/overview",
         "admin:read",
         show,
-        "figures, a chart, the servers, and what needs somebody",
+        "figures, a chart, the servers, and what needs attention",
         query=OverviewQuery,
     ),
 )

@@ -120,7 +120,7 @@ class Problem(InterlockError):
 
 
 def not_found(what: str = "nothing is served at this path") -> Problem:
-    """Return the answer to what is absent, and to what belongs to somebody else."""
+    """Return the 404 for an object that does not exist, or that belongs to another user."""
     return Problem(404, "not_found", what)
 
 
