@@ -21,6 +21,7 @@ from interlock.store.database import open_database
 from interlock.transports import process
 from interlock.transports.reaper import marked, own_mark, reaper
 from tests.support.authorization import Protected, protected
+from tests.support.clock import ClockLoop
 
 pytest_plugins = ["tests.support.budget"]
 
@@ -63,7 +64,9 @@ class _Impatient:
 
     @staticmethod
     async def sleep(delay: float) -> None:
-        await asyncio.sleep(delay / 5)  # oftener, idle servers would be busy
+        loop = asyncio.get_running_loop()
+        flies = isinstance(loop, ClockLoop) and loop.clock.flies  # then each wait takes as long
+        await asyncio.sleep(delay if flies else delay / 5)  # oftener, idle servers would be busy
 
 
 uvicorn.server.asyncio = _Impatient()  # type: ignore[attr-defined] # a module of uvicorn's own

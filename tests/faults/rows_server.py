@@ -327,7 +327,7 @@ async def sends_half_a_request(ground: Ground) -> None:
             for _ in range(50)
         ]
         assert fine(await client.ask(client.call("echo", text="hi")))
-        with ground.flying_time(grace=0.002), ground.promise(outcome="closed"):
+        with ground.flying_time(grace=0.001), ground.promise(outcome="closed"):
             await asyncio.gather(*(wire.closed() for wire in half))
         assert fine(await client.ask(client.call("echo", text="hi")))
 
@@ -337,7 +337,7 @@ async def sends_half_a_body(ground: Ground) -> None:
     stage = Stage()
     async with stage.on_a_port() as client:
         wire = await evil_client.half_body(client)
-        with ground.flying_time(grace=0.002), ground.promise(outcome="408"):
+        with ground.flying_time(grace=0.001), ground.promise(outcome="408"):
             assert (await wire.answer())[0] == 408
         assert not stage.entered.is_set()
 
@@ -807,7 +807,7 @@ async def is_kept_from_ending(ground: Ground) -> None:
         wire = await client.connect()
         await wire.send(client.call("hold", tells=ground.transport == SSE))
         await stage.entered.wait()
-        with ground.flying_time(grace=0.002), ground.promise(outcome="ended"):
+        with ground.flying_time(grace=0.001), ground.promise(outcome="ended"):
             await serving.aclose()
     assert stage.ended.is_set()
     await wire.closed()

@@ -77,6 +77,11 @@ class Clock:
         finally:
             self._grace = None
 
+    @property
+    def flies(self) -> bool:
+        """Whether waiting takes no time."""
+        return self._grace is not None
+
     def select(self, select: Select, timeout: float | None) -> list[Ready]:
         """Wait for descriptors by `select`, or for the time to pass."""
         if self._grace is None or timeout is None or timeout <= self._grace:
