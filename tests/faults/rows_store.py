@@ -30,7 +30,8 @@ from tests.faults.ground import Ground
 from tests.faults.matrix import SQLITE, row
 
 PROGRAM = Path(__file__).parents[1] / "store" / "many_processes.py"
-HELLO = UserMessage("hello")
+HELLO, LONG = UserMessage("hello"), UserMessage("x" * 2_000)
+STEP = 1  # between the operations that fail in turn
 
 
 class StoredConversation:
@@ -50,9 +51,8 @@ class StoredConversation:
     async def use(self) -> None:
         """Append, create, update and read."""
         async with ConversationStore.open(self.path) as store:
-            for number in range(2):
-                await store.append(self.id, UserMessage(f"message {number} " + "x" * 2_000))
-                self.messages.append(UserMessage(f"message {number} " + "x" * 2_000))
+            await store.append(self.id, LONG)
+            self.messages.append(LONG)
             self.created.add((await store.create("another")).id)
             await store.update(self.id, title="first")
             assert await store.messages(self.id) == self.messages
@@ -81,23 +81,22 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
     """Use a database once for each operation that can fail in this way; fail each in turn."""
     template = ground.folder / "template.db"
     id = await create_conversation(template)
-    failures = 0
+    failures, nth = 0, 1
     with failing_disk() as disk, mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.05):
-        nth = 0
         while True:
-            nth += 1
             path = ground.folder / f"{nth}.db"
             shutil.copy(template, path)
             stored = StoredConversation(path, id)
             failures += await one_failure(ground, stored, disk, kind, nth, lasting=lasting)
-            failed = disk.failed
+            failed, count = disk.failed, disk.count
             disk.disarm()
             await stored.check()
             path.unlink()
             if not failed:
                 break
-    assert nth > 2
-    ground.kept.insert(0, (0.0, f"{nth - 1} operations, {failures} errors, nothing lost"))
+            nth += STEP
+    assert count > 10
+    ground.kept.insert(0, (0.0, f"{count} operations, {failures} errors, nothing lost"))
 
 
 async def one_failure(
@@ -328,7 +327,7 @@ async def fails_while_it_is_created(ground: Ground) -> None:
                     await create_conversation(path)
                 if not failed:
                     break
-                nth += 7
+                nth += 7 * STEP
     ground.kept.insert(0, (0.0, f"{errors} errors, then created"))
 
 
