@@ -100,7 +100,7 @@ async def test_a_member_without_tools_offers_nothing(
 
 
 @pytest.mark.slow("starts a gateway on stdio")
-@pytest.mark.parametrize("revision", [OLDEST, LAST_LEGACY, MODERN])
+@pytest.mark.parametrize("revision", [LAST_LEGACY, MODERN])
 async def test_an_api_is_served_on_stdio(revision: str, api: ScriptedApi, tmp_path: Path):
     config = tmp_path / "gateway.json"
     entry = member(api, tmp_path, {"get_order": "getOrder"})

@@ -21,7 +21,7 @@ WARM_UP = 400  # until caches are full
 FLAT = 1_000  # objects: less than any cache keeps, and independent of how often something is done
 
 many_times = pytest.mark.parametrize(
-    "times", [10_000, pytest.param(100_000, marks=pytest.mark.product)]
+    "times", [3 * FLAT, pytest.param(100_000, marks=pytest.mark.product)]
 )
 
 

@@ -203,9 +203,9 @@ async def check(database: Path, effects: list[int], acknowledged: set[int], time
     assert set(ends.values()) == {1}
 
 
-@pytest.mark.slow("starts and kills a gateway four times")
-async def test_four_kills_under_load_leave_every_effect_with_an_intent(tmp_path: Path):
-    await kill_under_load(tmp_path, 4, seed=1)
+@pytest.mark.slow("starts and kills a gateway twice")
+async def test_two_kills_under_load_leave_every_effect_with_an_intent(tmp_path: Path):
+    await kill_under_load(tmp_path, 2, seed=1)
 
 
 @pytest.mark.product

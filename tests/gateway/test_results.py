@@ -121,12 +121,12 @@ async def test_user_whose_rules_and_scopes_name_one_server_can_read_on(running):
             assert "unknown tool" in reply.json["error"]["message"]
 
 
-@pytest.mark.slow("works through 15 MiB")
-async def test_result_of_15_mebibytes_is_read_back_byte_for_byte_in_pieces(running):
+@pytest.mark.slow("works through 5 MiB")
+async def test_result_of_five_mebibytes_is_read_back_byte_for_byte_in_pieces(running):
     line = "".join(map(chr, (*range(32, 127), 0xE9, 0x20AC, 0x1F600, 0x2028))) + 900 * "x" + "\r\n"
-    large = line * (15 * 1024 * 1024 // len(line.encode()))
+    large = line * (5 * 1024 * 1024 // len(line.encode()))
     answers = {"tools/list": {"tools": [tool("x")]}, "tools/call": text(large)}
-    settings = {"results": {"max": 2 * 1024 * 1024}}
+    settings = {"results": {"max": 1024 * 1024}}
     async with running(settings, s=ScriptedServer(LEGACY, answers)) as running_gateway:
         gateway = as_principal(running_gateway.assembly.gateway, ANNA)
         async with Client.memory(gateway) as anna:
@@ -145,5 +145,5 @@ async def test_result_of_15_mebibytes_is_read_back_byte_for_byte_in_pieces(runni
             whole = await anna.read_resource(f"interlock://results/{id}")
 
     assert "".join(pieces).encode() == large.encode()
-    assert len(pieces) > 7
+    assert len(pieces) > 4
     assert whole.text == large

@@ -19,7 +19,7 @@ async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> No
         LoadedModel(tmp_path / "bad.gguf")
 
 
-def test_the_model_writes_nothing_and_opens_no_port(tmp_path: Path) -> None:
+def test_the_model_writes_nothing_and_opens_no_port(cache: Path) -> None:
     code = """
 import asyncio, os, sys, tempfile
 from pathlib import Path
@@ -42,6 +42,6 @@ asyncio.run(main())
 """
     # Its own folder: other tests may be starting a model in the usual one.
     with tempfile.TemporaryDirectory() as folder:
-        done = python(code, str(tmp_path), TMPDIR=folder)
+        done = python(code, str(cache), TMPDIR=folder)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

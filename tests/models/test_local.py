@@ -1,8 +1,7 @@
 import asyncio
 import json
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,6 @@ TOOLS = [
     tool("git__git_checkout", "Switches branches", repo_path="", branch_name=""),
     tool("git__git_create_branch", "Creates a new branch", repo_path="", branch_name=""),
 ]
-
-
-@pytest.fixture(scope="module")
-def cache() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

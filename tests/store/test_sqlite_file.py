@@ -44,7 +44,10 @@ async def test_a_long_log_is_copied_into_the_file(sqlite: str, monkeypatch: pyte
 
 
 @pytest.mark.slow("writes much")
-async def test_a_log_is_written_over_and_grows_no_longer(sqlite: str):
+async def test_a_log_is_written_over_and_grows_no_longer(
+    sqlite: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sqlite_file, "COMMITS", 16)
     sizes = []
     id = await fill(sqlite)
     async with ConversationStore.open(sqlite) as store:

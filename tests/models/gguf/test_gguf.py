@@ -350,10 +350,8 @@ async def test_unknown_option_is_refused_with_the_known_ones(hello: Path) -> Non
 
 
 @pytest.mark.slow
-async def test_embedded_weights_call_a_tool_as_in_earlier_turns(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    path = await asyncio.to_thread(weights_file, tmp_path_factory.getbasetemp() / "weights")
+async def test_embedded_weights_call_a_tool_as_in_earlier_turns(cache: Path) -> None:
+    path = await asyncio.to_thread(weights_file, cache)
     zones = {"Europe/Zurich": "12:01", "Europe/Paris": "12:02"}
     definition = tool("now", zone={"enum": [*zones, "Asia/Tokyo"]})
     messages: list[Message] = []
