@@ -84,7 +84,10 @@ class FailingDisk:
     Attributes:
         count: The number of operations since `arm` that could have failed.
         failed: The number of operations that failed.
+        step: From one operation that fails to the next, for tests that fail them in turn.
     """
+
+    step = 1
 
     def __init__(self) -> None:
         self.disarm()

@@ -32,7 +32,7 @@ from tests.support.clock import ClockLoop
 
 ATTEMPTS = 5
 MAX_IDLE = 0.01  # of one processor
-_LOOK = 0.05  # seconds in which to see whether anything happens
+_LOOK = 0.02  # seconds in which to see whether anything happens
 _GOODBYE = 0.5  # seconds for a thread that has been told to end; others may have the processor
 _REST = 30.0  # seconds, which fly, in which to see whether anything comes again and again
 _PATIENCE = 30.0  # seconds until nothing may happen
@@ -113,7 +113,7 @@ def quick_endings() -> Iterator[None]:
 
     The wait after a kill is long, because the row's promise limits it.
     """
-    patience = {"EOF_PATIENCE": 0.3, "TERM_PATIENCE": 0.3, "REST_PATIENCE": 20.0}
+    patience = {"EOF_PATIENCE": 0.15, "TERM_PATIENCE": 0.15, "REST_PATIENCE": 20.0}
     with mock.patch.multiple(process, **patience, KILL_PATIENCE=20.0):
         yield
 

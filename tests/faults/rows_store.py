@@ -31,7 +31,6 @@ from tests.faults.matrix import SQLITE, row
 
 PROGRAM = Path(__file__).parents[1] / "store" / "many_processes.py"
 HELLO, LONG = UserMessage("hello"), UserMessage("x" * 2_000)
-STEP = 1  # between the operations that fail in turn
 
 
 class StoredConversation:
@@ -94,7 +93,7 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
             path.unlink()
             if not failed:
                 break
-            nth += STEP
+            nth += disk.step
     assert count > 10
     ground.kept.insert(0, (0.0, f"{count} operations, {failures} errors, nothing lost"))
 
@@ -327,7 +326,7 @@ async def fails_while_it_is_created(ground: Ground) -> None:
                     await create_conversation(path)
                 if not failed:
                     break
-                nth += 7 * STEP
+                nth += 7 * disk.step
     ground.kept.insert(0, (0.0, f"{errors} errors, then created"))
 
 

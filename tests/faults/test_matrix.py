@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.faults import rows_store
+from tests.faults.failing_disk import FailingDisk
 from tests.faults.harness import run
 from tests.faults.matrix import FAULTS, NOT_BUILT, Case, cases
 
 CASES = cases()
-IN_TURN = (
-    rows_store.is_full_for_a_moment,
-    rows_store.is_full,
-    rows_store.is_locked_for_a_moment,
-    rows_store.is_broken_for_a_moment,
-    rows_store.fails_while_it_is_created,
-)
+IN_TURN = [case for case in CASES if case.name.startswith(("Disk full", "SQLite locked"))]
 KEPT = 3  # transports of a row that `make test` tries; the others are left to `make soak`
 pytestmark = pytest.mark.slow("each case waits to see that nothing happens after it")
 
@@ -41,12 +35,12 @@ def _marked() -> Iterator[Any]:
 
 @pytest.mark.parametrize("case", list(_marked()))
 def test_case_keeps_its_promise_and_leaks_nothing(case: Case, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(rows_store, "STEP", 3)
+    monkeypatch.setattr(FailingDisk, "step", 3)
     run(case)
 
 
 @pytest.mark.product
-@pytest.mark.parametrize("case", [each for each in CASES if each.row.scenario in IN_TURN])
+@pytest.mark.parametrize("case", IN_TURN, ids=lambda case: case.name)
 def test_each_operation_of_a_disk_can_fail(case: Case):
     run(case)
 
