@@ -20,6 +20,7 @@ from interlock.client import Client
 from interlock.store.database import open_database
 from interlock.transports import process
 from interlock.transports.reaper import marked, own_mark, reaper
+from tests.servers.postgres import Postgres
 from tests.support.authorization import Protected, protected
 from tests.support.clock import ClockLoop
 
@@ -155,6 +156,17 @@ async def protected_server(protected_addresses: tuple[str, str]) -> Protected:
     server = Protected(*protected_addresses)
     await server.wish(reset=True, resource=server.url)
     return server
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a server on a Unix socket."""
+    server = Postgres()
+    try:
+        server.start()
+        yield server.url
+    finally:
+        server.close()
 
 
 @pytest.fixture(scope="session")

@@ -59,15 +59,6 @@ def repository(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-@pytest.mark.asyncio(loop_scope="function")
-@pytest.mark.parametrize("command", [TIME, GIT], ids=["time", "git"])
-async def test_closing_a_real_server_leaves_no_process_or_file_descriptor(
-    command: tuple[str, ...], nothing_is_left: object
-):
-    async with Client.stdio(*command) as client:
-        assert await client.list_tools()
-
-
 async def test_every_tool_of_the_time_server_answers(time_server: Client):
     tools = await time_server.list_tools()
     now = await time_server.call_tool("get_current_time", {"timezone": "Asia/Tokyo"})

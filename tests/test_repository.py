@@ -250,7 +250,9 @@ def test_the_example_servers_are_programs_of_the_pinned_requirements():
 
 
 @pytest.mark.program("mcp-server-time and mcp-server-git")
-async def test_the_example_configuration_offers_read_only_tools():
+async def test_servers_of_the_example_configuration_offer_read_only_tools_and_leave_nothing(
+    nothing_is_left: object,
+):
     config = load(ROOT / "examples/mcp.json")
     assert not config.warnings
 

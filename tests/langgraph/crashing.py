@@ -1,6 +1,6 @@
 """Turns that end by SIGKILL, each at a named point, and the graph that continues them.
 
-    python -m tests.langgraph.crashing PLACE FOLDER
+    python -m tests.langgraph.crashing PLACE FOLDER [PLACE FOLDER]
 
 PLACE is the path of an SQLite file, or the URL of a PostgreSQL server. There is a conversation for
 each point and each way to continue. FOLDER has a file for each, with the calls that were made.
@@ -125,7 +125,11 @@ async def prepare(place: str) -> None:
 
 
 def main() -> None:
-    place, folder = sys.argv[1], Path(sys.argv[2])
+    for place, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        crash_everywhere(place, Path(folder))
+
+
+def crash_everywhere(place: str, folder: Path) -> None:
     asyncio.run(prepare(place))
     for point in POINTS:
         for way in WAYS:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from interlock.agent import Done
 from interlock.langchain.history import INTERRUPTED
 from interlock.langgraph import stream
 from tests.langgraph.crashing import POINTS, WAYS, Conversation, opened, three_calls
-from tests.servers.postgres import Postgres
 from tests.support.chat_model import ScriptedChatModel
 from tests.support.providers import check_for_providers
 
@@ -29,33 +27,30 @@ MADE = {
 PLACES = ["sqlite", pytest.param("postgres", marks=pytest.mark.program("PostgreSQL"))]
 
 
-@pytest.fixture(scope="module", params=PLACES)
-def place(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
-    """A database with the conversations of processes that were killed."""
-    server = Postgres() if request.param == "postgres" else None
-    try:
-        if server is not None:
-            server.start()
-        place = server.url if server else str(tmp_path_factory.mktemp("crashes") / "chat.db")
-        folder = tmp_path_factory.mktemp("made")
-        command = [sys.executable, "-m", "tests.langgraph.crashing", place, str(folder)]
-        subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
-        yield place, folder
-    finally:
-        if server is not None:
-            server.close()
+@pytest.fixture(scope="module")
+def places(
+    postgres_server: str, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[str, Path]]:
+    """Databases with the conversations of processes that were killed, and their calls."""
+    files = tmp_path_factory.mktemp("crashes") / "chat.db"
+    made = {"sqlite": str(files), "postgres": postgres_server}
+    found = {kind: (place, tmp_path_factory.mktemp("made")) for kind, place in made.items()}
+    arguments = [str(each) for pair in found.values() for each in pair]
+    command = [sys.executable, "-m", "tests.langgraph.crashing", *arguments]
+    subprocess.run(command, check=True, timeout=100, cwd=Path(__file__).parents[2])
+    return found
 
 
 @pytest.mark.slow("processes are killed")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("kind", PLACES)
 async def test_a_turn_that_was_killed_continues_without_a_second_call(
-    place: tuple[str, Path], point: str, way: str
+    places: dict[str, tuple[str, Path]], kind: str, point: str, way: str
 ) -> None:
-    async with opened(place[0]) as saver:
-        conversation = Conversation(saver, place[1], f"{point}-{way}")
+    place, folder = places[kind]
+    async with opened(place) as saver:
+        conversation = Conversation(saver, folder, f"{point}-{way}")
         before = conversation.made
         assert before == MADE.get(point, before[:1] or [0])
         # A model that has not answered before the crash makes the calls now.

@@ -16,7 +16,6 @@ from sqlalchemy import inspect
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
 from interlock.store import ConversationStore
-from tests.servers.postgres import Postgres
 from tests.store.audit_chains import Rows
 
 _numbers = count()
@@ -33,17 +32,6 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 # PostgreSQL
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """The URL of a server on a Unix socket."""
-    server = Postgres()
-    try:
-        server.start()
-        yield server.url
-    finally:
-        server.close()
 
 
 async def _create(server: str) -> str:
