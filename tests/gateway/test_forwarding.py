@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from interlock import Client
 from interlock.auth.principal import Principal
@@ -289,3 +290,12 @@ async def test_records_of_a_call_state_both_revisions_and_the_messages_sent(
         "rounds:work": (MODERN, 2),
         "gone:work": (None, None),
     }
+
+
+async def test_arguments_with_a_number_out_of_range_are_not_forwarded():
+    s = server(MODERN, text("done"))
+    async with Client.memory(gateway_of(s)) as client:
+        await client.list_tools()
+        result = await client.call_tool("s__work", Raw(b'{"a":1e999}'))
+
+    assert (result.is_error, result.text) == (True, "arguments: Number out of range - at `$[...]`")

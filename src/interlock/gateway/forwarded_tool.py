@@ -66,7 +66,10 @@ class ForwardedTool:
             TaskBegun: The server answers with a task.
             MalformedAnswer: The answers or the state of a round are not valid.
         """
-        given = {} if arguments is None else msgspec.json.decode(arguments)
+        try:
+            given = {} if arguments is None else msgspec.json.decode(arguments)
+        except msgspec.DecodeError as error:  # a number that no float can hold
+            raise InvalidArguments(f"arguments: {error}") from None
         if not isinstance(given, dict):
             raise InvalidArguments("the arguments must be an object")
         id = new_call_id()

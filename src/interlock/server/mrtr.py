@@ -77,5 +77,12 @@ class Round:
 
 
 def canonical(arguments: Raw) -> bytes:
-    """Encode arguments so that equal ones have equal bytes."""
-    return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    """Encode arguments so that equal ones have equal bytes.
+
+    Raises:
+        InvalidArguments: They have a number that no float can hold.
+    """
+    try:
+        return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
+    except msgspec.DecodeError as error:
+        raise InvalidArguments(f"arguments: {error}") from None

@@ -6,7 +6,9 @@ import pytest
 
 from interlock import Server
 from interlock.protocol.headers import ToolHeaders
+from interlock.revisions import INVALID_PARAMS
 from interlock.types import Tool
+from tests.server.http.conftest import MODERN, PREFIX
 
 ROUTED = {
     "type": "object",
@@ -121,3 +123,12 @@ async def test_a_redefined_tool_has_the_headers_of_its_new_schema(server, routed
 
     reply = await routed.call("routed", {"region": "eu"})
     assert reply.text == "eu"
+
+
+async def test_arguments_with_a_number_out_of_range_are_refused_as_invalid(routed):
+    meta = {PREFIX + "protocolVersion": MODERN, PREFIX + "clientCapabilities": {}}
+    body = routed.rpc("tools/call", {"name": "routed", "arguments": {"a": 7}, "_meta": meta}, id=1)
+    headers = {"mcp-protocol-version": MODERN, "mcp-method": "tools/call", "mcp-name": "routed"}
+    reply = await routed.request("POST", body=body.replace(b"7}", b"1e999}"), headers=headers)
+
+    assert (reply.code, reply.error) == (400, INVALID_PARAMS)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import Envelope
 from interlock.protocol.headers import NAMES, annotated, decode_value
-from interlock.revisions import HEADER_MISMATCH
+from interlock.revisions import HEADER_MISMATCH, INVALID_PARAMS
 from interlock.server.catalogue import input_schema
 from interlock.server.http.responses import HttpRefusal
 from interlock.server.request_context import (
@@ -182,7 +182,10 @@ def _by_header(schema: JsonObject) -> _Paths:
 
 
 def _check_arguments(http: HttpRequest, expected: _Paths, arguments: Raw | UnsetType) -> None:
-    given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
+    try:
+        given: Any = msgspec.json.decode(arguments) if isinstance(arguments, Raw) else {}
+    except msgspec.DecodeError as error:  # a number that no float can hold
+        raise HttpRefusal(400, f"params.arguments: {error}", INVALID_PARAMS) from None
     for header, path in expected.items():
         value = given
         for member in path:
