@@ -40,8 +40,9 @@ expect.set_options(timeout=PATIENCE)
 # Milliseconds that each request of a page may be kept back, to find tests and pages that need a
 # fast machine: `INTERLOCK_LATE=400 pytest tests/browser`.
 LATE = int(os.environ.get("INTERLOCK_LATE", "0"))
-# Rules of WCAG 2.2, A and AA.
+# Rules of WCAG 2.2, A and AA, and those of them that compare colours.
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+COLOURS = ["color-contrast", "link-in-text-block"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -193,17 +194,33 @@ async def served(app: Any) -> AsyncIterator[str]:
             await serving
 
 
-async def violations(page: Page) -> list[str]:
-    """Return what axe finds in a page."""
+async def violations(page: Page, *, rules: Iterable[str] = ()) -> list[str]:
+    """Return what axe finds in a page, by all rules of WCAG or only by `rules`."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(AXE.read_text())
-    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    chosen = [*rules]
+    only = {"type": "rule", "values": chosen} if chosen else {"type": "tag", "values": RULES}
+    options = {"runOnly": only, "resultTypes": ["violations"]}
     result = await page.evaluate("options => axe.run(document, options)", options)
     return [
         f"{each['id']}: {node['html'][:160]} {node['failureSummary'][:300]}"
         for each in result["violations"]
         for node in each["nodes"]
     ]
+
+
+async def violations_everywhere(page: Page) -> list[str]:
+    """Return what axe finds in a page at each width in both themes."""
+    found: list[str] = []
+    for width in (360, 768, 1440):
+        await page.set_viewport_size({"width": width, "height": 800})
+        if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{width} pixels: wider than the window")
+        for theme, rules in (("light", []), ("dark", COLOURS)):  # themes differ in colours only
+            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            problems = await violations(page, rules=rules)
+            found += [f"{theme}, {width} pixels: {each}" for each in problems]
+    return found
 
 
 # Keeps the delays of all timers that wait; that of an animation frame is 0.

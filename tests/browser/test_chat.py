@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from itertools import product
 from pathlib import Path
 
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
 from interlock import Server
 from interlock.errors import ToolError
 from tests.browser.chat import READ, call, calls, chat
-from tests.browser.conftest import OpenPage, Watch, violations
+from tests.browser.conftest import OpenPage, Watch, violations_everywhere
 from tests.browser.hostile_texts import ELEMENTS, HIDDEN, MARKDOWN, MARKUP
 
 LONG = "# Heading\n\nSome **bold** text and `code`.\n\n1. one\n2. two\n\n```py\nprint(1)\n```\n"
@@ -444,7 +443,7 @@ async def test_chat_has_no_barrier_that_axe_finds(open_page: OpenPage, tmp_path:
     async with chat(tmp_path, open_page, *script) as served:
         page = await served.open()
         await expect(page.get_by_role("heading", name="What should be done?")).to_be_visible()
-        await check_barriers(page)
+        assert await violations_everywhere(page) == []
         for text, state in (("go", "failed"), ("more", "asking")):
             await page.get_by_label("Message", exact=True).fill(text)
             await page.keyboard.press("Enter")
@@ -452,12 +451,4 @@ async def test_chat_has_no_barrier_that_axe_finds(open_page: OpenPage, tmp_path:
             await expect(page.locator(".reply[aria-busy=true]")).to_have_count(
                 int(state == "asking")
             )
-            await check_barriers(page)
-
-
-async def check_barriers(page: Page) -> None:
-    """Look for barriers in each theme and width."""
-    for theme, width in product(("light", "dark"), (360, 768, 1440)):
-        await page.emulate_media(color_scheme=theme)
-        await page.set_viewport_size({"width": width, "height": 900})
-        assert await violations(page) == [], (theme, width)
+            assert await violations_everywhere(page) == []

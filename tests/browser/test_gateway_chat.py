@@ -248,6 +248,7 @@ async def test_call_of_a_program_is_approved_on_its_page_by_its_user(
             await client.call_tool("desk__find", {"text": "milk"})
             (waiting,) = await gateway.assembly.approvals.list()
             page = await open_page(f"{gateway.url}/calls/{waiting.call}")
+            await page.clock.install()
             await sign_in(page, key)
             await expect(page.locator(".arguments")).to_contain_text("milk")
             assert await violations(page) == []
@@ -256,6 +257,7 @@ async def test_call_of_a_program_is_approved_on_its_page_by_its_user(
             result = await client.call_tool("desk__find", {"text": "milk"})
 
         assert result.text == "3 notes contain milk"
+        await page.clock.fast_forward(5_000)  # when the page asks again
         await expect(page.locator('[data-state="ran"]')).to_be_visible()
 
 

@@ -30,7 +30,7 @@ def test_create_says_how_many_tools_the_key_can_call_and_why_not_the_others(inte
 @pytest.mark.slow("starts a program")
 def test_create_does_not_wait_for_a_mute_server(interlock, servers, monkeypatch):
     monkeypatch.setattr(key_reach, "IDLE_TIMEOUT", 1.0)
-    mute = {"command": sys.executable, "args": ["-c", "import time; time.sleep(60)"]}
+    mute = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
     servers(mute=mute)
 
     ran = interlock("keys", "create", "anna", "--scope", "mcp:*")
