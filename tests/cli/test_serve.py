@@ -99,6 +99,18 @@ async def test_plain_file_is_served_to_both_eras_and_over_sse_with_a_key_for_the
     assert gateway.end() == 0
 
 
+async def test_servers_on_stdio_alone_need_no_http_client(serve, monkeypatch):
+    monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # lists each imported module on stderr
+    gateway = serve()
+    monkeypatch.undo()
+
+    assert await echoed(gateway.client()) == "hi"
+    gateway.end()
+    loaded = {line.split("|")[-1].strip() for line in [*gateway.lines, *gateway.program.stderr]}
+    unneeded = {"aiohttp", "alembic", "interlock.oauth", "interlock.openapi.server"}
+    assert loaded & {"interlock.gateway.serving", *unneeded} == {"interlock.gateway.serving"}
+
+
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_stdio_serves_the_local_user_without_a_key(revision: str, config, home: Path):
     program = str(Path(sys.executable).with_name("interlock"))

@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -35,13 +35,15 @@ from interlock.errors import (
     StoreError,
 )
 from interlock.gateway.vault import Vault
-from interlock.oauth import AuthorizationRequest, OAuth
-from interlock.oauth.login import Ask
-from interlock.oauth.storage import TokenStore
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.credentials import LOGIN
 from interlock.toolbox.connect import client_identity, login_challenge
 from interlock.toolbox.user_credentials import Needs
+
+if TYPE_CHECKING:
+    from interlock.oauth import AuthorizationRequest, OAuth
+    from interlock.oauth.login import Ask
+    from interlock.oauth.storage import TokenStore
 
 CALLBACK_PATH = "/oauth/callback"
 BEGIN_TIMEOUT = 30.0  # seconds until the address of a login must be known
@@ -169,6 +171,8 @@ class Logins:
         Raises:
             InterlockError: The server has no logins, or its document cannot be read.
         """
+        from interlock.oauth import OAuth  # loads aiohttp
+
         config = self._servers().get(server)
         fixed = self._callback
         if not isinstance(config, HttpServer):

@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from html import escape
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -30,7 +31,7 @@ from interlock.auth.page_session import PageSessions, SessionCookie
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError, InterlockError, StoreError
-from interlock.gateway.organisation_login import Attempt, OidcLogin
+from interlock.gateway.login_attempt import Attempt
 from interlock.gateway.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.quoting import clip
 from interlock.server.http.guard import Guard
@@ -47,6 +48,9 @@ from interlock.server.http.responses import (
 )
 from interlock.timestamps import now_micros
 from interlock.urls import is_loopback, origin
+
+if TYPE_CHECKING:
+    from interlock.gateway.organisation_login import OidcLogin
 
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
@@ -150,6 +154,8 @@ class LoginPages:
     def _login(self, issuer: Issuer) -> OidcLogin:
         found = self._logins.get(issuer.issuer)
         if found is None or found.issuer != issuer:  # the configuration was replaced
+            from interlock.gateway.organisation_login import OidcLogin  # loads aiohttp
+
             found = self._logins[issuer.issuer] = OidcLogin(issuer)
         return found
 

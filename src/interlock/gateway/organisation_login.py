@@ -20,38 +20,16 @@ from interlock.auth.jwt import JwtVerifier
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
+from interlock.gateway.login_attempt import Attempt
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin, is_same
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.tokens import TokenRefused, exchange
-from interlock.redaction import Redacted
 from interlock.types import JsonObject
 from interlock.urls import display
 
 METADATA_FRESH = 600.0  # seconds
-
-
-class Attempt(Redacted, frozen=True):
-    """A login that has begun; what is needed to finish it.
-
-    Attributes:
-        issuer: Where, as the issuer's metadata spell it.
-        redirect_uri: Where the browser comes back to.
-        state: What it must bring.
-        verifier: Of PKCE.
-        nonce: What the ID token must repeat.
-        requires_iss: The browser must also bring the issuer.
-    """
-
-    public = ("issuer", "redirect_uri")
-
-    issuer: str
-    redirect_uri: str
-    state: str
-    verifier: str
-    nonce: str
-    requires_iss: bool
 
 
 class BegunOrganisationLogin(Struct, frozen=True):
@@ -186,4 +164,4 @@ class OidcLogin:
         return self._found
 
 
-__all__ = ["Attempt", "BegunOrganisationLogin", "OidcLogin"]
+__all__ = ["BegunOrganisationLogin", "OidcLogin"]

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
@@ -24,16 +24,18 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
 from interlock.config import HttpServer
 from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
-from interlock.oauth.stored_login import StoredLogin
 from interlock.server.sealing import EncryptingSeal
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
-from interlock.store.login_tokens import LoginTokens
 from interlock.store.recorded import Record
 from interlock.timestamps import now_micros
 from interlock.toolbox.connect import client_identity
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import Needs
 from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.oauth.stored_login import StoredLogin
+    from interlock.store.login_tokens import LoginTokens
 
 POLL_EVERY = 1.0  # seconds
 LIST_PATIENCE = 5.0  # seconds that the tools of a user may take before a change counts as made
@@ -160,6 +162,8 @@ class Vault:
         """Return a user's login, the same object for all connections of the user."""
         known = self._logins.get((owner, server))
         if known is None or known.server_url != config.url:
+            from interlock.oauth.stored_login import StoredLogin  # loads aiohttp
+
             known = StoredLogin(
                 config.url,
                 is_expected=True,
@@ -173,6 +177,8 @@ class Vault:
         """Return where a user's login is stored."""
         known = self._tokens.get((owner, server))
         if known is None:
+            from interlock.store.login_tokens import LoginTokens  # loads aiohttp
+
             known = LoginTokens(self._store, place_of(owner, server, LOGIN))
             _keep(self._tokens, (owner, server), known)
         return known

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from interlock import config
 from interlock.calls import Call, Entry, Outcome
@@ -21,7 +21,6 @@ from interlock.config import (
     StdioServer,
 )
 from interlock.errors import AskRefused, InterlockError, RemoteError, ServerUnavailable
-from interlock.openapi.server import OpenApiServer
 from interlock.redaction import Redactor, redact_error
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.store.pin import TOOL_KINDS
@@ -31,10 +30,12 @@ from interlock.toolbox.pins import CheckedLists
 from interlock.toolbox.tool_list import ToolList
 from interlock.toolbox.user_credentials import UserCredentials, check_values, needs_of
 from interlock.transports import InProcessServer
-from interlock.transports.http_pool import HttpPool
 from interlock.types import JsonObject
 from interlock.web.app_documents import SUPPORT
 from interlock.web.inspect_wire import InspectedWire
+
+if TYPE_CHECKING:
+    from interlock.transports.http_pool import HttpPool
 
 MAX_WATCHED = 500  # files
 _KINDS = ("resources", "resourceTemplates", "prompts")
@@ -203,6 +204,8 @@ class InspectedConnection:
             if needs.login:
                 login = partial(self._credentials.login, owner, self.name)
         if isinstance(server, OpenApiConfig):
+            from interlock.openapi.server import OpenApiServer  # loads aiohttp
+
             server = OpenApiServer.from_config(
                 server,
                 self._environ,
@@ -223,6 +226,8 @@ class InspectedConnection:
 
     def _http_pool(self) -> HttpPool:
         if self._pool is None:
+            from interlock.transports.http_pool import HttpPool  # loads aiohttp
+
             self._pool = HttpPool()
         return self._pool
 
