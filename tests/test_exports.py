@@ -110,7 +110,7 @@ def test_type_checkers_find_the_same_names():
 OF_TWO_MODULES = {
     "Answer": ["claude.events", "protocol.core"],  # of a prompt; JSON-RPC's to a request
     "Done": ["agent", "claude.events"],  # Claude Code's adds the `Answer` to the agent's
-    "Notice": ["claude.events", "models"],  # what Claude Code reports; a remark about a model
+    "Notice": ["claude.events", "models.model"],  # what Claude Code reports; a remark about a model
     "Request": ["claude.decisions", "protocol.core"],  # a call to decide about; JSON-RPC's
     "ToolProgress": ["agent", "claude.events"],  # Claude Code's also has the tool's address
 }

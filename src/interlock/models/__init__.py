@@ -1,14 +1,18 @@
-"""Language models behind one small interface: messages and tools in, a stream of events out."""
+"""Language models of several providers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
-
-from msgspec import Struct
-
-from interlock.errors import ModelInterrupted
-from interlock.messages import AssistantMessage, Message, Usage
+from interlock.messages import Usage
+from interlock.models.model import (
+    Model,
+    ModelEvent,
+    Notice,
+    ReasoningDelta,
+    Reply,
+    TextDelta,
+    ToolDefinition,
+    complete,
+)
 
 __all__ = [
     "Model",
@@ -21,82 +25,3 @@ __all__ = [
     "Usage",
     "complete",
 ]
-
-
-class ToolDefinition(Struct, frozen=True):
-    """A tool as it is offered to a model, before it is written in a provider's format."""
-
-    name: str  # wire name: 1-64 of [A-Za-z0-9_-]
-    description: str
-    input_schema: bytes  # JSON Schema, encoded, as the server gave it
-
-
-class TextDelta(Struct, frozen=True):
-    """The next piece of the answer's text. `agent` is the subagent it is from; "" for none."""
-
-    text: str
-    agent: str = ""
-
-
-class ReasoningDelta(Struct, frozen=True):
-    """The next piece of the model's visible reasoning. Not part of the answer."""
-
-    text: str
-    agent: str = ""
-
-
-class Notice(Struct, frozen=True):
-    """A remark for the user about the model, such as that it cannot use tools."""
-
-    text: str
-
-
-class Reply(Struct, frozen=True):
-    """The whole answer. Each stream has exactly one, and it is the last event.
-
-    `stop_reason` is "end", "tool_calls", "length" (cut by the token limit) or "refusal".
-    """
-
-    message: AssistantMessage
-    usage: Usage = Usage()
-    stop_reason: str = "end"
-
-
-ModelEvent = TextDelta | ReasoningDelta | Notice | Reply
-
-
-class Model(Protocol):
-    """One model of one provider.
-
-    `stream` raises `errors.ModelError` or `errors.MissingExtra` when it fails; nothing of the
-    answer is part of the conversation then.
-    """
-
-    @property
-    def name(self) -> str:
-        """Provider and model, as in `--model`: "anthropic:claude-…"."""
-        ...
-
-    def stream(
-        self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-    ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they come, then one `Reply`."""
-        ...
-
-    async def close(self) -> None:
-        """Release connections and memory. Closing twice is allowed."""
-        ...
-
-
-async def complete(
-    model: Model, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
-) -> Reply:
-    """Ask the model and return the whole answer.
-
-    Raises:
-        ModelError: See `Model.stream`.
-    """
-    async for event in model.stream(messages, tools):
-        if isinstance(event, Reply):
-            return event
-    raise ModelInterrupted(f"the answer of {model.name} was cut off")

@@ -22,7 +22,7 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.models import Reply, TextDelta, ToolDefinition, complete, gguf
+from interlock.models import Reply, TextDelta, ToolDefinition, complete
 from interlock.models.choose import choose
 from interlock.models.gguf import GgufModel
 from interlock.models.local.weights import weights_file
@@ -322,7 +322,7 @@ def test_damaged_weights_are_one_error(hello: Path) -> None:
 async def test_model_larger_than_the_memory_is_refused_before_it_is_loaded(
     hello: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr("interlock.models.gguf.model.free_memory", lambda: 1_000_000)
 
     with pytest.raises(ModelUnavailable, match=r"needs 0\.0 GiB of memory .* smaller"):
         GgufModel(hello)
@@ -336,7 +336,9 @@ async def test_context_is_the_files_unless_memory_or_the_user_allows_less(
     assert GgufModel(path, options={"context": 1000}).context == 768
 
     token = 2 * 2 * 288  # bytes: key and value, two bytes a number, the width of the tiny models
-    monkeypatch.setattr(gguf, "free_memory", lambda: path.stat().st_size + 2 * 4096 * token)
+    monkeypatch.setattr(
+        "interlock.models.gguf.model.free_memory", lambda: path.stat().st_size + 2 * 4096 * token
+    )
 
     assert GgufModel(path).context == 4096
 
