@@ -236,12 +236,25 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
     assert wrong.code == 1
     assert re.match(r"error: .*gateway\.json, line \d+: gateway\.policy\.rules\[0\]", wrong.err)
 
-    database = interlock("serve", "--check", "--config", config({"database": "mysql://h/d"}))
-    assert (database.code, "a mysql:// database is not supported" in database.err) == (1, True)
-
     reserved = interlock("serve", "--check", "--config", config({}, interlock={"command": "x"}))
     assert reserved.code == 1
     assert "server name 'interlock' is reserved" in reserved.err
+
+
+def test_check_refuses_a_database_that_serve_refuses(interlock, config):
+    ran = interlock("serve", "--check", "--config", config({"database": "mysql://h/d"}))
+    assert (ran.code, "a mysql:// database is not supported" in ran.err) == (1, True)
+
+
+def test_check_warns_of_unset_variables_and_not_of_credentials_of_users(interlock, config):
+    needs_variable = {"command": "x", "env": {"TOKEN": "${CRM_TOKEN}"}}
+    unset = interlock("serve", "--check", "--config", config({}, crm=needs_variable))
+    assert unset.code == 0
+    assert "server 'crm' cannot start: env.TOKEN uses ${CRM_TOKEN}" in unset.err
+
+    needs_user = {"command": "x", "sharing": "per_user", "env": {"TOKEN": "${user:TOKEN}"}}
+    stored = interlock("serve", "--check", "--config", config({}, crm=needs_user))
+    assert (stored.code, "cannot start" in stored.err) == (0, False)
 
 
 @pytest.mark.slow("starts a program")

@@ -268,10 +268,27 @@ def _check(config: Config, start_servers: bool) -> int:
 
 
 def _unchecked_names(config: Config) -> list[str]:
+    """Return what keeps servers from starting, and which names need their lists of tools."""
     from interlock.policy import find_unchecked
 
     why = "no server was started; add --start-servers"
-    return [f"not checked: {each} ({why})" for each in find_unchecked(config, ())]
+    unchecked = [f"not checked: {each} ({why})" for each in find_unchecked(config, ())]
+    return [*_unset_variables(config), *unchecked]
+
+
+def _unset_variables(config: Config) -> list[str]:
+    from interlock.config.resolving import resolve
+    from interlock.toolbox.user_credentials import needs_of
+
+    found = []
+    for name, server in config.servers.items():
+        of_users = dict.fromkeys(needs_of(server).names, "stored")
+        try:
+            if server.enabled:
+                resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it takes
+        except ConfigError as error:
+            found.append(f"server {name!r} cannot start: {error}")
+    return found
 
 
 async def _odd_names(config: Config, toolbox: Toolbox) -> list[str]:
