@@ -238,7 +238,7 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
 
     reserved = interlock("serve", "--check", "--config", config({}, interlock={"command": "x"}))
     assert reserved.code == 1
-    assert "server name 'interlock' is reserved" in reserved.err
+    assert "mcpServers.interlock has a reserved name" in reserved.err
 
 
 def test_check_refuses_a_database_that_serve_refuses(interlock, config):

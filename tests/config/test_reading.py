@@ -411,6 +411,7 @@ HTTP: dict[str, Any] = {"url": "https://h"}
             STDIO | {"namespace": "a:b"},
             ".namespace must be a name without colon, control characters and blanks around it",
         ),
+        (STDIO | {"namespace": "interlock"}, ".namespace is reserved: use another one"),
         (STDIO | {"tools": ["a"]}, ".tools must be an object, not a list"),
         (
             STDIO | {"tools": {"allow": "a"}},
@@ -469,6 +470,11 @@ def test_a_wrong_member_of_a_server_is_refused_with_its_line(entry: Any, problem
         (
             b'{"mcpServers": {"": {"command": "x"}}}',
             "f.json, line 1: mcpServers[''] must be a name of 1 to 64 characters, not 0",
+        ),
+        (
+            b'{"mcpServers": {\n"interlock": {"command": "x"}}}',
+            "f.json, line 2: mcpServers.interlock has a reserved name: rename it, or give it a "
+            '"namespace"',
         ),
         (
             b'{"mcpServers": {"a\\nb": {"command": "x"}}}',

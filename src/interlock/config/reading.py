@@ -28,6 +28,7 @@ from interlock.config import (
     section,
     shared_file,
 )
+from interlock.config.gateway import OWN
 from interlock.config.limits_reading import server_limits, server_results
 from interlock.config.resolving import header_problem
 from interlock.config.section import Section, nearest
@@ -253,6 +254,8 @@ def _check_kind(entry: Section) -> None:
 def _server(table: Section, name: str, path: Path | None) -> ServerConfig:
     _check_name(table, name, name)
     entry = table.within(name)
+    if name == OWN and "namespace" not in entry.members:
+        entry.refuse('has a reserved name: rename it, or give it a "namespace"')
     entry.members = other_programs.translate(entry.members)
     sharing = entry.choice("sharing", get_args(Sharing))
     _check_kind(entry)
@@ -360,6 +363,8 @@ def _served(entry: Section) -> dict[str, Any]:
     namespace = entry.filled("namespace") if "namespace" in entry.members else None
     if namespace is not None:
         _check_name(entry, "namespace", namespace)
+        if namespace == OWN:
+            entry.refuse("is reserved: use another one", "namespace")
     return {
         "timeout": entry.seconds("timeout", 120.0),
         "concurrency": entry.count("concurrency", 16, MAX_CONCURRENCY),
