@@ -237,3 +237,19 @@ def test_the_core_imports_neither_network_nor_clock():
             "threading",
             "time",
         }, module
+
+
+# Where a further function would cost every call.
+LONG = {"toolbox.server_calls.send"}
+
+
+def test_no_function_is_longer_than_50_lines():
+    long = {
+        f"{name}.{node.name}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= 50
+    }
+
+    assert long == LONG

@@ -23,6 +23,3 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return value
 
     return load
-
-
-__all__ = ["loader"]

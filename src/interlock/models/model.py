@@ -88,15 +88,3 @@ async def complete(
         if isinstance(event, Reply):
             return event
     raise ModelInterrupted(f"the answer of {model.name} was cut off")
-
-
-__all__ = [
-    "Model",
-    "ModelEvent",
-    "Notice",
-    "ReasoningDelta",
-    "Reply",
-    "TextDelta",
-    "ToolDefinition",
-    "complete",
-]
