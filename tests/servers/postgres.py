@@ -31,7 +31,8 @@ class Postgres:
     def __init__(self, *, sync: bool = False) -> None:
         self._sync = sync
         # A socket's path must be short, so it cannot be below pytest's folder.
-        self._folder = tempfile.TemporaryDirectory(prefix="pg")
+        parent = None if sync else _memory()
+        self._folder = tempfile.TemporaryDirectory(prefix="pg", dir=parent)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -136,6 +137,13 @@ class Postgres:
 
 def _read(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def _memory() -> Path | None:
+    """Return a folder in memory with room for a server: each table and index is a file there."""
+    shared = Path("/dev/shm")
+    has_room = shared.is_dir() and shutil.disk_usage(shared).free > 2**30
+    return shared if has_room else None
 
 
 def _end_with_parent() -> None:

@@ -23,7 +23,7 @@ async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
 ):
     begin = 25_000_000 // 1_440 * 1_440
     async with AuditWriter.open(place) as writer:
-        await fill(writer, range(begin, begin + 300 * 60, 7))
+        await fill(writer, range(begin, begin + 300 * 60, 37))
         if is_added_up:
             await add_up(writer.tables, wall=Clock(begin + 290 * 60))
         series = await read_series(
@@ -33,7 +33,7 @@ async def test_a_chart_has_all_calls_of_its_time_whatever_is_added_up(
     width = series.step // 60
     assert 1 <= len(series.lines[0].calls) <= 240
     assert series.lines[0].calls == [
-        sum(first <= minute < first + width for minute in range(begin, begin + 300 * 60, 7))
+        sum(first <= minute < first + width for minute in range(begin, begin + 300 * 60, 37))
         for first in range(begin, series.until // MINUTE, width)
     ]
     assert series.total.total["p50"] == pytest.approx(10, rel=0.6)
