@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -37,12 +38,20 @@ def no_thread_is_left() -> Iterator[None]:
 async def _create(server: str) -> str:
     # A schema behaves like a database and is created a hundred times faster.
     name = f"test{next(_numbers)}"
+    await _execute(server, f"CREATE SCHEMA {name}")
+    return f"{server}&search_path={name}"
+
+
+async def _execute(server: str, statement: str) -> None:
     connection = await asyncpg.connect(server)
     try:
-        await connection.execute(f"CREATE SCHEMA {name}")
+        await connection.execute(statement)
     finally:
         await connection.close()
-    return f"{server}&search_path={name}"
+
+
+def _database(server: str, name: str) -> str:
+    return server.replace("/postgres?", f"/{name}?")
 
 
 @pytest.fixture
@@ -58,9 +67,42 @@ def sqlite(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=PLACES)
-def place(request: pytest.FixtureRequest) -> str:
-    """The location of an empty database, of either kind."""
+def new_place(request: pytest.FixtureRequest) -> str:
+    """The location of a database without tables, of either kind."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> str:
+    """The URL of an empty database, to be copied."""
+    url = _database(postgres_server, "template")
+
+    async def make() -> None:
+        await _execute(postgres_server, "CREATE DATABASE template")
+        async with ConversationStore.open(url):
+            pass
+
+    asyncio.run(make())
+    return url
+
+
+@pytest.fixture
+async def postgres_place(postgres_server: str, postgres_template: str) -> str:
+    name = f"test{next(_numbers)}"
+    statement = f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy"
+    await _execute(postgres_server, statement)
+    return _database(postgres_server, name)
+
+
+@pytest.fixture
+def sqlite_place(sqlite: str, empty_database: Path) -> str:
+    return shutil.copy(empty_database, sqlite)
+
+
+@pytest.fixture(params=PLACES)
+def place(request: pytest.FixtureRequest) -> str:
+    """The location of an empty database, of either kind: a copy, which is made faster."""
+    return request.getfixturevalue(f"{request.param}_place")
 
 
 @pytest.fixture
@@ -140,10 +182,10 @@ def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
 
 
 @pytest.fixture
-async def old_place(place: str, change: Callable[..., Awaitable[None]]) -> str:
+async def old_place(new_place: str, change: Callable[..., Awaitable[None]]) -> str:
     """The location of a database from before tool calls and versions."""
     await change(
-        place,
+        new_place,
         """CREATE TABLE conversations (id VARCHAR NOT NULL PRIMARY KEY, title TEXT NOT NULL,
         model TEXT NOT NULL, created TIMESTAMP WITH TIME ZONE NOT NULL,
         updated TIMESTAMP WITH TIME ZONE NOT NULL)""",
@@ -159,4 +201,4 @@ async def old_place(place: str, change: Callable[..., Awaitable[None]]) -> str:
         ('old', 2, 'assistant', '', '2024-05-06 07:08:09.000000'),
         ('old', 3, 'tool', '12:00', '2024-05-06 07:08:10.000000')""",
     )
-    return place
+    return new_place

@@ -350,9 +350,9 @@ async def test_the_store_works_after_cancelled_reads(store: ConversationStore):
 
 
 @pytest.mark.slow("fills a database")
-async def test_the_database_works_after_cancelled_opens(place: str):
+async def test_the_database_works_after_cancelled_opens(new_place: str):
     async def open_and_close() -> None:
-        async with ConversationStore.open(place):
+        async with ConversationStore.open(new_place):
             pass
 
     for step in range(20):
@@ -361,7 +361,7 @@ async def test_the_database_works_after_cancelled_opens(place: str):
         task.cancel()
         await asyncio.wait([task])
 
-    async with ConversationStore.open(place) as store:
+    async with ConversationStore.open(new_place) as store:
         assert await store.list() == []
 
 

@@ -26,10 +26,10 @@ def run_processes(*arguments: object) -> str:
     return output
 
 
-async def test_eight_processes_can_create_one_database_at_once(place: str):
-    run_processes("start", place, 8)
+async def test_eight_processes_can_create_one_database_at_once(new_place: str):
+    run_processes("start", new_place, 8)
 
-    async with ConversationStore.open(place) as store:
+    async with ConversationStore.open(new_place) as store:
         assert len(await store.list()) == 8
 
 

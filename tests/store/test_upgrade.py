@@ -176,11 +176,11 @@ def test_a_newer_file_is_refused_and_not_changed(tmp_path: Path):
     assert path.read_bytes() == before
 
 
-async def test_a_table_of_another_program_is_refused(place: str, change):
-    await change(place, "CREATE TABLE messages (sender TEXT, body TEXT)")
+async def test_a_table_of_another_program_is_refused(new_place: str, change):
+    await change(new_place, "CREATE TABLE messages (sender TEXT, body TEXT)")
 
     with pytest.raises(StoreCorrupt, match=r"another program's database \(table 'messages'\)"):
-        await open_and_close(place)
+        await open_and_close(new_place)
 
 
 async def test_a_database_that_lacks_a_table_is_refused(old_place: str, change):
