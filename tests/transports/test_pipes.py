@@ -190,6 +190,18 @@ async def test_close_waits_a_limited_time_for_a_client_that_does_not_read(
     assert not ends.transport._unsent
 
 
+async def test_a_cancelled_close_stops_writing(ends: Ends):
+    await ends.transport.open(Receiver())
+    ends.transport.send([b"x" * 1_000_000])
+    closing = asyncio.create_task(ends.transport.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+
+    assert closing.cancelled()
+    assert not asyncio.get_running_loop().remove_writer(ends.target)
+
+
 async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
     file = tmp_path / "input"
     file.write_bytes(b"one\ntwo\nwithout newline")

@@ -203,22 +203,18 @@ class PipeTransport:
             self._receiver = None
             if not self._in_thread:
                 self._loop.remove_reader(self._source)
-            if self._unsent:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._written.wait(), WRITE_PATIENCE)
-            self._stop()
+            try:
+                if self._unsent:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._written.wait(), WRITE_PATIENCE)
+            finally:
+                self._stop()
 
     def _stop(self) -> None:
         if not self._in_thread:
             self._loop.remove_reader(self._source)
+        self._write_more()  # only as far as the pipe has room now
         self._loop.remove_writer(self._target)
-        # Write the rest only as far as the pipe has room now.
-        self._write_rest()
-
-    def _write_rest(self) -> None:
-        for data in self._unsent:
-            with contextlib.suppress(OSError):
-                os.write(self._target, data)
         self._unsent.clear()
 
 
