@@ -498,3 +498,27 @@ async def test_request_that_could_not_be_started_leaves_nothing(
         assert one.connection._waiting == {}
         assert one.connection.protocol.pending == 0
         monkeypatch.undo()
+
+
+async def test_no_request_of_a_batch_begins_after_too_many_malformed_messages():
+    server, client = MemoryTransport.pair()
+    begun: list[object] = []
+    lost: list[InterlockError] = []
+
+    async def answer(request: Request) -> None:
+        begun.append(request.id)
+
+    connection = Connection(
+        Protocol(batches=True),
+        server,
+        on_request=answer,
+        on_notification=lambda _: None,
+        on_loss=lost.append,
+    )
+    await connection.open()
+    connection.frames_received([b"?"] * MAX_GARBAGE)
+    connection.frames_received([b'[1,{"jsonrpc":"2.0","id":1,"method":"ping"}]'])
+    await asyncio.sleep(0)
+    await client.close()
+
+    assert (begun, len(lost)) == ([], 1)

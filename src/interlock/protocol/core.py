@@ -434,6 +434,8 @@ class Protocol:
         events: list[Event] = []
         for message in messages:
             events += self.receive(message, now=now, request=request, batch=batch)
+            if events and isinstance(events[-1], Overrun):  # which ends the connection
+                return events
         self._add_to_batch(batch, None)
         return events
 
