@@ -27,6 +27,13 @@ API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}
 READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
 
 
+async def test_reload_names_what_needs_a_restart_until_it_is_as_at_the_start(running):
+    async with running() as gateway:
+        changed = [await gateway.reload(each) for each in ({"sse": False}, {"sse": False}, {})]
+
+    assert changed == [["sse"], ["sse"], []]
+
+
 @pytest.mark.slow("fills a database")
 async def test_reload_replaces_servers_policy_views_and_limits_in_one_step(running):
     crm, time = offering("x"), offering("now")

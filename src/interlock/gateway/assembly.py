@@ -23,7 +23,7 @@ from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
 from interlock.calls.quotas import Quotas
 from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
-from interlock.config.gateway import Audit, Issuer
+from interlock.config.gateway import Audit, GatewaySettings, Issuer
 from interlock.errors import CallRefused
 from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
 from interlock.gateway.connect import Logins
@@ -82,6 +82,7 @@ class Assembly:
         approvals: The approvals of calls.
         approval_questions: How clients are asked to approve their own calls.
         parts: What the configuration says now.
+        started: The settings at the start; those in `FIXED` stay in use.
         metrics: What is counted.
         pins: Which definitions are accepted.
         database: Where keys, sessions and the audit trail are.
@@ -108,6 +109,7 @@ class Assembly:
         approvals: Approvals,
     ) -> None:
         self.parts = parts
+        self.started = parts.settings
         self.parts.limiter.own = keys.limits
         self.keys = keys
         self.approvals = approvals
@@ -223,7 +225,7 @@ class Assembly:
 
     def audit_state(self) -> JsonObject:
         """Return the mode of the audit trail and how far its writer is."""
-        state: JsonObject = {"mode": self.parts.settings.audit.mode}
+        state: JsonObject = {"mode": self.started.audit.mode}
         if self._writer is None:
             return state
         writer = self._writer
@@ -331,13 +333,18 @@ class Assembly:
         )
         self.results.limits = limits_of(parts)
         self.loaded_at = now_micros()
-        before, self.parts = self.parts.settings, parts  # in the step that replaced the servers
+        self.parts = parts  # in the step that replaced the servers
         self._record_configuration(described)
         await self.pins.replace(parts.settings.lock, self.gateway.toolbox.upstreams)
         self.on_reload()
-        now = parts.settings
+        return self.restart_needed(parts.settings)
+
+    def restart_needed(self, settings: GatewaySettings) -> list[str]:
+        """Return the members that differ from those in use and need a restart."""
         return [
-            name for field, name in FIXED.items() if getattr(before, field) != getattr(now, field)
+            name
+            for field, name in FIXED.items()
+            if getattr(self.started, field) != getattr(settings, field)
         ]
 
     def _record_configuration(self, before: JsonObject | None) -> None:

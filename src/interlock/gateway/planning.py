@@ -13,7 +13,7 @@ from typing import Any
 from interlock.auth.key_ring import KnownKey
 from interlock.calls import Caller, Entry
 from interlock.config import Config, ToolFilter
-from interlock.gateway.assembly import FIXED, Assembly
+from interlock.gateway.assembly import Assembly
 from interlock.gateway.parts import Parts, make_parts
 from interlock.policy import Policy
 from interlock.types import JsonObject
@@ -44,11 +44,7 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
         },
         "names": _changed_names(assembly, parts, tools),
         "rights": await _changed_rights(assembly, tools, parts.policy),
-        "restart": [
-            name
-            for field, name in FIXED.items()
-            if getattr(now.settings, field) != getattr(parts.settings, field)
-        ],
+        "restart": assembly.restart_needed(parts.settings),
         "warnings": list(config.warnings),
     }
 

@@ -121,7 +121,7 @@ class Operations:
     @asynccontextmanager
     async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:
         """Read the audit trail by a connection of its own, so that no call waits for it."""
-        location = self.assembly.parts.settings.database or None
+        location = self.assembly.started.database or None
         async with AuditReader.at(open_tables(location)) as reader:
             yield reader
 
