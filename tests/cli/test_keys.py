@@ -25,7 +25,7 @@ def test_create_prints_the_key_alone_on_stdout(interlock):
     assert id is not None
     first, reach = ran.err.splitlines()
     assert first.startswith(f"key {id} of user:anna, scopes mcp:read, until 20")
-    assert first.endswith("; it is shown this once")
+    assert first.endswith("; it is not shown again")
     assert reach.startswith("no servers are configured yet")
 
 

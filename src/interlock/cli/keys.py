@@ -242,7 +242,7 @@ def _show_new(stored: StoredKey, key: str, as_json: bool) -> None:
     until = f"until {expires[:10]}" if expires else "for good"
     say(
         f"key {stored.id} of user:{stored.user}, scopes {' '.join(stored.scopes)}, {until};"
-        " it is shown this once"
+        " it is not shown again"
     )
 
 

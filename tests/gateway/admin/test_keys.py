@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import chain
 
 import pytest
@@ -194,3 +195,7 @@ async def test_malformed_query_is_refused(running):
         for query in MALFORMED:
             refused = await operator.refused("GET", "/keys", query=query)
             assert refused == (400, "bad_request"), query
+        reply = await operator.send("GET", "/keys", query="limit=1000")
+        assert json.loads(reply.body)["detail"] == "query.limit: Expected `int` <= 500"
+        reply = await operator.send("POST", "/keys", {"user": "berta", "scopes": "mcp:read"})
+        assert json.loads(reply.body)["detail"].startswith("body.scopes: Expected `array`")

@@ -326,7 +326,7 @@ def _read_query(request: HttpRequest, kind: type[S]) -> S:
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Problem(400, "bad_request", f"query: {error}") from None
+        raise Problem(400, "bad_request", _placed("query", error)) from None
 
 
 def _read_body(body: bytes, kind: type[S]) -> S:
@@ -334,7 +334,13 @@ def _read_body(body: bytes, kind: type[S]) -> S:
         envelope.check_bounds(body)
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.DecodeError, ParseError, RecursionError) as error:  # texts without values
-        raise Problem(400, "bad_request", f"body: {error}") from None
+        raise Problem(400, "bad_request", _placed("body", error)) from None
+
+
+def _placed(part: str, error: Exception) -> str:
+    """Return an error of msgspec with its place first: "query.limit: Expected `int` <= 500"."""
+    text, _, place = str(error).partition(" - at `$")
+    return f"{part}{place.removesuffix('`')}: {text}"
 
 
 # Answering
