@@ -15,7 +15,10 @@ from tests.faults.matrix import FAULTS, NOT_BUILT, Case, cases
 CASES = cases()
 IN_TURN = [case for case in CASES if case.name.startswith(("Disk full", "SQLite locked"))]
 KEPT = 3  # transports of a row that `make test` tries; the others are left to `make soak`
-pytestmark = pytest.mark.slow("each case waits to see that nothing happens after it")
+pytestmark = [
+    pytest.mark.slow("each case waits to see that nothing happens after it"),
+    pytest.mark.usefixtures("created_databases"),  # as in the report, which runs without fixtures
+]
 
 
 def _marked() -> Iterator[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -100,13 +99,10 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_database: Path
-) -> Callable[..., Any]:
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Run a gateway for a member `gateway` and servers by name: objects, or entries of a file."""
     upstreams = SimpleNamespace()
     monkeypatch.setitem(sys.modules, "upstreams_of_the_test", upstreams)
-    database = shutil.copy(empty_database, tmp_path / "gateway.db")
 
     def make(gateway: Json | None, **servers: Any) -> bytes:
         entries: dict[str, Json] = {}
@@ -120,7 +116,7 @@ def running(
             setattr(upstreams, f"s{id(server)}", server)
             object = f"upstreams_of_the_test:s{id(server)}"
             entries[name] = {"type": "python", "object": object, **options}
-        settings = {"database": str(database), **(gateway or {})}
+        settings = {"database": str(tmp_path / "gateway.db"), **(gateway or {})}
         return json.dumps({"mcpServers": entries, "gateway": settings}).encode()
 
     @asynccontextmanager
@@ -129,7 +125,7 @@ def running(
         file.write_bytes(make(gateway, **servers))
         config = load(file)
         async with (
-            KeyStore.open(database) as keys,
+            KeyStore.open(tmp_path / "gateway.db") as keys,
             Assembly.open(config, environ={}) as assembly,
             assembly.gateway.running(),
         ):

@@ -67,7 +67,7 @@ def sqlite(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=PLACES)
-def new_place(request: pytest.FixtureRequest) -> str:
+def new_place(request: pytest.FixtureRequest, created_databases: None) -> str:
     """The location of a database without tables, of either kind."""
     return request.getfixturevalue(request.param)
 

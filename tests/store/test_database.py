@@ -26,6 +26,8 @@ from tests.faults.failing_disk import failing_disk
 from tests.store.filled import HELLO, fill, read
 from tests.support.forked import run_forked
 
+pytestmark = pytest.mark.usefixtures("created_databases")
+
 # Locked
 
 

@@ -11,6 +11,8 @@ import pytest
 from interlock.errors import StoreError
 from interlock.store import ConversationStore
 
+pytestmark = pytest.mark.usefixtures("created_databases")
+
 
 def test_folder_and_files_are_created_for_their_owner_only(tmp_path: Path):
     path = tmp_path / "new" / "conversations.db"

@@ -16,6 +16,8 @@ from interlock.store.revisions import REVISIONS
 from tests.faults.failing_disk import failing_disk
 from tests.store.filled import HELLO, fill, read, size
 
+pytestmark = pytest.mark.usefixtures("created_databases")
+
 
 async def test_waiting_writes_fail_when_a_sync_fails(sqlite: str):
     id = await fill(sqlite)

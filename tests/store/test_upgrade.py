@@ -26,6 +26,8 @@ from interlock.store.revisions import REVISIONS
 from interlock.store.tables import metadata
 from interlock.store.upgrade import migrate, upgrade
 
+pytestmark = pytest.mark.usefixtures("created_databases")
+
 MIGRATIONS = Path(interlock.store.__file__).with_name("migrations")
 
 

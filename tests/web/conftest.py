@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import Context
@@ -162,9 +161,9 @@ class Client:
 
 
 @pytest.fixture
-def place(tmp_path: Path, empty_database: Path) -> Path:
-    """The path of a copy of it."""
-    return shutil.copy(empty_database, tmp_path / "chat.db")
+def place(tmp_path: Path) -> Path:
+    """The path of a database."""
+    return tmp_path / "chat.db"
 
 
 @asynccontextmanager
