@@ -37,3 +37,16 @@ def test_create_does_not_wait_for_a_mute_server(interlock, servers, monkeypatch)
 
     assert ran.code == 0
     assert ran.err.splitlines()[-1] == "server mute did not answer within 1 s"
+
+
+def test_create_does_not_count_tools_that_need_a_credential_of_the_user(interlock, servers):
+    token = {"TOKEN": "${user:TOKEN}"}
+    crm = {"command": "no-such-program-7d2f", "sharing": "per_user", "env": token}
+    servers(e={"command": "no-such-program-7d2f", "disabled": True}, crm=crm)
+
+    ran = interlock("keys", "create", "anna", "--scope", "mcp:*")
+
+    assert ran.err.splitlines()[1:] == [
+        "the key can call 0 of 0 tools now",
+        "not counted, as each user needs a credential of their own: the tools of server 'crm'",
+    ]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
 
+_NOT_COUNTED = "not counted, as each user needs a credential of their own: the tools of server"
 _WORDS = {
     "read_only": "are risk write, and the policy is read-only",
     "not_in_view": "are not in its view",
@@ -28,20 +29,23 @@ _WORDS = {
 async def describe_reach(config: Config, key: StoredKey) -> list[str]:
     """Start the configured servers for a moment; return lines about what a key can call.
 
-    A server that does not start in time is named.
+    A server that does not start in time, or needs a credential of each user, is named.
     """
     from interlock.toolbox import Toolbox
+    from interlock.toolbox.user_credentials import needs_of
 
     if not any(scope.startswith("mcp:") for scope in key.scopes):
         return ["the key opens the admin listener, and no tools"]
     if not any(each.enabled for each in config.servers.values()):
         return ["no servers are configured yet; add one with `interlock servers add NAME COMMAND`"]
-    toolbox = Toolbox(config.servers)
+    personal = [name for name, each in config.servers.items() if needs_of(each)]
+    toolbox = Toolbox({n: each for n, each in config.servers.items() if n not in personal})
     try:
         with working("listing the tools that the key can call"):
             await toolbox.open(idle_timeout=IDLE_TIMEOUT)
         lines = [_summary(config, key, toolbox.tools)]
-        return lines + _missing(toolbox.status.values())
+        lines += _missing(toolbox.status.values())
+        return lines + [safe_line(f"{_NOT_COUNTED} {name!r}") for name in personal]
     finally:
         await toolbox.close()
 
