@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import delete, event, insert, select
 
 from interlock.store import changes
 from interlock.store.changes import ChangeReader, note_change
@@ -24,6 +26,47 @@ async def test_key_is_read_as_changed_once(place: str):
         changed = await gateway.changed()
         assert {each.id: each for each in changed} == {created.id: created, old.id: revoked}
         assert await gateway.changed() == []
+
+
+async def test_read_without_changes_is_one_statement(tmp_path: Path):
+    """A gateway reads the changes of several kinds every second, also while it is idle."""
+    database = await open_database(tmp_path / "a.db")
+    reader = ChangeReader("keys")
+    statements: list[str] = []
+    await database.write(lambda connection: note_change(connection, "pins", "other"))
+    await database.read(reader.read)
+    engine = database._engine.sync_engine
+    event.listen(engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    assert await database.read(reader.read) == set()
+    count = len(statements)
+    await database.close()
+
+    assert count == 1
+
+
+async def test_older_copy_of_the_database_is_followed(place: str):
+    database = await open_database(place)
+    reader = ChangeReader("keys")
+
+    async def write(connection):
+        await note_change(connection, "keys", "old")
+        await note_change(connection, "keys", "lost")
+
+    async def restore(connection):
+        await connection.execute(delete(table).where(table.c.id == 2))
+
+    async def write_again(connection):
+        await note_change(connection, "keys", "new")
+
+    await database.write(write)
+    await database.read(reader.read)
+    await database.write(restore)
+    assert await database.read(reader.read) == set()
+    await database.write(write_again)
+    found = await database.read(reader.read)
+    await database.close()
+
+    assert found == {"new"}
 
 
 @pytest.mark.slow("fills a database")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, func, insert, select
+from collections.abc import Sequence
+
+from sqlalchemy import Row, bindparam, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store.claims import Statement
@@ -16,6 +18,12 @@ _OVERLAP = 100
 _ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
 # The newest row always stays: SQLite would use its id a second time.
 _DELETE_OLD = "DELETE FROM changes WHERE at < ? AND id < (SELECT MAX(id) FROM changes)"
+
+
+_NEWEST = select(func.max(changes.c.id))
+_ADDED = select(changes.c.id, changes.c.kind, changes.c.key).where(
+    changes.c.id > bindparam("newest") - _OVERLAP
+)
 
 
 class ChangeReader:
@@ -32,17 +40,26 @@ class ChangeReader:
 
     async def read(self, connection: AsyncConnection) -> set[str]:
         """Return the keys of the rows that were added since the last call, at first of some."""
-        columns = changes.c
-        newest = await connection.scalar(select(func.max(columns.id))) or 0
-        since = (newest if self._newest is None else min(newest, self._newest)) - _OVERLAP
-        query = select(columns.id, columns.key).where(
-            columns.id > since, columns.kind == self._kind
-        )
-        rows = (await connection.execute(query)).all()
-        added = {row.key for row in rows if row.id not in self._seen}
-        self._seen = {row.id for row in rows}
-        self._newest = newest
+        found = None if self._newest is None else await _rows(connection, self._newest)
+        if found is None or found[0] < (self._newest or 0):  # an older copy was restored
+            found = await _rows(connection, await connection.scalar(_NEWEST) or 0)
+        self._newest, rows = found
+        keys = {row.id: row.key for row in rows if row.kind == self._kind}
+        added = {key for id, key in keys.items() if id not in self._seen}
+        self._seen = {*keys}
         return added
+
+
+async def _rows(
+    connection: AsyncConnection, newest: int
+) -> tuple[int, Sequence[Row[int, str, str]]]:
+    """Return the rows that may have been added after this one, and the highest id.
+
+    They are of all kinds: each gateway reads them every second, and a second query for the highest
+    id would cost more.
+    """
+    rows = (await connection.execute(_ADDED, {"newest": newest})).all()
+    return max((row.id for row in rows), default=0), rows
 
 
 async def note_change(connection: AsyncConnection, kind: str, key: str) -> None:
