@@ -168,13 +168,21 @@ async def test_process_has_our_mark_whatever_is_configured():
 @pytest.mark.parametrize(
     ("argv", "cwd", "why"),
     [
+        (["no-such-program --zone UTC"], None, "arguments belong in a list of their own, such as"),
         (["no-such-program"], None, "program not found; is it installed, and is its folder in"),
         (["sh"], "/no/such/folder", "its folder '/no/such/folder' does not exist"),
         ([__file__], None, "it is not executable"),
         (["sh", "a\0b"], None, "embedded null byte"),
         (["sh", "x" * 10_000_000], None, "Argument list too long"),
     ],
-    ids=["unknown program", "unknown folder", "no program", "no argument", "too long"],
+    ids=[
+        "program with arguments",
+        "unknown program",
+        "unknown folder",
+        "no program",
+        "no argument",
+        "too long",
+    ],
 )
 async def test_spawn_error_names_the_reason(argv: list[str], cwd: str | None, why: str):
     with pytest.raises(SpawnError, match=why) as raised:

@@ -225,6 +225,8 @@ def _spawn_error(program: str, error: OSError) -> SpawnError:
     why = str(error)
     if isinstance(error, FileNotFoundError):
         why = "program not found; is it installed, and is its folder in PATH?"
+        if program.split()[1:]:
+            why = 'program not found; arguments belong in a list of their own, such as "args"'
     elif isinstance(error, PermissionError):
         why = "it is not executable"
     return SpawnError(f"cannot start {program!r}: {why}")
