@@ -95,9 +95,9 @@ def run_once(case: Case) -> Measured:
     assert unexpected == [], f"{case.name}: the loop was told of {unexpected}"
     assert CANARY not in said.text, f"{case.name}: a secret is in the log"
     deadline = monotonic() + _GOODBYE
-    while marked(own_mark()) and monotonic() < deadline:
+    while (processes := marked(own_mark())) and monotonic() < deadline:
         sleep(0.01)  # a supervisor exits after its server
-    assert marked(own_mark()) == [], f"{case.name}: processes are left"
+    assert processes == [], f"{case.name}: processes are left"
     assert reaper._process is None, f"{case.name}: the reaper is left"
     for thread in threading.enumerate():
         if _name(thread) not in before["threads"]:
