@@ -42,6 +42,8 @@ class _Stream:
         self.params = params
         self.connection = connection
         self.task: asyncio.Task[None]
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting = 0  # callers that wait until it is opened
         self.listen(connection)
 
     def listen(self, connection: Connection) -> None:
@@ -62,8 +64,8 @@ class Subscriptions:
         self._connection = connection
         self._on_gap = on_gap
         self._streams: dict[str, _Stream] = {}
-        self._opening: dict[str, asyncio.Future[None]] = {}  # until it is acknowledged
-        self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}  # the same, by id
+        # By id of the request, while somebody waits for it.
+        self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # of streams, and of those that are ending
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
@@ -73,34 +75,36 @@ class Subscriptions:
             RequestTimeout: No acknowledgement within `timeout` seconds.
             InterlockError: The server refused, or the connection ended.
         """
-        if key in self._streams:
-            opening = self._opening.get(key)
-            if opening is not None:  # another caller is opening it
-                await _wait(opening, self._streams[key].task, timeout)
+        stream = self._streams.get(key) or self._begin(key, wanted)
+        if stream.opened.done():
             return
+        id = stream.id
+        stream.waiting += 1
+        try:
+            await _wait(stream.opened, stream.task, timeout)
+        except BaseException:
+            if stream.waiting == 1 and self._streams.get(key) is stream:  # nobody else wants it
+                self.close(key)
+            raise
+        finally:
+            stream.waiting -= 1
+            if not stream.waiting:
+                self._acknowledged.pop(id, None)
+
+    def _begin(self, key: str, wanted: SubscriptionFilter) -> _Stream:
         if len(self._streams) >= MAX_SUBSCRIPTIONS:
             raise LocalProtocolError(
                 f"too many subscriptions (limit {MAX_SUBSCRIPTIONS}); end some first"
             )
         stream = _Stream(encode(ListenParams(notifications=wanted)), self._connection())
-        first = stream.id
-        holds: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._acknowledged[first] = self._opening[key] = holds
+        self._acknowledged[stream.id] = stream.opened
         self._streams[key] = stream
         stream.task = task = asyncio.create_task(self._hold(key, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Not in `_hold`, which never runs if it is cancelled in the turn in which it was created.
         task.add_done_callback(lambda _: self._forget(key, stream))
-        try:
-            await _wait(holds, task, timeout)
-        except BaseException:
-            task.cancel()
-            raise
-        finally:
-            self._acknowledged.pop(first, None)
-            if self._opening.get(key) is holds:
-                del self._opening[key]
+        return stream
 
     async def _hold(self, key: str, stream: _Stream) -> None:
         """Keep the stream open until it is closed here, or opening it fails for good."""
