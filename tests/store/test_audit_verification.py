@@ -87,15 +87,15 @@ def test_untouched_chains_are_whole():
     assert (verification.first, verification.last) == (1_000, LENGTH * 1_000)
 
 
-@pytest.mark.parametrize("seq", range(1, LENGTH + 1))
 @pytest.mark.parametrize("column", range(2, 13))
-def test_changed_column_is_found_at_its_record(seq: int, column: int):
-    row = list(A[seq - 1])
-    row[column] = row[column] + 1 if isinstance(row[column], int) else row[column] + "x"
-    rows = [*A[: seq - 1], tuple(row), *A[seq:], *B]
-
+def test_changed_column_is_found_at_its_record(column: int):
     text = "was changed, or does not follow the record before it"
-    assert problems(rows, *HEADS) == [("aa", seq, text)]
+    for seq in range(1, LENGTH + 1):
+        row = list(A[seq - 1])
+        row[column] = row[column] + 1 if isinstance(row[column], int) else row[column] + "x"
+        rows = [*A[: seq - 1], tuple(row), *A[seq:], *B]
+
+        assert problems(rows, *HEADS) == [("aa", seq, text)]
 
 
 @pytest.mark.parametrize("first", range(1, LENGTH + 1))
