@@ -17,7 +17,14 @@ from interlock.web.files import FOLDER, files_of_package
 from interlock.web.inspect_pages import INSPECTOR
 from tests.browser.apps import app, box
 from tests.browser.board import board
-from tests.browser.conftest import TIMERS, OpenPage, Watch, expect_idle, violations
+from tests.browser.conftest import (
+    TIMERS,
+    OpenPage,
+    Watch,
+    expect_idle,
+    violations,
+    violations_everywhere,
+)
 from tests.browser.inspect import inspecting, program
 
 pytestmark = pytest.mark.slow
@@ -137,26 +144,27 @@ async def test_request_of_the_wire_is_edited_and_sent_again(open_page: OpenPage,
         await expect(card).to_have_attribute("data-state", "failed")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_inspector_has_no_accessibility_violations_at_any_width(
-    open_page: OpenPage, tmp_path: Path, theme: str
+@pytest.mark.slow("looks at three screens in each theme and width")
+async def test_inspector_has_no_accessibility_violations_in_any_theme_and_width(
+    open_page: OpenPage, tmp_path: Path
 ):
     async with inspecting(tmp_path, open_page, shop=shop()) as served:
-        page = await served.open("/inspect", theme=theme)
+        page = await served.open("/inspect")
         await expect(page.get_by_role("link", name="shop")).to_be_visible()
-        found = await violations(page)
+        found = await violations_everywhere(page)
         await page.get_by_role("link", name="shop").click()
         await page.get_by_role("link", name="price").click()
         await page.get_by_label("article").fill("pen")
         await page.get_by_role("button", name="Call").first.click()
         await expect(page.locator("[data-call]")).to_be_visible()
         await page.locator("[data-kind=sent]").first.click()
-        for width in (1440, 768, 360):
-            await page.set_viewport_size({"width": width, "height": 900})
-            found += await violations(page)
+        found += await violations_everywhere(page)
+        await page.set_viewport_size({"width": 360, "height": 900})
         await page.get_by_role("button", name="Wire", exact=True).click()
         await expect(page.get_by_role("group", name="Lines of the wire")).to_be_visible()
-        found += await violations(page)
+        for theme in ("light", "dark"):
+            await page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+            found += await violations(page)
         await page.add_init_script(TIMERS)
         await page.reload()
         await expect(page.get_by_text("Earlier calls")).to_be_visible()
