@@ -154,11 +154,12 @@ async def test_ending_twice_is_ending_once():
 async def test_process_has_our_mark_whatever_is_configured():
     name = own_mark().partition("=")[0]
     started = await Process.spawn(
-        [sys.executable, "-c", "input()"],
+        [sys.executable, "-c", "print(flush=True); input()"],
         on_exit=lambda: None,
         env={name: "forged"},
     )
     try:
+        await readable(started.stdout)  # a program that is being loaded shows no environment
         assert marked(own_mark()) == [started.id]
     finally:
         await started.end()
