@@ -227,6 +227,17 @@ async def test_requests_wait_for_the_standing_stream(server: EvilHttp, teach: Te
         await listing
 
 
+async def test_requests_wait_for_the_answer_to_initialized_only_until_a_timeout(
+    server: EvilHttp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http, "REPLY_TIMEOUT", 0.01)
+    server.tell("notifications/initialized", "mute")
+    async with Client.http(server.url) as client:
+        async with asyncio.timeout(10):
+            await client.list_tools()
+        await server.heard("GET")
+
+
 async def test_requests_wait_for_the_standing_stream_only_until_a_timeout(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):

@@ -40,7 +40,14 @@ from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import ToolHeaders, encode_value
 from interlock.quoting import clip
 from interlock.transports import Receiver
-from interlock.transports.http_endpoint import EVENTS, FAILURES, JSON, HttpEndpoint, PendingReplies
+from interlock.transports.http_endpoint import (
+    EVENTS,
+    FAILURES,
+    JSON,
+    REPLY_TIMEOUT,
+    HttpEndpoint,
+    PendingReplies,
+)
 from interlock.transports.http_errors import media_type, retry_after, sent_token
 from interlock.types import RequestId
 
@@ -332,7 +339,9 @@ class HttpTransport:
         """Send `initialized`, and open the standing stream before other requests."""
         self._gate = gate = asyncio.Event()
         try:
-            await self._exchange(frame)
+            with suppress(TimeoutError):  # a server that does not answer may answer requests
+                async with asyncio.timeout(REPLY_TIMEOUT):
+                    await self._exchange(frame)
             timer = self._loop.call_later(LISTEN_TIMEOUT, gate.set)
             try:
                 await self._listen(gate)
