@@ -202,7 +202,7 @@ def assert_nothing_waits(client: Client) -> None:
         assert connection.protocol.pending == connection.protocol.running == 0
         assert (connection._waiting, connection._progress, connection._timer) == ({}, {}, None)
     if streams is not None:
-        assert (streams._streams, streams._acknowledged, streams._opening) == ({}, {}, {})
+        assert (streams._streams, streams._acknowledged) == ({}, {})
 
 
 def listening(world: World) -> set[Any]:
