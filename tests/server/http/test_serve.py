@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import signal
 import subprocess
 import sys
+import weakref
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -380,6 +382,23 @@ async def test_connections_that_have_ended_count_no_more(server, monkeypatch):
             writer.write(b"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert b"405" in await reader.read()
             writer.close()
+
+
+async def test_connection_that_has_ended_is_freed_without_the_garbage_collector(server):
+    async with served(server) as (running, client):
+        async with client.post(running.url, **call("add", {"a": 1, "b": 2})) as reply:
+            assert reply.status == 200
+        connections = running.server_state.connections
+        (connection,) = map(weakref.ref, connections)
+        gc.disable()
+        try:
+            await client.close()
+            while connections:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            assert connection() is None
+        finally:
+            gc.enable()
 
 
 async def test_connections_from_one_address_are_limited(server, monkeypatch):

@@ -351,6 +351,8 @@ class _BoundedConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.uncount()
         super().connection_lost(exc)
+        # They refer to this connection, which would wait for the garbage collector.
+        self.extensions.clear()
 
     def uncount(self) -> None:
         self.addresses[self.address] -= 1
