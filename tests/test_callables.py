@@ -170,7 +170,7 @@ async def test_an_open_schema_gets_a_parameter_for_further_arguments(schema: Jso
         assert await callables(toolbox)["kb:save"](arguments={"x": 1}) == '{"x": 1}'
 
 
-def test_a_parameter_that_nothing_fits_is_left_out() -> None:
+def test_a_parameter_whose_schema_is_false_is_left_out() -> None:
     assert signature(object_of(a=False, b=True)) == "(b: Any = None)"
 
 

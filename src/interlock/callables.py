@@ -198,7 +198,7 @@ class Parameters:
         return name
 
     def arguments_of(self, bound: Mapping[str, Any]) -> JsonObject:
-        """Return what to send for arguments that were bound to the signature."""
+        """Return the arguments of the tool for values that were bound to the signature."""
         arguments: JsonObject = {}
         for name, value in bound.items():
             if name == self._rest:

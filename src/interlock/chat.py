@@ -179,7 +179,7 @@ class ConversationLog:
 
 
 class OtherAgent(Protocol):
-    """An agent with a model and a loop of its own, which answers in a chat."""
+    """An external agent, such as Claude Code, that answers in a chat instead of `Agent`."""
 
     def stream(self, messages: list[Message], record: Record) -> AsyncGenerator[AgentEvent, None]:
         """Answer the last message: add to `messages`, and record what is added; see `Agent`."""

@@ -148,7 +148,7 @@ def broken(_: Request) -> Any:
 @pytest.mark.parametrize(
     ("decide", "check"), [(Decider(Deny()), None), (broken, None), (Decider(), broken)]
 )
-async def test_denials_are_reported_once_broken_decisions_and_policies_included(
+async def test_a_denial_is_reported_once_even_if_the_decider_or_policy_raises(
     decide: Any, check: Any
 ):
     denied: list[Request] = []

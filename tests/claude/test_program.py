@@ -85,7 +85,7 @@ def test_environment_has_what_the_program_needs_and_no_other_variable(home: Path
     assert "CLAUDECODE" not in program.environment({}, inherit=True)
 
 
-def test_arguments_bind_values_to_their_flags():
+def test_an_option_value_that_looks_like_a_flag_stays_a_value():
     options = program.Options(instructions="--help", built_in=(), add_dirs=["/a"], thinking=1000)
     argv = program.arguments(options)
 

@@ -35,12 +35,12 @@ def test_direct_servers_get_their_variables_filled_in(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("elsewhere", "has a cwd, which Claude Code lacks"),
+        ("elsewhere", "has a cwd, which Claude Code does not support"),
         ("unknown", "is not a configured server"),
         ("object", "is not a configured server"),
     ],
 )
-def test_a_server_that_the_program_cannot_dial_is_refused(name: str, problem: str) -> None:
+def test_a_server_that_claude_code_cannot_connect_to_is_refused(name: str, problem: str) -> None:
     servers = loads(msgspec.json.encode({"mcpServers": CONFIG})).servers
 
     with pytest.raises(ConfigError, match=f"direct server '{name}' {problem}"):

@@ -90,7 +90,7 @@ async def test_postponed_type_hints_are_resolved(file):
 
 
 @pytest.mark.slow("starts a program")
-def test_run_ends_silently_when_stdin_closes(program, file):
+def test_run_exits_without_output_when_stdin_closes(program, file):
     ran = program("run", file(ONE))
 
     assert ran.wait(20) == 0

@@ -39,5 +39,5 @@ def test_each_kind_of_problem_is_one_line_on_stderr(capsys: pytest.CaptureFixtur
         "warning: server 'bad' failed: cannot start\n"
         "still starting: server 'my slow'; wait for it with: interlock tools 'my slow'\n"
         "missing: server 'lossy': tool 'x': denied\\x1b\n"
-        "dropped: messages of server 'lossy': 2 x garbage\n",
+        "dropped messages of server 'lossy': 2 x garbage\n",
     )

@@ -100,7 +100,7 @@ def test_check_reports_dropped_lines_on_a_servers_stdout(interlock, servers):
     ran, data = interlock("servers", "check"), interlock("servers", "check", "noisy", "--json")
 
     assert ran.code == 0
-    assert ran.err == "dropped: messages of server 'noisy': 2 x garbage\n"
+    assert ran.err == "dropped messages of server 'noisy': 2 x garbage\n"
     assert data.json["servers"][0]["dropped"] == {"garbage": 2}
 
 

@@ -92,7 +92,7 @@ async def test_unknown_names_get_no_metric_and_one_record_a_second(running, time
 
 
 @pytest.mark.slow("fills a database")
-async def test_refused_call_of_a_tool_that_waits_or_whose_server_is_down_is_recorded(running):
+async def test_refused_calls_of_changed_tools_and_of_servers_that_are_down_are_recorded(running):
     crm = offering("x")
     nobody = {"command": "/absent/server"}
     async with running({}, crm=crm, down=nobody) as gateway:

@@ -152,7 +152,9 @@ async def test_login_never_leads_to_another_site(running, issuer: OidcIssuer):
             assert data_of(await Person(gateway, issuer).log_in(to))["to"] == "/", to
 
 
-async def test_session_ends_when_its_issuer_leaves_the_configuration(running, issuer: OidcIssuer):
+async def test_session_ends_when_its_issuer_is_removed_from_the_configuration(
+    running, issuer: OidcIssuer
+):
     issuer.claims["groups"] = ["ops"]
     async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
         person = Person(gateway, issuer)

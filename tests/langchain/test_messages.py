@@ -58,7 +58,7 @@ async def test_other_content_becomes_a_line_of_text(block: Json, line: str) -> N
 
 
 @pytest.mark.parametrize("is_error", [False, True])
-async def test_structured_content_is_the_artifact(is_error: bool) -> None:
+async def test_structured_content_becomes_the_artifact_of_the_tool_message(is_error: bool) -> None:
     message = await message_for(content(structuredContent={"n": 1}, isError=is_error))
 
     assert message.content == '{"n":1}'

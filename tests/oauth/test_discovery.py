@@ -57,7 +57,7 @@ async def test_only_the_advertised_metadata_url_is_requested(world: World):
 
 
 async def test_a_missing_advertised_document_is_an_error(world: World):
-    with pytest.raises(AuthError, match=r"refers to .*/custom, which answers 404$"):
+    with pytest.raises(AuthError, match=r"refers to .*/custom, which returned status 404$"):
         await find(world, f"{world.server.origin}/custom")
 
     assert world.server.paths == ["/custom"]

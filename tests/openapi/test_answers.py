@@ -25,5 +25,5 @@ def test_content_type_is_split_into_media_type_and_charset(
     assert (answer.media_type, answer.charset) == (media_type, charset)
 
 
-def test_a_status_without_a_known_phrase_stands_alone() -> None:
+def test_an_unknown_http_status_is_shown_as_a_number() -> None:
     assert [ApiAnswer(status, {}, b"").phrase for status in (404, 799)] == ["404 Not Found", "799"]

@@ -185,7 +185,7 @@ def test_argument_with_slashes_spans_segments():
         ({"limt": {}}, r"no argument 'limt' \(did you mean 'limit'\?\)"),
         ({"limit": {"value": "many"}}, "the value of argument 'limit' does not fit: .*integer"),
         ({"limit": {"default": 0}}, "the default of argument 'limit' does not fit"),
-        ({"q": {"hide": True}}, "argument 'q' is required and hidden; give it a value"),
+        ({"q": {"hide": True}}, "argument 'q' is required but hidden; set its value"),
         ({"q": {"slashes": True}}, "argument 'q' is not in the path"),
         ({"q": {"name": "limit"}}, "two arguments have the name 'limit'"),
     ],

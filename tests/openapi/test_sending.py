@@ -176,7 +176,7 @@ async def test_an_unreachable_api_says_that_nothing_was_sent(api: ScriptedApi) -
     result = await call(api, "add")
 
     assert result.is_error
-    assert "nothing was sent" in result.text
+    assert "the request was not sent" in result.text
 
 
 # The URL

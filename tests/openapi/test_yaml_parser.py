@@ -51,7 +51,7 @@ def parse(text: str) -> Any:
         ("!unknown x", "x"),
     ],
 )
-def test_scalar_has_the_value_of_the_core_schema(text: str, value: object):
+def test_yaml_scalar_is_parsed_by_the_core_schema(text: str, value: object):
     found = parse(text)
 
     assert found == value

@@ -191,7 +191,7 @@ def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size
         unpacked(encoding, PACKERS[packed](text + b"x"), size, limit=length)
 
 
-def test_the_limit_is_in_the_message():
+def test_error_about_a_body_over_the_limit_states_the_limit():
     with pytest.raises(MessageTooLarge, match=r"server sent a body over the limit \(1 MiB\)"):
         unpacked("gzip", gzip.compress(bytes(2**21)), limit=2**20)
 

@@ -351,7 +351,7 @@ def test_ended_events_do_not_count_for_the_limit():
     assert len(parser.feed(stream * 50)) == 50
 
 
-def test_the_limit_is_in_the_message():
+def test_error_about_an_event_over_the_limit_states_the_limit():
     with pytest.raises(MessageTooLarge, match=r"event of over 2\.0 MiB \(limit 1 MiB\)"):
         SseParser(2**20).feed(b"data: " + b"x" * 2**21)
 

@@ -165,7 +165,7 @@ def test_a_deep_condition_is_refused():
         condition.compile(document)
 
 
-def test_conditions_are_equal_if_written_alike_and_show_no_value():
+def test_conditions_with_equal_members_are_equal_and_their_repr_has_no_value():
     compiled = condition.compile({"const": "canary", "absent": True})
 
     assert compiled == condition.compile({"absent": True, "const": "canary"})

@@ -32,7 +32,7 @@ def form(**fields: dict[str, Any]) -> ElicitParams:
         ),
     ],
 )
-def test_a_field_is_rewritten_for_older_revisions(
+def test_an_elicitation_field_is_rewritten_for_older_revisions(
     field: dict[str, Any], older: dict[str, Any]
 ) -> None:
     question = form(x=field)

@@ -6,7 +6,7 @@ from interlock.store.database import open_database
 from interlock.store.plugins import PluginStore
 
 
-async def test_installation_is_kept_once_and_noticed_by_other_processes(place: str):
+async def test_plugin_installed_twice_is_stored_once_and_seen_by_other_processes(place: str):
     database = await open_database(place)
     store, other = PluginStore(database), PluginStore(database)
     try:

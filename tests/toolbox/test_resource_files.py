@@ -166,7 +166,7 @@ async def test_kept_result_can_be_sent_as_a_file_by_its_owner_only(
         ("interlock://results/r_unknown", "may have expired"),
     ],
 )
-async def test_file_that_names_an_unusable_resource_is_refused_before_anything_is_sent(
+async def test_file_argument_with_an_unusable_resource_is_refused_before_the_request(
     app: Recorder, servers: dict[str, Any], uri: str, problem: str
 ) -> None:
     async with Toolbox(servers) as toolbox:

@@ -238,7 +238,7 @@ async def test_requests_wait_for_the_answer_to_initialized_only_until_a_timeout(
         await server.heard("GET")
 
 
-async def test_requests_wait_for_the_standing_stream_only_until_a_timeout(
+async def test_requests_wait_for_the_listening_stream_no_longer_than_a_timeout(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(http, "LISTEN_TIMEOUT", 0.01)

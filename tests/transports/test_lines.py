@@ -65,7 +65,7 @@ def test_a_line_in_tiny_pieces_takes_no_more_memory_than_three_times_its_limit()
     assert peak < 3 * limit
 
 
-def test_the_limit_is_in_the_message():
+def test_error_about_a_line_over_the_limit_states_the_limit():
     with pytest.raises(MessageTooLarge, match=r"message of over 2\.0 MiB \(limit 1 MiB\)"):
         LineSplitter(2**20).feed(b"x" * 2**21)
 

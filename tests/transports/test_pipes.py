@@ -219,7 +219,9 @@ async def test_input_from_a_file_is_read_to_its_end(tmp_path: Path, ends: Ends):
 
 
 @pytest.mark.slow("works through much data")
-async def test_file_is_read_no_faster_than_it_is_handled(tmp_path: Path, ends: Ends):
+async def test_input_file_is_read_no_faster_than_its_messages_are_handled(
+    tmp_path: Path, ends: Ends
+):
     """R-118."""
     file = tmp_path / "input"
     file.write_bytes(b"line\n" * 1_000_000)

@@ -51,7 +51,7 @@ async def test_frames_are_sent_and_received_as_lines():
 
 
 @pytest.mark.slow("starts a program")
-async def test_sending_never_waits_and_keeps_the_order():
+async def test_sending_does_not_block_and_keeps_the_order():
     transport, ear = shell("read -r first; exec cat"), Ear()
     await transport.open(ear)
     frames = [b"%d:" % each + b"x" * 300_000 for each in range(40)]

@@ -137,12 +137,12 @@ class SessionSource(Protocol):
 
 
 class OpenedSession(Struct, frozen=True):
-    """A session with its two halves, which are known only now.
+    """A new session with its two secrets, of which only digests are stored.
 
     Attributes:
-        cookie: The value of the cookie.
-        page_key: The page's own half.
-        stored: What is stored of it.
+        cookie: The secret in the cookie.
+        page_key: The secret that the page sends in a header.
+        stored: The record in the store.
     """
 
     cookie: str

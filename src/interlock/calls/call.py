@@ -83,10 +83,10 @@ class Slots:
 
 
 class Timing(Struct, eq=False):
-    """What is measured of a call; its copies share it.
+    """The timing of a call, shared by all copies of the call.
 
     Attributes:
-        at_server: Seconds that its server had it; None if it was not sent.
+        at_server: Seconds that the server took; None if the call was not sent.
     """
 
     at_server: float | None = None

@@ -203,7 +203,7 @@ class ResultBudget:
         return await self.store.load(owner_of(caller.principal), name)
 
     async def answer(self, call: Call) -> Outcome:
-        """Answer a call of the tool `read_result`, or a request for the resource.
+        """Answer a call of the tool `read_result`, or a read of a stored result as a resource.
 
         Raises:
             As `read` and `resource`.

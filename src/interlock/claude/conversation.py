@@ -190,7 +190,7 @@ class ConversationState:
             self.turn = None
 
     def fail(self, error: InterlockError) -> None:
-        """End everything: the program has ended."""
+        """Fail the running turn, because Claude Code has exited."""
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.error = error

@@ -161,7 +161,7 @@ class Decisions:
         return decision.verdict if decision is not None and decision.made.is_set() else None
 
     async def of(self, request: Request) -> Allow | Deny:
-        """Return the decision about a call; `arguments` of an `Allow` are always set."""
+        """Return the decision about a call, made once; an `Allow` always has `arguments`."""
         return (await self._decided(request)).verdict
 
     async def use(self, request: Request) -> Allow | Deny:

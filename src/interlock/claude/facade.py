@@ -275,7 +275,7 @@ class Facade:
 
 
 class OwnFacade(Facade):
-    """The tools of interlock itself, as one more server."""
+    """A server that offers interlock's own tools to Claude Code."""
 
     def _listed(self) -> Iterable[Entry]:
         return self.toolbox.own.entries_for(self._host.caller)

@@ -105,7 +105,7 @@ def find(program: str | Path | None = None) -> FoundProgram:
 
 def _places() -> Iterator[Path]:
     windows = sys.platform == "win32"
-    # On Windows npm's "claude" is a shell script: its arguments could run commands.
+    # On Windows npm's "claude" is a batch file: its arguments could run commands.
     name = "claude.exe" if windows else "claude"
     if in_path := shutil.which(name):
         yield Path(in_path)
@@ -123,7 +123,7 @@ def _places() -> Iterator[Path]:
 
 def _found(path: Path) -> FoundProgram:
     if path.suffix.lower() in (".cmd", ".bat"):
-        raise SpawnError(f"{path} is a shell script; name the program claude.exe instead")
+        raise SpawnError(f"{path} is a batch file; use claude.exe instead")
     if path.suffix in (".js", ".cjs", ".mjs"):
         node = shutil.which("node")
         if node is None:

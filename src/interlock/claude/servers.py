@@ -168,7 +168,9 @@ def direct_configuration(
         if isinstance(server, StdioServer):
             program = config.resolve(server, os.environ)
             if program.cwd is not None:
-                raise ConfigError(f"direct server {name!r} has a cwd, which Claude Code lacks")
+                raise ConfigError(
+                    f"direct server {name!r} has a cwd, which Claude Code does not support"
+                )
             args, env = [*program.args], {**program.env}
             found[name] = {"type": "stdio", "command": program.command, "args": args, "env": env}
         elif isinstance(server, HttpServer):

@@ -195,7 +195,7 @@ class _Repl:
             return
         await self._chat.undo()
         say(f"took back: {safe_line(last.content, 60)}")
-        say("what tools did stays done; the conversation before is kept as it was")
+        say("effects of tools are not undone; the earlier conversation is unchanged")
 
     def _list_tools(self) -> None:
         toolbox = self._chat.toolbox

@@ -93,4 +93,4 @@ def say_dropped(found: Iterable[ServerStatus]) -> None:
     for each in found:
         if each.dropped:
             reasons = ", ".join(f"{times} x {reason}" for reason, times in each.dropped.items())
-            say(f"dropped: messages of server {each.name!r}: {reasons}")
+            say(f"dropped messages of server {each.name!r}: {reasons}")

@@ -45,7 +45,7 @@ def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | No
 
     The login is stored for all programs of interlock, in your keyring or in files that only you
     can read, and renewed as long as the server allows. With --no-browser, you can open the URL
-    that is shown on another machine; then paste the URL of the page where it ends.
+    that is shown on another machine; then paste the URL of the last page here.
 
     \b
     Example:

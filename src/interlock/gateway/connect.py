@@ -309,7 +309,11 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
         raise Problem(403, "other_user", "this link is for another user; call the tool yourself")
     needs, given = logins.needs(server), request.body.values
     if unknown := given.keys() - needs.names:
-        raise Problem(400, "bad_request", f"server {server!r} needs no {sorted(unknown)[0]!r}")
+        raise Problem(
+            400,
+            "bad_request",
+            f"server {server!r} does not use a credential {sorted(unknown)[0]!r}",
+        )
     for name, value in given.items():
         await vault.set(owner, server, name, value, by=request.principal)
     if not needs.login:

@@ -46,7 +46,7 @@ class Histogram:
         self.sum = 0.0
 
     def add_to(self, counts: list[int]) -> None:
-        """Add the counts by bound to others."""
+        """Add the count of each bucket to `counts`."""
         counts[:] = map(add, counts, self.counts)
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:

@@ -225,7 +225,7 @@ class _ParkedAtServer(ParkedCall):
                 return (await self.ask({key: question}))[key]
         except TimeoutError:
             self.work.cancel()
-            raise RequestTimeout(f"no answer to {method} within {TTL:g} s") from None
+            raise RequestTimeout(f"the client did not answer {method} within {TTL:g} s") from None
         finally:
             self._waiting -= 1
             if not self._waiting:

@@ -281,7 +281,7 @@ def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[d
 
     Args:
         messages: The conversation; empty messages are left out, since the API refuses them.
-        signed: Send stored blocks of the API unchanged, where a message has them.
+        signed: Send the blocks that the API returned, such as signed thinking, unchanged.
     """
     wire: list[dict[str, Any]] = []
     for message in without_files(messages, IMAGES | DOCUMENTS):

@@ -64,7 +64,7 @@ def response_request(
         tools: Those that the model may call.
         options: Members of the request, named as for chat completions or for this API.
         provider: The provider whose items are sent back; those of others are left out.
-        signed: Send stored items unchanged, where a message has them.
+        signed: Send the items that the API returned, such as encrypted reasoning, unchanged.
     """
     request: dict[str, Any] = {
         "model": model,

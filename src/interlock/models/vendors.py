@@ -171,7 +171,7 @@ async def whole_answer(response: Any, endpoint: ModelEndpoint) -> Any:
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ModelInterrupted(f"the answer of {endpoint.name} is not JSON: {error}") from error
+        raise ModelInterrupted(f"the response of {endpoint.name} is not JSON: {error}") from error
     if isinstance(answer, dict) and answer.get("error"):
         detail = answer["error"]
         reason = detail.get("message") if isinstance(detail, dict) else detail

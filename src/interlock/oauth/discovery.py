@@ -142,7 +142,8 @@ async def resource_metadata(
     reply = await fetcher.get(advertised, _JSON)
     if reply.status != 200:
         raise AuthError(
-            f"{origin(server_url)} refers to {display(advertised)}, which answers {reply.status}"
+            f"{origin(server_url)} refers to {display(advertised)}, "
+            f"which returned status {reply.status}"
         )
     return _about(reply, server_url)
 

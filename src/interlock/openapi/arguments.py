@@ -209,7 +209,7 @@ class Selector:
         is_obsolete = candidate.is_deprecated and not candidate.required and not is_named
         has_value = change.value is not UNSET or change.default is not UNSET
         if change.hide and candidate.required and not has_value:
-            raise DocumentError(f"argument {name!r} is required and hidden; give it a value")
+            raise DocumentError(f"argument {name!r} is required but hidden; set its value")
         if change.slashes and candidate.place != "path":
             raise DocumentError(f"argument {name!r} is not in the path; remove its slashes")
         for role, value in (("value", change.value), ("default", change.default)):

@@ -132,7 +132,10 @@ class UserLogin(OAuth):
     async def _published(self, url: str) -> ServerMetadata:
         reply = await self._fetcher.get(url, {"Accept": "application/json"})
         if reply.status != 200:
-            raise AuthError(f"{display(url)} answers {reply.status}", reply.status)
+            raise AuthError(
+                f"the login metadata at {display(url)} cannot be read (status {reply.status})",
+                reply.status,
+            )
         metadata = reply.json(ServerMetadata)
         if url != f"{metadata.issuer.rstrip('/')}{_OPENID}":
             raise AuthError(f"the metadata at {display(url)} is of another issuer")

@@ -191,7 +191,7 @@ class Sender:
         try:
             return await self.exchange.fetch(request)
         except Unreachable as error:
-            raise _Lost(f"{planned.shown}: {error}; nothing was sent") from None
+            raise _Lost(f"{planned.shown}: {error}; the request was not sent") from None
         except TimeoutError:
             raise ToolError(
                 f"{planned.shown} did not answer within {self._timeout:g} s; {effect(planned)}"

@@ -27,7 +27,7 @@ class ToolKeywords(TypedDict, total=False):
 
 
 class ItemKeywords(TypedDict, total=False):
-    """Options of a resource or prompt."""
+    """Keyword arguments that describe a resource or prompt of a server."""
 
     name: str
     title: str

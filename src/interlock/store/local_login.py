@@ -91,7 +91,7 @@ class LocalLogins:
         return {}
 
     def tokens(self, owner: str, server: str) -> TokenStore:  # noqa: ARG002
-        """Return where the login is stored."""
+        """Return the store of the local login, which is the same for all arguments."""
         return LocalLogin(self._kept)
 
     def connect_url(self, owner: str, server: str) -> str:  # noqa: ARG002

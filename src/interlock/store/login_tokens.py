@@ -42,7 +42,7 @@ class LoginTokens(TokenStore):
             while not await self._credentials.lease(self._place, holder):
                 if monotonic() > deadline:
                     raise StoreLocked(
-                        f"another process has refreshed {self._location('')} for "
+                        f"another process has been refreshing {self._location('')} for "
                         f"{LOCK_SECONDS:g} s; try again"
                     )
                 await asyncio.sleep(pause)

@@ -139,7 +139,7 @@ class InspectedConnection:
         self.begin()
 
     async def close(self) -> None:
-        """End the connection for good."""
+        """Disconnect from the server and close the connection pool."""
         await self.disconnect()
         self.state = "closed"
         pool, self._pool = self._pool, None

@@ -260,7 +260,7 @@ class Socket:
         handle = handlers.get(str(frame.get("type")))
         try:
             if handle is None:
-                raise TurnError("bad_message", "unknown type of message")
+                raise TurnError("bad_message", "unknown message type")
             await self._authenticate()
             await handle(frame)
         except TurnError as error:

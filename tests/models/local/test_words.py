@@ -15,7 +15,7 @@ def test_forms_of_a_word_have_one_stem(one: str, other: str) -> None:
     assert stems(one) == stems(other)
 
 
-def test_idle_words_are_left_out_unless_keep_all() -> None:
+def test_stop_words_are_left_out_unless_keep_all() -> None:
     assert stems("what is in the box") == stems("box")
     assert stems("from base", keep_all=True) == ["from", "bas"]
 

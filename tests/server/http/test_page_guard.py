@@ -80,7 +80,7 @@ async def test_requests_of_other_sites_are_refused():
         assert found == post, site
 
 
-async def test_session_that_changes_something_states_its_origin():
+async def test_page_session_needs_an_origin_header_to_change_something():
     given = {"host": LOCAL, "x_interlock_key": "k", "content_type": "application/json"}
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         assert await status(PageGuard(), method, **given) == 403

@@ -363,7 +363,7 @@ async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server):
             writer.transport.abort()
 
 
-async def test_long_headers_and_long_bodies_one_after_the_other_are_let_in(server):
+async def test_successive_requests_with_long_headers_and_bodies_are_accepted(server):
     async with served(server) as (running, client):
         for _ in range(5):
             request = call("add", {"a": 1})

@@ -343,7 +343,7 @@ class ModernCall(Struct, eq=False):
             await self._sending
 
     def cut(self) -> None:
-        """End the stream, if there is one, without an answer."""
+        """End the stream, if there is one, without sending a response."""
         if self._writer is not None:
             self._writer.cut()
 

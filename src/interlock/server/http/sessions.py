@@ -285,7 +285,9 @@ class LegacySession:
                 answer: Raw = await future
                 return answer
         except TimeoutError:
-            raise RequestTimeout(f"no answer to {method} within {timeout:g} s") from None
+            raise RequestTimeout(
+                f"the client did not answer {method} within {timeout:g} s"
+            ) from None
         finally:
             if self._asked.pop(id, None) is not None:
                 cancelled = encode({"requestId": id})

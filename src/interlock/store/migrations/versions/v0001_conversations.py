@@ -10,7 +10,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create both tables."""
+    """Create `conversations` and `messages`."""
     op.create_table(
         "conversations",
         sa.Column("id", sa.String, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0001"
 
 
 def upgrade() -> None:
-    """Add the columns, empty, and the index."""
+    """Add empty columns to `messages`, and index `conversations` by last change."""
     # Programs without versions may have added a column on their own.
     present = {column["name"] for column in sa.inspect(op.get_bind()).get_columns("messages")}
     for name in ("tool_calls", "tool_results", "provider_data", "content_json"):

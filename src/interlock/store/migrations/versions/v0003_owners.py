@@ -10,7 +10,7 @@ down_revision = "0002"
 
 
 def upgrade() -> None:
-    """Add the column, empty, and list conversations by it."""
+    """Add an empty `owner` to `conversations`, and index them by it."""
     op.add_column("conversations", sa.Column("owner", sa.String, nullable=False, server_default=""))
     op.create_index("conversations_owner_updated", "conversations", ["owner", "updated"])
     op.drop_index("conversations_updated", "conversations")

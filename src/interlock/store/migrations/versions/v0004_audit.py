@@ -12,7 +12,7 @@ _TEXTS = ("tenant", "kind", "call", "user", "key", "server", "tool", "status", "
 
 
 def upgrade() -> None:
-    """Create both tables."""
+    """Create `audit` and `audit_heads`."""
     op.create_table(
         "audit",
         sa.Column("writer", sa.String, primary_key=True),

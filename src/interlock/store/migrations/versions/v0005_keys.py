@@ -10,7 +10,7 @@ down_revision = "0004"
 
 
 def upgrade() -> None:
-    """Create both tables."""
+    """Create `keys` and `changes`."""
     op.create_table(
         "keys",
         sa.Column("id", sa.String, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0005"
 
 
 def upgrade() -> None:
-    """Add columns, a table and indexes."""
+    """Add columns to `audit_heads`, create `counters`, and index `audit`."""
     with op.batch_alter_table("audit_heads") as heads:
         heads.add_column(sa.Column("open_seq", sa.BigInteger))
         heads.add_column(

@@ -10,7 +10,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `approvals`."""
     op.create_table(
         "approvals",
         sa.Column("id", sa.String, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0007"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `pins`."""
     op.create_table(
         "pins",
         sa.Column("tenant", sa.String, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0008"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `kept_results`."""
     op.create_table(
         "kept_results",
         sa.Column("id", sa.String, primary_key=True),

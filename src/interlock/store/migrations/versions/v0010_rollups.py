@@ -10,7 +10,7 @@ down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create `rollups` and `rollup_sums`."""
     op.create_table(
         "rollups",
         sa.Column("minute", sa.Integer, primary_key=True, autoincrement=False),

@@ -10,7 +10,7 @@ down_revision = "0010"
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create `page_sessions` and `login_codes`."""
     op.create_table(
         "page_sessions",
         sa.Column("id_hash", sa.LargeBinary, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0011"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `credentials`."""
     op.create_table(
         "credentials",
         sa.Column("tenant", sa.String, primary_key=True),

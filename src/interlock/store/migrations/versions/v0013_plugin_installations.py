@@ -10,7 +10,7 @@ down_revision = "0012"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `plugin_installations`."""
     op.create_table(
         "plugin_installations",
         sa.Column("tenant", sa.String, primary_key=True),

@@ -10,7 +10,7 @@ down_revision = "0013"
 
 
 def upgrade() -> None:
-    """Add the columns, and create the tables."""
+    """Add columns to `conversations` and `messages`; create `chat_calls` and `chat_files`."""
     text = sa.Column("settings", sa.Text, nullable=False, server_default="{}")
     op.add_column("conversations", text)
     parent = sa.Column("parent", sa.String, nullable=False, server_default="")

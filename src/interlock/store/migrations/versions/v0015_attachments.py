@@ -10,5 +10,5 @@ down_revision = "0014"
 
 
 def upgrade() -> None:
-    """Add the column."""
+    """Add `attachments` to `messages`."""
     op.add_column("messages", sa.Column("attachments", sa.Text))

@@ -11,5 +11,5 @@ down_revision = "0015"
 
 
 def upgrade() -> None:
-    """Create the index, and fill it."""
+    """Create the full-text index of messages, and fill it."""
     create_index(op.get_bind())

@@ -10,5 +10,5 @@ down_revision = "0016"
 
 
 def upgrade() -> None:
-    """Add the column."""
+    """Add `usage` to `messages`."""
     op.add_column("messages", sa.Column("usage", sa.Text))

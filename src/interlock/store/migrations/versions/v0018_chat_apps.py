@@ -10,7 +10,7 @@ down_revision = "0017"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create `chat_apps`."""
     op.create_table(
         "chat_apps",
         sa.Column("owner", sa.String, primary_key=True),
