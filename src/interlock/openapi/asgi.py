@@ -59,9 +59,9 @@ class AsgiExchange:
         finally:
             answer.enough.cancel()
             running.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await running
-        if answer.status is None and not running.cancelled() and (error := running.exception()):
+            await asyncio.wait({running})  # raises only if the caller is cancelled
+            error = None if running.cancelled() else running.exception()
+        if answer.status is None and error is not None:
             raise StreamEnded(f"the application failed: {type(error).__name__}")
         return answer.result()
 
@@ -159,8 +159,7 @@ class _Lifespan:
         await self._messages.put({"type": "lifespan.shutdown"})
         await asyncio.wait({self._stopped, self._task}, return_when=asyncio.FIRST_COMPLETED)
         self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
+        await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Audit
 from interlock.errors import AuditUnavailable
@@ -94,13 +95,10 @@ async def open_trail(
         upkeep = AuditUpkeep(writer, key, settings.keep)
         await writer.append(AuditRecord("started", body=msgspec.json.encode(about or {})))
         await upkeep.close_dead_writers()
-        task = asyncio.create_task(upkeep.run())
         try:
-            yield writer
+            async with beside(upkeep.run()):
+                yield writer
         finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
             with suppress(AuditUnavailable):
                 writer.append_soon(AuditRecord("stopped"))
 

@@ -22,6 +22,7 @@ from sqlalchemy import Select, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock import durable
+from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Results
 from interlock.errors import MissingExtra, NotKept, StoreError
@@ -108,13 +109,10 @@ class KeptResultStore:
         folder = folder_beside(location) / FOLDER
         owns_rows = isinstance(find(location), Path)
         store = cls(opened, folder, secret.derive(FOLDER), settings, owns_rows=owns_rows)
-        cleaning = asyncio.create_task(store._keep_clean())
         try:
-            yield store
+            async with beside(store._keep_clean()):
+                yield store
         finally:
-            cleaning.cancel()
-            with suppress(asyncio.CancelledError):
-                await cleaning
             if database is None:
                 await opened.close()
 
