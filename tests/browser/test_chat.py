@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from playwright.async_api import expect
+from playwright.async_api import WebSocketRoute, expect
 
 from interlock import Server
 from interlock.errors import ToolError
@@ -291,6 +294,43 @@ async def test_message_sent_during_an_answer_waits_for_its_end(open_page: OpenPa
         await expect(page.get_by_text("Two.")).to_be_visible()
         contents = [each.content for each in served.model.requests[-1].messages]
         assert contents[-1] == "second"
+
+
+async def test_message_sent_before_the_first_one_has_arrived_is_of_the_same_conversation(
+    open_page: OpenPage, tmp_path: Path
+):
+    held: list[Callable[[], None]] | None = []
+    arrived = asyncio.Event()
+
+    def hold(socket: WebSocketRoute) -> None:
+        """Let the page wait for the news that its first message has arrived."""
+
+        def pass_on(message: str | bytes) -> None:
+            if held or (held is not None and '"started"' in str(message)):
+                held.append(partial(socket.send, message))
+                arrived.set()
+            else:
+                socket.send(message)
+
+        socket.connect_to_server().on_message(pass_on)
+
+    async with chat(tmp_path, open_page, "One.", "Two.") as served:
+        page = await served.open()
+        await page.route_web_socket("**", hold)
+        await page.reload()
+        for text in ("first", "second"):
+            await page.get_by_label("Message", exact=True).fill(text)
+            await page.keyboard.press("Enter")
+            await arrived.wait()
+        await expect(page.get_by_text("Waits until the answer is complete")).to_be_visible()
+
+        waiting, held = held, None
+        for send in waiting:
+            send()
+
+        await expect(page.get_by_text("Two.")).to_be_visible()
+        asked = [each.content for each in served.model.requests[-1].messages]
+        assert asked[-3:] == ["first", "One.", "second"]
 
 
 async def test_edited_message_is_asked_in_a_copy_of_the_conversation(

@@ -342,7 +342,10 @@ async def test_trailers_are_no_headers(server, monkeypatch):
 
 
 @pytest.mark.slow("works through much data")
-async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server):
+async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server, monkeypatch):
+    now = 1000.0
+    monkeypatch.setattr(serve, "monotonic", lambda: now)  # the server itself looks once a second
+
     @server.tool
     def big() -> str:
         return "x" * 20_000_000
@@ -352,10 +355,12 @@ async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server):
         for reader, writer in slow:
             writer.write(written(call("big")).encode())
             assert b"200" in await reader.readline()
-        running._end_unread_connections(1000.0)
-        await slow[1][0].readexactly(4_000_000)
-        running._end_unread_connections(1000.0 + serve.READ_DEADLINE)
-        running._end_unread_connections(1000.1 + serve.READ_DEADLINE)
+        running._end_unread_connections(now)
+        now += serve.READ_DEADLINE
+        await slow[1][0].readexactly(15_000_000)  # more than the system keeps for a connection
+        running._end_unread_connections(now)
+        now += 0.1
+        running._end_unread_connections(now)
 
         assert server.dropped == {"connection that is not read": 1}
         assert (await slow[1][0].read(1)) == b"x"

@@ -50,6 +50,7 @@ function receive(frame) {
     if (arrivedBefore(frame)) return;
     if (frame.message_id) conversation.refused(frame);
     else problem.value = frame.message;
+    sendNext(conversation);
     return;
   }
   if (frame.type === "snapshot") return; // messages are read over HTTP
@@ -62,12 +63,16 @@ function receive(frame) {
     return;
   }
   if (frame.conversation_id === conversation.id.value) conversation.take(frame);
+  if (sent) sendNext(current.value); // of another conversation that was opened meanwhile
 }
 
 /** A sentence about the last thing that was refused. */
 export const problem = signal("");
 /** @type {Map<string, import("../shared/socket.js").Frame>} Messages whose turn has not started. */
 const sending = new Map();
+
+/** Conversations with settings that are made before their first message is sent. */
+const creating = new Set();
 
 /** @typedef {import("../shared/socket.js").Frame} Frame */
 /** @type {Map<string, Frame>} Decisions and answers that the server has not confirmed, by what was asked. */
@@ -212,12 +217,15 @@ function sendNext(conversation) {
  */
 export function say(content, files) {
   const conversation = current.value;
-  if (conversation.turn.value || connection.line.value.state === "opening") {
+  const isBusy = conversation.turn.value || sending.size > 0 || creating.has(conversation);
+  if (isBusy || connection.line.value.state === "opening") {
     conversation.queue.value = [...conversation.queue.value, { content, files }];
     return true;
   }
   if (conversation.id.value === null && Object.keys(conversation.tools.value).length) {
+    creating.add(conversation);
     void attempt(() => create(conversation, content)).then((done) => {
+      creating.delete(conversation);
       if (done && send(conversation, content, files)) return;
       conversation.queue.value = [{ content, files }, ...conversation.queue.value]; // it is not lost
     });
