@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from secrets import token_hex
 from time import perf_counter, process_time
 
 import msgspec
 
 from benchmarks.harness import US, Effort, Row, contest
+from interlock.calls.call import new_call_id
 from interlock.store import AuditRecord, AuditWriter
 from tests.servers.postgres import Postgres
 
@@ -74,7 +74,7 @@ def rate(location: str, callers: int, seconds: float, *, single: bool) -> float:
     async def run() -> float:
         async with AuditWriter.open(location) as writer:
             if single:
-                writer._group = OneByOne(writer._commit)
+                writer.group = OneByOne(writer._commit)
             return await appended(writer, callers, seconds)
 
     return asyncio.run(run())
@@ -87,7 +87,7 @@ async def appended(writer: AuditWriter, callers: int, seconds: float) -> float:
     async def call() -> None:
         nonlocal count
         while perf_counter() < end:
-            await writer.append(msgspec.structs.replace(INTENT, call=token_hex(8)))
+            await writer.append(msgspec.structs.replace(INTENT, call=new_call_id()))
             count += 1
 
     began = perf_counter()
@@ -115,7 +115,7 @@ def bytes_a_call(location: str, calls: int = 5_000) -> float:
 
             async def call() -> None:
                 for _ in range(calls // 50):
-                    id = token_hex(8)
+                    id = new_call_id()
                     await writer.append(msgspec.structs.replace(INTENT, call=id))
                     writer.append_soon(msgspec.structs.replace(OUTCOME, call=id))
 
