@@ -194,6 +194,10 @@ class LegacySession:
     async def _answer(self, request: Request, call: LegacyCall, stream: ReplayStream) -> None:
         try:
             self.put_answer(stream, request.id, await self.answer(request, call))
+        except MemoryError as error:  # where `answer` ended
+            self._running.pop(request.id, None)
+            answer = envelope.error(request.id, *wire_error(request.method, error))
+            self.put_answer(stream, request.id, answer)
         finally:
             self.settle()
 
