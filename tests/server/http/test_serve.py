@@ -7,10 +7,12 @@ import gc
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import weakref
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -19,6 +21,7 @@ from interlock import Context, Server
 from interlock.errors import ConfigError
 from interlock.server.http import app, serve
 from interlock.server.http.request import HttpRequest
+from interlock.server.http.serve import UvicornServer
 
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -47,8 +50,13 @@ async def served(server: Server, **options):
         await task
 
 
-async def connect(running):
-    return await asyncio.open_connection(*running.servers[0].sockets[0].getsockname()[:2])
+async def connect(running, receives=None):
+    """Open a connection for which the system keeps about so many received bytes."""
+    client = socket.socket()
+    if receives is not None:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+    client.connect(running.servers[0].sockets[0].getsockname()[:2])
+    return await asyncio.open_connection(sock=client)
 
 
 def legacy(method, params, session=None, id=1):
@@ -341,6 +349,19 @@ async def test_trailers_are_no_headers(server, monkeypatch):
     assert b"authorization" not in dict(scopes[0]["headers"])
 
 
+async def system_takes_no_more(running: UvicornServer) -> None:
+    """Wait until the buffers between the server and clients that do not read are full."""
+    before = None
+    while before != (waiting := [*map(waiting_of, running.server_state.connections)]):
+        before = waiting
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+
+def waiting_of(connection: Any) -> int:
+    return connection.transport.get_write_buffer_size()
+
+
 @pytest.mark.slow("works through much data")
 async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server, monkeypatch):
     now = 1000.0
@@ -351,10 +372,11 @@ async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server, 
         return "x" * 20_000_000
 
     async with served(server) as (running, _):
-        slow = [await connect(running) for _ in range(2)]
+        slow = [await connect(running, receives=65_536) for _ in range(2)]
         for reader, writer in slow:
             writer.write(written(call("big")).encode())
             assert b"200" in await reader.readline()
+        await system_takes_no_more(running)
         running._end_unread_connections(now)
         now += serve.READ_DEADLINE
         await slow[1][0].readexactly(15_000_000)  # more than the system keeps for a connection
