@@ -83,7 +83,7 @@ class Subscriptions:
         try:
             await _wait(stream.opened, stream.task, timeout)
         except BaseException:
-            if stream.waiting == 1 and self._streams.get(key) is stream:  # nobody else wants it
+            if stream.waiting == 1 and self._streams.get(key) is stream:  # no other caller waits
                 self.close(key)
             raise
         finally:

@@ -109,7 +109,7 @@ def read(content: bytes) -> JsoncDocument | None:
 
 
 def check_refusal(error: JsoncError, is_invalid_json: bool) -> None:
-    """Check that valid JSON is refused only if it exceeds a limit of ours."""
+    """Check that valid JSON is refused only if it exceeds one of our limits."""
     assert is_invalid_json or "digits" in str(error) or "not JSON" in str(error)
 
 
