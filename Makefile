@@ -58,7 +58,7 @@ test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.sta
         build/openapi/.stamp build/claude/.stamp build/browser/.stamp
 	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
 
-quick: .venv/.stamp-dev
+quick: .venv/.stamp-dev .venv/.stamp-conformance
 	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)' \
 	    --ignore=tests/faults --ignore=tests/interop --ignore=tests/browser -k 'not postgres'
 
