@@ -99,6 +99,9 @@ def _address(http: str) -> Address:
 def _run(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
+    # Modules that are imported and calls under way are many objects, and hardly any garbage that
+    # only the collector finds.
+    gc.set_threshold(YOUNG_OBJECTS)
     try:
         from uvloop import new_event_loop
     except ImportError:  # it is only faster
@@ -195,11 +198,9 @@ class _Reloading:
 
 def _announce(served: Served, assembly: Assembly) -> None:
     open_log(logging.WARNING)
-    # What is there now stays, so the garbage collector need not look at it again. Calls under way
-    # are many objects, and hardly any garbage that only the collector finds.
+    # What is there now stays, so the garbage collector need not look at it again.
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")
