@@ -86,6 +86,25 @@ async def test_filters_select_calls_newest_first(trail: str):
     assert found == [expected for _, expected in FILTERS]
 
 
+async def test_successful_call_with_a_reason_is_found_by_each_filter(place: str):
+    names = ("c1", "user:anna", "k1", "crm", "crm:t")
+    async with AuditWriter.open(place) as writer:
+        await writer.append(AuditRecord("intent", *names))
+        await writer.append(AuditRecord("outcome", *names, status="ok", reason="input_required"))
+        async with AuditReader.open(place) as reader:
+            found = [
+                [each["call"] for each in await reader.calls(wanted)]
+                for wanted in (
+                    CallFilter(reason="input_required"),
+                    CallFilter(reason="input_required", user="user:anna", tool="crm:t"),
+                    CallFilter(reason="input_required", status="ok", user="user:anna"),
+                    CallFilter(status="ok", tool="crm:t"),
+                )
+            ]
+
+    assert found == [["c1"]] * 4
+
+
 async def test_call_object_joins_intent_and_outcome(trail: str):
     async with AuditReader.open(trail.split()[0]) as reader:
         (call,) = await reader.calls(CallFilter(status="timeout", user="user:anna"))
@@ -135,9 +154,15 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
             CallFilter(),
             CallFilter(user="user:anna"),
             CallFilter(tool="crm:t"),
+            CallFilter(since=1, until=2),
+            CallFilter(status="ok"),
+            CallFilter(status="ok", user="user:anna", tool="crm:t"),
+            CallFilter(status="ok", reason="input_required"),
             CallFilter(status="timeout"),
             CallFilter(status="refused"),
+            CallFilter(status="timeout", user="user:anna", tool="crm:t"),
             CallFilter(reason="no_rule"),
+            CallFilter(reason="no_rule", user="user:anna", tool="crm:t"),
             CallFilter(status="running"),
             CallFilter(status="running", user="user:anna"),
         ):

@@ -21,7 +21,10 @@ from sqlalchemy import Connection, create_engine, inspect, text
 import interlock.store
 from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.messages import AssistantMessage, SystemMessage, ToolCall, ToolMessage, UserMessage
-from interlock.store import ConversationStore
+from interlock.store import AuditReader, AuditRecord, AuditWriter, ConversationStore
+from interlock.store import database as database_module
+from interlock.store.audit_reading import CallFilter
+from interlock.store.database import open_database
 from interlock.store.revisions import REVISIONS
 from interlock.store.tables import metadata
 from interlock.store.upgrade import migrate, upgrade
@@ -129,6 +132,50 @@ async def test_a_database_of_the_first_version_is_upgraded(old_place: str, chang
         assert await store.messages("old") == OLD_MESSAGES
 
 
+async def test_an_audit_trail_of_version_0018_keeps_its_calls_and_gets_the_new_indexes(
+    place: str, change
+):
+    async with AuditWriter.open(place) as writer:
+        await writer.append(AuditRecord("intent", "c1", "user:anna", tool="crm:t"))
+        await writer.append(AuditRecord("outcome", "c1", "user:anna", tool="crm:t", status="ok"))
+    of_new = await indexes_of_audit(place)
+    old = {"audit_at": "at", "audit_user_at": '"user", at', "audit_tool_at": "tool, at"}
+    for name, columns in old.items():
+        await change(place, f"DROP INDEX {name}", f"CREATE INDEX {name} ON audit ({columns})")
+    await change(place, "UPDATE alembic_version SET version_num = '0018'")
+
+    async with AuditReader.open(place) as reader:
+        (call,) = await reader.calls(CallFilter(user="user:anna", tool="crm:t"))
+
+    assert call["status"] == "ok"
+    assert await indexes_of_audit(place) == of_new
+
+
+async def indexes_of_audit(place: str) -> object:
+    """Return the indexes of audit records, with their conditions."""
+    database = await open_database(place)
+    try:
+        return (await database.read(lambda it: it.run_sync(schema_of)))["audit"]
+    finally:
+        await database.close()
+
+
+async def test_an_upgrade_of_a_server_may_take_longer_than_other_work(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+):
+    timeouts, connect = [], database_module.postgres.connect
+
+    def noted(url: str, *, timeout: float, command_timeout: float):
+        timeouts.append(command_timeout)
+        return connect(url, timeout=timeout, command_timeout=command_timeout)
+
+    monkeypatch.setattr(database_module.postgres, "connect", noted)
+    for _ in range(2):
+        await (await open_database(postgres)).close()
+
+    assert timeouts == [6, 3_600, 6]
+
+
 async def test_a_failed_upgrade_changes_nothing(old_place: str, change, dump):
     # The last statement of the upgrade creates a table of this name.
     await change(old_place, "CREATE INDEX audit_heads ON messages (role)")
@@ -146,7 +193,7 @@ async def test_a_newer_database_is_refused_and_not_changed(place: str, change, d
     await change(place, "UPDATE alembic_version SET version_num = '9999'")
     before = await dump(place)
 
-    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0018"):
+    with pytest.raises(StoreTooNew, match="has version 9999, this program supports up to 0019"):
         await open_and_close(place)
 
     assert await dump(place) == before

@@ -46,6 +46,12 @@ _IS_OPEN = (
     " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
     " AND later.kind IN ('outcome', 'refused', 'unfinished'))"
 )
+_IS_OK = (
+    "kind = 'intent'"
+    " AND EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
+    " AND later.kind = 'outcome' AND later.status = 'ok')"
+)
+_INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of indexes of time, user and tool
 _NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
@@ -147,7 +153,9 @@ class AuditReader:
             As `_Scan.run`.
         """
         terms = await self._terms(wanted)
-        if wanted.status in _ENDS:
+        if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
+            terms.append(_Term(_IS_OK))
+        elif wanted.status in _ENDS:
             terms.append(_Term("status = ? AND kind IN ('outcome', 'unfinished')", wanted.status))
             if wanted.status != "ok":  # the repeated condition is that of the partial index
                 terms[-1].index = "status NOT IN ('', 'ok') AND status = ?"
@@ -192,11 +200,11 @@ class AuditReader:
             user = f"user:{owner[0][0]}" if owner else ""
         terms = []
         if user:
-            terms.append(_Term('"user" = ?', user, index='"user" = ?'))
+            terms.append(_Term('"user" = ?', user, index=f'{_INDEXED} AND "user" = ?'))
         if wanted.key:
             terms.append(_Term("key = ?", wanted.key))
         if wanted.tool:
-            terms.append(_Term("tool = ?", wanted.tool, index="tool = ?"))
+            terms.append(_Term("tool = ?", wanted.tool, index=f"{_INDEXED} AND tool = ?"))
         if wanted.reason:
             index = "reason <> '' AND reason = ?"
             terms.append(_Term("reason = ?", wanted.reason, index=index))
@@ -325,7 +333,7 @@ class _Scan:
         self._since = wanted.since
         self._until = wanted.until
         self._after = _position(wanted.after) if wanted.after else None
-        self._by: _Term | None = None  # the condition that the index answers
+        self._by = _Term("", index=_INDEXED)  # the condition that the index answers
 
     async def choose_index(self) -> None:
         """Choose the index with the fewest records among the newest ones."""
@@ -391,10 +399,7 @@ class _Scan:
         if end is not None:
             where.append("at < ?")
             parameters.append(end)
-        if self._by is not None:
-            where.append(self._by.index)
-            parameters += self._by.values
-        return " AND ".join(where), parameters
+        return " AND ".join([*where, self._by.index]), [*parameters, *self._by.values]
 
 
 def _unindexed(sql: str) -> str:

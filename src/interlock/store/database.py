@@ -6,7 +6,8 @@
 4. Every error of the database is raised as a `StoreError`.
 5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
 6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
-   connections are already waiting. Once it answers again, the next piece of work uses it.
+   connections are already waiting. Once it answers again, the next piece of work uses it. Only
+   an upgrade may take an hour.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ from interlock.store.upgrade import is_current, upgrade
 # connection of the pool.
 LOCK_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
+UPGRADE_TIMEOUT = 3_600.0  # the same for an upgrade, which may index many audit records
 # What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 _UPGRADE_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
@@ -245,27 +247,34 @@ def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
 
 
 async def _open_postgres(url: str) -> Database:
-    database = Database(_postgres_engine(url), public_name(url))
-    location = database.location
-
-    async def upgrade_alone(connection: AsyncConnection) -> None:
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        await connection.run_sync(upgrade, location)
-
+    name = public_name(url)
+    database = Database(_postgres_engine(url, COMMAND_TIMEOUT), name)
     try:
-        if not await database.read(lambda each: each.run_sync(is_current, location)):
-            await database.write(upgrade_alone)
+        if not await database.read(lambda each: each.run_sync(is_current, name)):
+            await _upgrade_postgres(url, name)
     except BaseException:
         await database.close()
         raise
     return database
 
 
-def _postgres_engine(url: str) -> AsyncEngine:
+async def _upgrade_postgres(url: str, name: str) -> None:
+    async def upgrade_alone(connection: AsyncConnection) -> None:
+        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+        await connection.run_sync(upgrade, name)
+
+    database = Database(_postgres_engine(url, UPGRADE_TIMEOUT), name)
+    try:
+        await database.write(upgrade_alone)
+    finally:
+        await database.close()
+
+
+def _postgres_engine(url: str, command_timeout: float) -> AsyncEngine:
     postgres.import_driver()
 
     async def connect(*_: object, **__: object) -> Any:
-        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=COMMAND_TIMEOUT)
+        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=command_timeout)
 
     engine = create_async_engine(
         "postgresql+asyncpg://",
