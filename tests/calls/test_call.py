@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec import Raw
 
@@ -33,3 +35,10 @@ def test_ids_of_calls_sort_by_the_time_at_which_they_were_made(monkeypatch):
     ids.append(new_call_id())
 
     assert ids == sorted(set(ids))
+    assert all(re.fullmatch("c_[0-9a-z]{19}", each) for each in ids)
+
+
+def test_the_last_year_of_the_clock_has_ids_too(monkeypatch):
+    monkeypatch.setattr(call, "time_ns", lambda: 2**63 - 1)
+
+    assert new_call_id().startswith("c_zzzzzzzzz")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,10 +130,10 @@ async def _report(asked: HookInput, config: Config) -> None:
 def _call(asked: HookInput, config: Config) -> Call:
     """Return the call; it has the same id whenever the hook runs for it."""
     from interlock.calls import Call, Caller, Item
-    from interlock.calls.call import new_call_id
+    from interlock.calls.call import call_id_of, new_call_id
 
     own = f"{asked.session_id}\n{asked.tool_use_id}".encode()
-    id = f"c_{sha256(own).hexdigest()[:24]}" if asked.tool_use_id else new_call_id()
+    id = call_id_of(own) if asked.tool_use_id else new_call_id()
     origin = {
         "session": asked.session_id,
         "toolUse": asked.tool_use_id,
