@@ -17,10 +17,10 @@ from statistics import median
 from time import perf_counter
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store import database as database_module
 from interlock.store.audit_reading import AuditReader, CallFilter
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import open_database
 from interlock.store.tables import audit
 

@@ -12,7 +12,7 @@ import sys
 
 import aiohttp  # noqa: F401  # what `serve` imports
 import aiosqlite  # noqa: F401
-import sqlalchemy.ext.asyncio  # noqa: F401
+import sqlalchemy.dialects.sqlite  # noqa: F401
 import uvicorn  # noqa: F401
 from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: F401
 

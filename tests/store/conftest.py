@@ -13,10 +13,10 @@ from typing import Any
 
 import asyncpg
 import pytest
-from sqlalchemy import inspect
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy import Connection, create_engine, inspect
 
 from interlock.store import ConversationStore
+from interlock.store.connection import AsyncConnection, connect, dispose
 from tests.store.audit_chains import Rows
 
 _numbers = count()
@@ -131,15 +131,16 @@ async def store(shared_place: str) -> AsyncIterator[ConversationStore]:
 @asynccontextmanager
 async def _connected(place: str) -> AsyncIterator[AsyncConnection]:
     if "://" in place:
-        url = "postgresql+asyncpg://"
-        engine = create_async_engine(url, async_creator=lambda: asyncpg.connect(place))
+        creator = {"async_creator_fn": lambda: asyncpg.connect(place)}
+        engine = create_engine("postgresql+asyncpg://", connect_args=creator)
     else:
-        engine = create_async_engine(f"sqlite+aiosqlite:///{place}")
+        engine = create_engine(f"sqlite+aiosqlite:///{place}")
     try:
-        async with engine.begin() as connection:
+        async with connect(engine) as connection:
             yield connection
+            await connection.commit()
     finally:
-        await engine.dispose()
+        await dispose(engine)
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def change() -> Callable[..., Awaitable[None]]:
     async def run(place: str, *statements: str) -> None:
         async with _connected(place) as connection:
             for statement in statements:
-                await connection.exec_driver_sql(statement)
+                await connection.run_sync(Connection.exec_driver_sql, statement)
 
     return run
 
@@ -162,7 +163,8 @@ def dump() -> Callable[[str], Awaitable[object]]:
         found = {}
         async with _connected(place) as connection:
             for table in await connection.run_sync(lambda it: inspect(it).get_table_names()):
-                rows = await connection.exec_driver_sql(f"SELECT * FROM {table} ORDER BY 1")
+                query = f"SELECT * FROM {table} ORDER BY 1"
+                rows = await connection.run_sync(Connection.exec_driver_sql, query)
                 found[table] = [tuple(rows.keys()), *map(tuple, rows)]
         return found
 

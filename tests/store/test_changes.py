@@ -35,8 +35,9 @@ async def test_read_without_changes_is_one_statement(tmp_path: Path):
     statements: list[str] = []
     await database.write(lambda connection: note_change(connection, "pins", "other"))
     await database.read(reader.read)
-    engine = database._engine.sync_engine
-    event.listen(engine, "before_cursor_execute", lambda *told: statements.append(told[2]))
+    event.listen(
+        database._engine, "before_cursor_execute", lambda *told: statements.append(told[2])
+    )
     assert await database.read(reader.read) == set()
     count = len(statements)
     await database.close()
@@ -118,7 +119,7 @@ async def test_rows_are_pruned_after_a_day_but_never_the_newest(
         await database.write(write)
     now[0] += changes.KEPT + 1
     await database.write(write)
-    ids = await database.read(lambda each: each.scalars(select(table.c.id)))
+    kept = await database.read(lambda each: each.execute(select(table.c.id)))
     await database.close()
 
-    assert ids.all() == [4]
+    assert kept.all() == [(4,)]

@@ -17,6 +17,26 @@ def test_importing_the_store_does_not_import_sqlalchemy():
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "False\n"
 
 
+@pytest.mark.slow("starts a process that loads much")
+def test_using_a_sqlite_database_does_not_load_the_orm(tmp_path: Path):
+    program = """
+import asyncio, sys
+from interlock.store import KeyStore
+
+async def main():
+    async with KeyStore.open(sys.argv[1]) as store:
+        await store.create("anna")
+
+asyncio.run(main())
+print(*sys.modules)
+"""
+
+    command = [sys.executable, "-c", program, str(tmp_path / "gateway.db")]
+    loaded = {*subprocess.check_output(command, text=True).split()}
+
+    assert not loaded & {"sqlalchemy.orm", "sqlalchemy.ext.asyncio", "asyncpg"}
+
+
 @pytest.mark.parametrize("package", ["sqlalchemy", "aiosqlite", "greenlet"])
 @pytest.mark.slow("starts a process that loads much")
 def test_a_missing_package_is_an_error_that_names_the_extra(tmp_path: Path, package: str):

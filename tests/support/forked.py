@@ -42,7 +42,6 @@ _context.set_forkserver_preload(
         "rich.status",
         "sqlalchemy.dialects.postgresql.asyncpg",
         "sqlalchemy.dialects.sqlite.aiosqlite",
-        "sqlalchemy.ext.asyncio",
         "tests.support.forked",
     ]
 )

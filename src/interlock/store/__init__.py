@@ -45,9 +45,7 @@ def __getattr__(name: str) -> object:
     try:
         module = import_module(f"interlock.store.{_HOMES[name]}")
     except ImportError as error:
-        # For greenlet, SQLAlchemy raises an error without a name.
-        missing = error if error.name else error.__cause__
-        if getattr(missing, "name", None) not in NEEDED:
+        if error.name not in NEEDED:
             raise
         if "Conversation" in name:
             raise MissingExtra("keeping conversations", "chat") from error

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
 from interlock.store import tables
 from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.claims import Claim
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
 from interlock.timestamps import rfc3339

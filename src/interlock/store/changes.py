@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import Row, bindparam, delete, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store.claims import Statement
+from interlock.store.connection import AsyncConnection
 from interlock.store.tables import changes
 from interlock.timestamps import now_micros
 

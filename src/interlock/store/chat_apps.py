@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sqlalchemy import delete, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
 from interlock.store.tables import chat_apps

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import Row, and_, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import UnknownConversation
 from interlock.store import tables
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros

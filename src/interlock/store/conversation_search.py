@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, case, false, func, or_, select, text, true
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store import tables
+from interlock.store.connection import AsyncConnection
 from interlock.store.search import POSTGRES_MATCH, POSTGRES_SCAN, Words
 
 MAX_ROW = 2**63 - 1

@@ -25,7 +25,6 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import UnknownConversation
 from interlock.messages import Message, Usage, interrupted
@@ -33,6 +32,7 @@ from interlock.protocol.envelope import encode
 from interlock.store import tables
 from interlock.store.chat_calls import ChatCallStore
 from interlock.store.chat_files import ChatFileStore
+from interlock.store.connection import AsyncConnection
 from interlock.store.conversation_search import matching
 from interlock.store.database import Database, open_database
 from interlock.store.repair import answer_every_call, unanswered_calls

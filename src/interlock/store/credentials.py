@@ -20,13 +20,13 @@ import msgspec
 from msgspec import Struct
 from sqlalchemy import ColumnElement, Row, and_, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError
 from interlock.store import tables
 from interlock.store.changes import ChangeReader, change_statements, note_change
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database, open_database
 from interlock.store.location import folder_beside
 from interlock.store.recorded import Record, claim_of, make_change

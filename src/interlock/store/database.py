@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; fail here if it is missing
-from sqlalchemy import URL, event, text
+from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from interlock.errors import StoreError
 from interlock.store import postgres, sqlite_file
+from interlock.store.connection import AsyncConnection, connect, dispose
 from interlock.store.error_mapping import (
     damage_error,
     is_failed_sync,
@@ -65,7 +65,7 @@ class Database:
         location: As given.
     """
 
-    def __init__(self, engine: AsyncEngine, location: str, file: Path | None = None) -> None:
+    def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
         self.location = location
         self._engine = engine
         self._file = file
@@ -101,7 +101,7 @@ class Database:
         if self._running:
             await asyncio.wait(self._running)
         with sqlite_file.log_preserved(self._file) if self._file else nullcontext():
-            await self._engine.dispose()
+            await dispose(self._engine)
 
     # Working
 
@@ -125,7 +125,7 @@ class Database:
 
     async def _run(self, work: Work[T]) -> T:
         try:
-            async with self._engine.connect() as connection:
+            async with connect(self._engine) as connection:
                 return await work(connection)
         except PoolTimeout as error:
             raise store_error(TimeoutError(), self.location) from error
@@ -218,14 +218,14 @@ async def _enable_log(connection: AsyncConnection) -> None:
             await asyncio.sleep(0.01)
 
 
-def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
+def _sqlite_engine(file: Path, writable: bool) -> Engine:
     # The driver's debug messages repeat every parameter, and so the contents of messages.
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
     if not writable and not sqlite_file.log_of(file).exists():
         # Without a log nothing is being written, and none can be created in a read-only folder.
         query["immutable"] = "1"
-    engine = create_async_engine(
+    engine = create_engine(
         URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
         # Transactions begin where this file starts them, not where the sqlite3 module guesses.
         connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
@@ -233,7 +233,7 @@ def _sqlite_engine(file: Path, writable: bool) -> AsyncEngine:
         max_overflow=0,
     )
 
-    @event.listens_for(engine.sync_engine, "connect")
+    @event.listens_for(engine, "connect")
     def set_up(connection: DBAPIConnection, _record: object) -> None:
         cursor = connection.cursor()
         for setting in sqlite_file.SETTINGS:
@@ -270,21 +270,21 @@ async def _upgrade_postgres(url: str, name: str) -> None:
         await database.close()
 
 
-def _postgres_engine(url: str, command_timeout: float) -> AsyncEngine:
+def _postgres_engine(url: str, command_timeout: float) -> Engine:
     postgres.import_driver()
 
-    async def connect(*_: object, **__: object) -> Any:
+    async def asyncpg_connection(*_: object, **__: object) -> Any:
         return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=command_timeout)
 
-    engine = create_async_engine(
+    engine = create_engine(
         "postgresql+asyncpg://",
-        async_creator=connect,
+        connect_args={"async_creator_fn": asyncpg_connection},
         hide_parameters=True,
         pool_pre_ping=True,  # replaces a connection that broke while it was idle
         pool_timeout=LOCK_TIMEOUT,
     )
 
-    @event.listens_for(engine.sync_engine, "close")
+    @event.listens_for(engine, "close")
     def terminate(connection: AdaptedConnection, _record: object) -> None:
         # An orderly end would wait for a server that hangs, once for each connection.
         connection.driver_connection.terminate()

@@ -19,13 +19,13 @@ from typing import Any
 
 from msgspec import Struct
 from sqlalchemy import Select, delete, func, insert, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock import durable
 from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Results
 from interlock.errors import MissingExtra, NotKept, StoreError
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database, open_database
 from interlock.store.kept import Kept, Owner
 from interlock.store.location import find, folder_beside

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec.structs import replace
 from sqlalchemy import Row, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
@@ -18,6 +17,7 @@ from interlock.errors import KeyEnded, UnknownKey
 from interlock.store import tables
 from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.claims import Statement
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database, open_database
 from interlock.store.recorded import Record, claim_of, make_change, statement_of
 from interlock.store.rows import storable

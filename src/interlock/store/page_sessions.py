@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import Row, delete, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.auth.page_session import CODE_LIFETIME, IDLE, StoredCode, StoredSession
 from interlock.auth.stored_key import TENANT
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
 from interlock.store.tables import login_codes, page_sessions

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import msgspec
 from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import tables
 from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.claims import Claim
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
 from interlock.store.recorded import Record, claim_of, make_change, statement_of, unrecorded

@@ -7,9 +7,9 @@ from typing import TypeAlias
 from msgspec import Struct
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store.changes import ChangeReader, change_statements
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sqlalchemy import delete, insert, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.tables import counters
 

@@ -7,9 +7,9 @@ from functools import cache
 
 from sqlalchemy import Connection, Delete, Insert, Update
 from sqlalchemy.dialects.postgresql.base import PGDialect
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from interlock.store.claims import Claim, Row, Statement, numbered
+from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 
 # Writes a change and its audit record, given the change, and the rows before and after it.
