@@ -104,8 +104,8 @@ class _Outcome(Struct, omit_defaults=True):
     ms: float
     bytes: int = 0  # of the result
     kept: str = ""  # id of the kept result that was made or read
-    revision: str = ""  # of the server
-    messages: int = 0  # that the server was sent
+    revision: str = ""  # of the server, if it is not that of the intent
+    messages: int = 1  # that the server was sent
 
 
 class AuditTrail:
@@ -300,7 +300,7 @@ class AuditTrail:
         Raises:
             AuditUnavailable: The outcome could not be recorded.
         """
-        entry, body = call.entry, _encode(_Outcome(ms, size))
+        entry, body = call.entry, _encode(_Outcome(ms, size, messages=0))
         record = record_of(call.caller, "outcome", call.id, entry.server, entry.address, body)
         await self._writer.append(replace(record, status=status))
 
@@ -393,7 +393,8 @@ class AuditTrail:
     ) -> None:
         size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
         ms = round((self._clock() - began) * 1_000, 1)
-        body = _encode(_Outcome(ms, size, kept, call.revision, call.messages))
+        revision = call.revision if call.revision != call.caller.revision else ""
+        body = _encode(_Outcome(ms, size, kept, revision, call.messages))
         record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
         try:
             self._writer.group.add_soon(Added(time_ns(), (record,)))
