@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
-from sqlalchemy import ColumnElement, Row, and_, select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import ColumnElement, Row, and_, insert, select, update
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
@@ -29,6 +28,7 @@ from interlock.store.changes import ChangeReader, change_statements, note_change
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database, open_database
 from interlock.store.location import folder_beside
+from interlock.store.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros, rfc3339
@@ -48,6 +48,11 @@ State = Literal["ok", "expiring", "needs_login", "revoked"]
 
 _NONCE_BYTES = 12
 _encode = msgspec.json.Encoder().encode
+_REPLACE = OnConflict(
+    '(tenant, "user", server, name) DO UPDATE SET kind = excluded.kind, sealed = excluded.sealed,'
+    " state = excluded.state, expires = excluded.expires, updated = excluded.updated,"
+    " leased_by = excluded.leased_by, leased_until = excluded.leased_until"
+)
 
 
 class Place(Struct, frozen=True, array_like=True):
@@ -198,10 +203,7 @@ class CredentialStore:
                 f"({size:,} were given)"
             )
         row = _row(place, "value", self._seal.close(value.encode(), place), "ok", now_micros())
-        added = upsert(tables.credentials).values(row)
-        stored = added.on_conflict_do_update(
-            index_elements=("tenant", "user", "server", "name"), set_=row
-        )
+        stored = insert(tables.credentials).values(row).ext(_REPLACE)
         claim = claim_of(stored, *change_statements(CHANGES, _key_of_change(place)))
         await make_change(self._database, claim, record, place)
 
@@ -302,7 +304,7 @@ class CredentialStore:
                 return True
             row = _row(place, "oauth", b"", "needs_login", now) | leased
             # Another process may add the row at the same time.
-            added = upsert(tables.credentials).values(row).on_conflict_do_nothing()
+            added = insert(tables.credentials).values(row).ext(KEEP_EXISTING)
             return bool((await connection.execute(added)).rowcount)
 
         return await self._database.write(work)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from msgspec import Struct
-from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import delete, insert, select
 
 from interlock.store.changes import ChangeReader, change_statements
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
+from interlock.store.on_conflict import KEEP_EXISTING
 from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.store.tables import plugin_installations
@@ -82,7 +82,7 @@ class PluginStore:
         """
         made = Installation(plugin, user, by, now_micros())
         row = {**_key(plugin, user), "by": storable(by), "at": made.at}
-        added = insert(plugin_installations).values(row).on_conflict_do_nothing()
+        added = insert(plugin_installations).values(row).ext(KEEP_EXISTING)
         claim = claim_of(added, *change_statements(KIND, storable(plugin)))
         return made if await make_change(self._database, claim, record, None, made) else None
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 
 from sqlalchemy import Connection, Delete, Insert, Update
-from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.engine.default import DefaultDialect
 
 from interlock.store.claims import Claim, Row, Statement, numbered
 from interlock.store.connection import AsyncConnection
@@ -75,8 +75,8 @@ def _run_claim(connection: Connection, claim: Claim) -> bool:
 
 
 @cache
-def _dialect() -> PGDialect:
-    return PGDialect(paramstyle="qmark")  # type: ignore[no-untyped-call]
+def _dialect() -> DefaultDialect:
+    return DefaultDialect(paramstyle="qmark")
 
 
 __all__ = ["Record", "claim_of", "make_change", "statement_of", "unrecorded"]
