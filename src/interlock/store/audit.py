@@ -24,6 +24,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from interlock import base32
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store import sqlite_file
@@ -128,7 +129,7 @@ class AuditWriter:
         copy: AuditCopy | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.id = secrets.token_hex(6)
+        self.id = base32.encode(secrets.randbits(40), 8)  # short, as each record states it
         self.rows = 0
         self.head = START
         self.is_failing = False

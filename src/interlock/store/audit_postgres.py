@@ -160,7 +160,7 @@ async def _execute(connection: Any, statement: Statement) -> int:
 
 
 def _lock_of(writer: str) -> int:
-    return int(writer, 16)
+    return int(writer, 36)  # digits and lower-case letters, at most twelve
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:
