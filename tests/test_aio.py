@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import threading
 from unittest import mock
 
 import pytest
 
-from interlock.aio import Backoff, beside, follow, in_thread
-from interlock.errors import StoreError
+from interlock.aio import Backoff, beside, in_thread
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -69,30 +67,6 @@ def test_backoff_restarts_after_an_attempt_that_lasted():
 def test_backoff_jitter_shortens_a_pause(chance: float, pause: float):
     with mock.patch("random.random", return_value=chance):
         assert Backoff(8.0, 8.0, jitter=0.5).next_pause(0.0) == pause
-
-
-@pytest.mark.usefixtures("nothing_is_left")
-async def test_follow_logs_the_first_error_in_a_row_and_continues_after_all(caplog):
-    outcomes = [None, StoreError("away"), StoreError("away"), None, ValueError("bug"), None]
-    steps = 0
-    done = asyncio.Event()
-
-    async def step() -> None:
-        nonlocal steps
-        steps += 1
-        if steps > len(outcomes):
-            done.set()
-        elif (error := outcomes[steps - 1]) is not None:
-            raise error
-
-    async with beside(follow(step, 0, logging.getLogger("interlock"), "keys")):
-        await done.wait()
-
-    logged = [(each.levelname, each.getMessage()) for each in caplog.records]
-    assert logged == [
-        ("WARNING", "keys cannot be read: away"),
-        ("ERROR", "changes of keys could not be used"),
-    ]
 
 
 async def test_end_of_work_beside_a_task_does_not_lose_the_cancellation_of_that_task():

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import random
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from math import inf
 from threading import Thread
 from typing import Any, TypeVar
 
-from interlock.errors import InterlockError, WrongLoop
+from interlock.errors import WrongLoop
 
 T = TypeVar("T")
 
@@ -37,34 +36,6 @@ async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
         await asyncio.wait([task])  # raises only if the caller is cancelled
         if not task.cancelled():
             task.result()
-
-
-async def follow(
-    step: Callable[[], Awaitable[None]], every: float, log: logging.Logger, source: str
-) -> None:
-    """Run `step` again and again, whatever it raises, until this task is cancelled.
-
-    Of errors in a row, the first one is logged as a warning. Unexpected ones are all logged.
-
-    Args:
-        step: Uses what has changed.
-        every: Seconds before each step.
-        log: Where errors are logged.
-        source: What is followed, for the log.
-    """
-    succeeded = True
-    while True:
-        await asyncio.sleep(every)
-        try:
-            await step()
-            succeeded = True
-        except InterlockError as error:
-            if succeeded:
-                log.warning("%s cannot be read: %s", source, error)
-            succeeded = False
-        except Exception:  # the next change must still be noticed
-            log.exception("changes of %s could not be used", source)
-            succeeded = False
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,8 @@ from interlock.auth import key_format
 from interlock.auth.key_ring import SERVED_FOR, KeyRing
 from interlock.auth.stored_key import StoredKey
 from interlock.errors import AuthUnavailable, StoreError
+from interlock.store.changes import ChangeFeed
+from interlock.store.database import Database, Work, open_database
 from interlock.store.keys import KeyStore
 from tests.support.clock import SteppedLoop
 
@@ -38,6 +41,16 @@ class Source:
     async def touch(self, used: Mapping[str, int]) -> None:
         await self.load()
         self.touched.append(used)
+
+
+class Changing(Database):
+    """A database in which keys change all the time."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def read(self, work: Work[Any]) -> Any:
+        return {"keys"}
 
 
 class Clocks:
@@ -157,7 +170,7 @@ def test_known_keys_are_served_for_a_minute_while_the_database_is_away(
 
     async def use(loop: SteppedLoop) -> None:
         ring = KeyRing(source, clock=loop.time, wall=lambda: NOW * 1_000)
-        async with ring.running():
+        async with ChangeFeed(Changing()).running() as feed, ring.running(feed):
             source.fails = True
             await asyncio.sleep(SERVED_FOR - 1)
             assert ring.find(key) is not None
@@ -186,7 +199,7 @@ def test_keys_are_followed_after_an_error_of_the_callback(caplog: pytest.LogCapt
 
     async def use(loop: SteppedLoop) -> None:
         ring = KeyRing(source, on_end=fail, clock=loop.time, wall=lambda: NOW * 1_000)
-        async with ring.running():
+        async with ChangeFeed(Changing()).running() as feed, ring.running(feed):
             for stored in (first, second):
                 source.keys[stored.id] = replace(stored, revoked=NOW - 1)
                 await asyncio.sleep(2)
@@ -206,7 +219,7 @@ def test_last_use_is_written_once_a_minute_and_at_the_end():
         ring = KeyRing(
             source, clock=loop.time, wall=lambda: 1_000 * (NOW + int(loop.time() * 1_000_000))
         )
-        async with ring.running():
+        async with ChangeFeed(Changing()).running() as feed, ring.running(feed):
             for _ in range(180):
                 ring.is_active(ring.find(key))  # type: ignore[arg-type]
                 await asyncio.sleep(1)
@@ -245,9 +258,12 @@ async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_p
         ids.append(keys)
         ended.set()
 
-    async with KeyStore.open(tmp_path / "k.db") as store, KeyStore.open(tmp_path / "k.db") as cli:
+    database = await open_database(tmp_path / "k.db")
+    store = KeyStore(database)
+    async with KeyStore.open(tmp_path / "k.db") as cli:
         stored, key = await store.create("anna")
-        async with KeyRing(store, on_end=on_end).running() as ring:
+        ring = KeyRing(store, on_end=on_end)
+        async with ChangeFeed(database).running() as feed, ring.running(feed):
             assert ring.is_active(ring.find(key.encode()))  # type: ignore[arg-type]
             later, second = await cli.create("berta")
             await cli.revoke(stored.id)
@@ -257,9 +273,10 @@ async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_p
             assert ring.is_active(ring.find(second.encode()))  # type: ignore[arg-type]
         assert ids == [{stored.id}]
         assert (await store.get(later.id)).last_used is not None
+    await database.close()
 
-    with sqlite3.connect(tmp_path / "k.db") as database:
-        assert second not in "\n".join(database.iterdump())
+    with sqlite3.connect(tmp_path / "k.db") as connection:
+        assert second not in "\n".join(connection.iterdump())
 
 
 async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():

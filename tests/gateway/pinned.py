@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from interlock.gateway import changes, pinning
+from interlock.gateway import changes
 from interlock.gateway.definitions import Definitions
+from interlock.store import changes as store_changes
 from interlock.store.pins import PinStore
 from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway, bearer
@@ -25,7 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look for changes without pauses."""
     monkeypatch.setattr(changes, "GAP", 0.01)
     monkeypatch.setattr(server_lists, "REFRESH_GAP", 0.01)
-    monkeypatch.setattr(pinning, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(store_changes, "POLL_EVERY", 0.01)
 
 
 def crm(*tools: Json, prompts: tuple[Json, ...] = ()) -> ScriptedServer:

@@ -14,8 +14,9 @@ from interlock.auth.principal import Principal
 from interlock.config import Config
 from interlock.errors import DecisionRefused
 from interlock.gateway.approvals import approvals_in
-from interlock.store import AuditReader
+from interlock.store import AuditReader, changes
 from interlock.store.approvals import LEEWAY, Approval
+from interlock.timestamps import now_micros
 from interlock.types import CallToolResult, ElicitParams, ElicitResult
 from tests.gateway.approval_corpus import APPROVED, CHANGES, FOLLOWS, MADE
 from tests.gateway.conftest import RunningGateway, bearer, offering
@@ -278,6 +279,25 @@ async def test_expiry_of_an_approval_is_recorded(running: Callable[..., Any], tm
     assert found.state == "expired"
     assert [each["verdict"] for each in decided] == ["approve", "expire"]
     assert decided[0]["user"] == "user:berta"
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("passes", [3_600, -3_600], ids=["in time", "when the clock is set back"])
+async def test_approval_expires_though_nothing_else_changes(
+    running: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, passes: int
+):
+    monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
+
+    async def until(counts: dict[str, int]) -> None:
+        while gateway.assembly.approvals.counts != counts:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    async with running(settings(), s=offering("put")) as gateway, asyncio.timeout(5):
+        await gateway.call("s__put", await gateway.key("anna"), **APPROVED)
+        await until({"pending": 1})
+        now = now_micros() + passes * 1_000_000
+        gateway.assembly.approvals._now = lambda: now
+        await until({"expired": 1})
 
 
 @pytest.mark.slow("fills a database")

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from interlock.auth import key_ring
-from interlock.calls import approvals
 from interlock.errors import ConfigError
-from interlock.gateway import pinning, plugins, vault
-from interlock.store import AuditReader, KeyStore
+from interlock.store import AuditReader, KeyStore, changes
 from interlock.store.approvals import ApprovalStore
 from interlock.store.audit_reading import CallFilter
+from interlock.store.changes import Kind, note_change
 from interlock.store.credentials import CredentialStore
+from interlock.store.database import Database, Work
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from tests.gateway.conftest import bearer, offering
@@ -177,34 +176,63 @@ async def test_plain_names_that_clash_are_refused_on_reload_and_the_old_ones_are
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize(
-    ("module", "store"),
+    ("kind", "store", "method"),
     [
-        (key_ring, KeyStore),
-        (vault, CredentialStore),
-        (approvals, ApprovalStore),
-        (pinning, PinStore),
-        (plugins, PluginStore),
+        ("keys", KeyStore, "changed"),
+        ("credentials", CredentialStore, "changed"),
+        ("approvals", ApprovalStore, "changed"),
+        ("pins", PinStore, "changed"),
+        ("plugins", PluginStore, "list"),
     ],
-    ids=lambda each: each.__name__.rpartition(".")[2],
+    ids=lambda each: getattr(each, "__name__", each),
 )
 async def test_unexpected_error_does_not_end_the_watch_for_changes(
-    running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: Any, store: Any
+    running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: Kind, store: Any, method: str
 ):
-    monkeypatch.setattr(module, "POLL_EVERY", 0.01)
+    monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
     (tmp_path / "crm.json").write_text(json.dumps(API))
     api = {"openapi": {"document": "crm.json", "baseUrl": "http://127.0.0.1:9", "tools": {}}}
     looks = 0
-    looked_again = asyncio.Event()
 
     async def fail(_: Any) -> None:
         nonlocal looks
         looks += 1
-        if looks > 1:
-            looked_again.set()
         raise RuntimeError("unexpected")
 
-    async with running({"plugins": {"folder": "plugins", "server": "api"}}, api=api):
+    settings = {"plugins": {"folder": "plugins", "server": "api"}}
+    async with running(settings, api=api) as gateway, asyncio.timeout(5):
         with monkeypatch.context() as patch:
-            patch.setattr(store, "changed", fail)
-            async with asyncio.timeout(5):
-                await looked_again.wait()
+            patch.setattr(store, method, fail)
+            while looks < 2:
+                await gateway.assembly.database.write(lambda each: note_change(each, kind, ""))
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.slow("fills a database")
+async def test_idle_gateway_reads_its_database_once_at_a_time_for_all_that_follows_it(
+    running, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
+    (tmp_path / "crm.json").write_text(json.dumps(API))
+    api = {"openapi": {"document": "crm.json", "baseUrl": "http://127.0.0.1:9", "tools": {}}}
+    work_of_the_feed, works = "ChangeFeed._added_kinds", list[str]()
+    read = Database.read
+
+    async def noted(database: Database, work: Work[Any]) -> Any:
+        works.append(work.__qualname__)
+        return await read(database, work)
+
+    monkeypatch.setattr(Database, "read", noted)
+
+    async def until_idle_for(reads: int) -> None:
+        while works[-reads:] != [work_of_the_feed] * reads:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    settings = {"plugins": {"folder": "plugins", "server": "api"}}
+    async with running(settings, api=api), asyncio.timeout(10):
+        await until_idle_for(5)
+        del works[:]
+        while len(works) < 20:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    assert {*works} == {work_of_the_feed}

@@ -24,6 +24,9 @@ from interlock.gateway.endpoint import Endpoint
 from interlock.gateway.explain import Explainer
 from interlock.gateway.planning import plan_of
 from interlock.gateway.plugins import read_plugins
+from interlock.store import changes as store_changes
+from interlock.store.changes import ChangeFeed
+from interlock.store.database import Database
 from interlock.store.keys import KeyStore
 from interlock.store.plugins import Installation, PluginStore
 from tests.gateway.conftest import RESOURCE, bearer
@@ -263,14 +266,15 @@ async def test_changed_manifest_takes_effect_within_a_second(tmp_path, manifest)
 async def test_installations_are_loaded_after_a_failure_though_no_change_is_reported_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(plugins, "POLL_EVERY", 0)
-    reports, obeyed = iter([False, True]), asyncio.Event()
+    monkeypatch.setattr(store_changes, "POLL_EVERY", 0)
+    obeyed = asyncio.Event()
+
+    class QuietDatabase:
+        async def read(self, _: Any) -> set[str]:
+            return set()
 
     class FailingStore:
         loads = 0
-
-        async def changed(self) -> bool:
-            return next(reports, False)  # each change is reported once
 
         async def list(self) -> list[Installation]:
             self.loads += 1
@@ -283,8 +287,11 @@ async def test_installations_are_loaded_after_a_failure_though_no_change_is_repo
 
     current = plugins.Plugins(folder=tmp_path, stamps={})
     store = cast("PluginStore", FailingStore())
-    async with plugins.following(store, lambda: current, obeyed.set, read_again):
-        async with asyncio.timeout(5):
-            await obeyed.wait()
+    async with (
+        asyncio.timeout(5),
+        ChangeFeed(cast("Database", QuietDatabase())).running() as feed,
+        plugins.following(feed, store, lambda: current, obeyed.set, read_again),
+    ):
+        await obeyed.wait()
 
     assert current.has("user:anna", "refunds")

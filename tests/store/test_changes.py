@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, insert, select
+from sqlalchemy import delete, event, func, insert, select
 
+from interlock.errors import StoreError
 from interlock.store import changes
-from interlock.store.changes import ChangeReader, note_change
-from interlock.store.database import open_database
+from interlock.store.changes import ChangeFeed, ChangeReader, note_change
+from interlock.store.database import Database, Work, open_database
 from interlock.store.keys import KeyStore
 from interlock.store.tables import changes as table
 
@@ -123,3 +127,97 @@ async def test_rows_are_pruned_after_a_day_but_never_the_newest(
     await database.close()
 
     assert kept.all() == [(4,)]
+
+
+class NoChanges(Database):
+    """A database in which nothing changes."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    async def read(self, work: Work[Any]) -> Any:
+        if self.fails:
+            raise StoreError("away")
+        return set()
+
+
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_follower_logs_the_first_error_in_a_row_and_continues_after_all(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changes, "POLL_EVERY", 0)
+    outcomes = [None, StoreError("away"), StoreError("away"), None, ValueError("bug"), None]
+    told: list[bool] = []
+    done = asyncio.Event()
+
+    async def step(has_changed: bool) -> None:
+        told.append(has_changed)
+        if len(told) > len(outcomes):
+            done.set()
+        elif (error := outcomes[len(told) - 1]) is not None:
+            raise error
+
+    log = logging.getLogger("interlock")
+    async with ChangeFeed(NoChanges()).running() as feed, feed.follow("keys", step, log, "keys"):
+        await done.wait()
+
+    logged = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert logged == [
+        ("WARNING", "keys cannot be read: away"),
+        ("ERROR", "changes of keys could not be used"),
+    ]
+    assert told[:7] == [True, False, True, True, False, True, False]
+
+
+class Followed:
+    """What a follower is told."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+        self.is_quiet = asyncio.Event()
+
+    async def step(self, has_changed: bool) -> None:
+        (self.changed if has_changed else self.is_quiet).set()
+
+    async def quiet(self) -> None:
+        """Wait until nothing has changed, and forget what was."""
+        self.changed.clear()
+        self.is_quiet.clear()
+        await self.is_quiet.wait()
+
+
+async def test_change_wakes_those_who_follow_its_kind_and_a_restored_copy_wakes_all(
+    place: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
+    database, log = await open_database(place), logging.getLogger("interlock")
+    keys, pins = Followed(), Followed()
+    async with (
+        asyncio.timeout(10),
+        ChangeFeed(database).running() as feed,
+        feed.follow("keys", keys.step, log, "keys"),
+        feed.follow("pins", pins.step, log, "pins"),
+    ):
+        await keys.changed.wait()  # perhaps before it was followed
+        for key in ("a", "b"):
+            await keys.quiet()
+            await pins.quiet()
+            await database.write(lambda each, key=key: note_change(each, "keys", key))
+            await keys.changed.wait()
+            assert not pins.changed.is_set()
+
+        newest = select(func.max(table.c.id)).scalar_subquery()
+        restore = delete(table).where(table.c.id == newest)
+        await database.write(lambda each: each.execute(restore))
+        await pins.changed.wait()
+    await database.close()
+
+
+async def test_database_that_does_not_answer_wakes_all_followers(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(changes, "POLL_EVERY", 0)
+    database, keys = NoChanges(), Followed()
+    log = logging.getLogger("interlock")
+    async with ChangeFeed(database).running() as feed, feed.follow("keys", keys.step, log, "keys"):
+        await keys.quiet()
+        database.fails = True
+        await keys.changed.wait()

@@ -1,7 +1,7 @@
 """All API keys in memory, so that a request needs no database.
 
 1. A key is found by the SHA-256 of its text, in one look-up.
-2. A change in the database is noticed within `POLL_EVERY` seconds. Keys that have ended since are
+2. A change in the database is noticed within a second. Keys that have ended since are
    reported, so that what they opened can be ended as well.
 3. While the database does not answer, keys are served for `SERVED_FOR` seconds. After that no key
    of the database can be verified, because it may have been revoked.
@@ -16,16 +16,17 @@ from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapp
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic, time_ns
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from interlock import aio
 from interlock.auth import key_format
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
 from interlock.types import JsonObject
 
-POLL_EVERY = 1.0  # seconds
+if TYPE_CHECKING:
+    from interlock.store.changes import ChangeFeed
+
 SERVED_FOR = 60.0  # seconds without an answer of the database
 TOUCH_EVERY = 60.0  # seconds between two writes of when keys were last used
 
@@ -109,8 +110,11 @@ class KeyRing:
         return len(self._by_id)
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[KeyRing, None]:
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[KeyRing, None]:
         """Load the keys and follow the database; write the last uses at the end.
+
+        Args:
+            feed: Of the database.
 
         Raises:
             StoreError: The database does not answer.
@@ -120,7 +124,7 @@ class KeyRing:
             return
         await self.refresh()
         try:
-            async with aio.beside(aio.follow(self._step, POLL_EVERY, _log, "API keys")):
+            async with feed.follow("keys", self._step, _log, "API keys"):
                 yield self
         finally:
             with suppress(InterlockError):
@@ -238,9 +242,11 @@ class KeyRing:
                 self._by_id[id].used = max(stored[id], self._by_id[id].used)
             raise
 
-    async def _step(self) -> None:
+    async def _step(self, has_changed: bool) -> None:
         try:
-            await self.refresh()
+            if has_changed or self._must_load:
+                await self.refresh()
+            self._answered_at = self._clock()
             if self._clock() - self._touched_at >= TOUCH_EVERY:
                 self._touched_at = self._clock()
                 await self.write_uses()

@@ -22,7 +22,6 @@ from typing import Literal, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from interlock import aio
 from interlock.auth.principal import Principal
 from interlock.calls.asking import AskCaller
 from interlock.calls.audit import arguments_hash, canonical, record_of
@@ -36,12 +35,13 @@ from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, U
 from interlock.protocol import Progress
 from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
 from interlock.store.audit import AuditRecord
+from interlock.store.changes import ChangeFeed
 from interlock.store.claims import Claim
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"
-POLL_EVERY = 1.0  # seconds between two looks at what other processes have decided
+POLL_EVERY = 1.0  # seconds between two looks at an approval that a call waits for
 PROGRESS_EVERY = 2.0  # seconds
 PURGE_EVERY = 3_600.0  # seconds
 MAX_PENDING = 100  # approvals of one user that wait for a decision
@@ -131,6 +131,8 @@ class Approvals:
         self._finding: dict[Binding, asyncio.Future[Approval]] = {}
         self._waiters: dict[str, set[asyncio.Future[None]]] = {}
         self._purged_at = 0
+        self._looked_at = 0
+        self._next_expiry = 0.0
 
     # For people who decide
 
@@ -483,12 +485,24 @@ class Approvals:
     # Following the database
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None, None]:
-        """Follow the decisions of other processes, and mark what has expired, until the end."""
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[None, None]:
+        """Follow the decisions of other processes, and mark what has expired, until the end.
+
+        Args:
+            feed: Of the database.
+        """
         with suppress(InterlockError):  # the next step reports it
             await self.refresh()
-        async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, "approvals")):
+        async with feed.follow("approvals", self._step, _log, "approvals"):
             yield
+
+    async def _step(self, has_changed: bool) -> None:
+        now = self._now()
+        was_set_back = now < self._looked_at
+        is_due = now >= min(self._next_expiry, self._purged_at + PURGE_EVERY * 1_000_000)
+        if has_changed or was_set_back or is_due:
+            await self.refresh()
+        self._looked_at = now
 
     async def refresh(self) -> None:
         """Report what other processes have changed, and mark what has expired.
@@ -508,6 +522,7 @@ class Approvals:
         if now - self._purged_at > PURGE_EVERY * 1_000_000:
             await self._store.purge(now)
             self._purged_at = now
+        self._next_expiry = await self._store.next_expiry()
 
     async def _expire(self, approval: Approval, now: int) -> None:
         record = AuditRecord(

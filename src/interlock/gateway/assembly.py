@@ -41,7 +41,7 @@ from interlock.gateway.vault import Vault
 from interlock.policy import enforce
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
-from interlock.store.changes import note_change
+from interlock.store.changes import ChangeFeed, note_change
 from interlock.store.claims import Claim
 from interlock.store.credentials import CredentialStore, Place
 from interlock.store.database import Database, open_database
@@ -255,7 +255,8 @@ class Assembly:
         async with AsyncExitStack() as stack:
             database = await open_database(location)
             stack.push_async_callback(database.close)
-            keys = await stack.enter_async_context(KeyRing(KeyStore(database)).running())
+            feed = await stack.enter_async_context(ChangeFeed(database).running())
+            keys = await stack.enter_async_context(KeyRing(KeyStore(database)).running(feed))
             writer, audit = None, parts.settings.audit
             if audit.mode != "off":
                 about = {"version": __version__}
@@ -275,17 +276,17 @@ class Assembly:
                     policy=lambda: assembly.parts.policy,
                 )
             )
-            await stack.enter_async_context(approvals.running())
+            await stack.enter_async_context(approvals.running(feed))
             assembly = cls(parts, keys, database, writer, environ, secret, kept, approvals)
             if assembly.trail is not None:
                 stack.callback(assembly.trail.flush)
             assembly._record_configuration(None)
             quotas = Quotas(QuotaStore(database), lambda: assembly.parts.limiter.days)
             await stack.enter_async_context(quotas.running())
-            await stack.enter_async_context(assembly.vault.running())
+            await stack.enter_async_context(assembly.vault.running(feed))
             stack.push_async_callback(assembly.logins.close)
-            await stack.enter_async_context(assembly.pins.following())
-            await stack.enter_async_context(assembly._following_plugins())
+            await stack.enter_async_context(assembly.pins.following(feed))
+            await stack.enter_async_context(assembly._following_plugins(feed))
             yield assembly
 
     def _failed(self) -> None:
@@ -306,8 +307,9 @@ class Assembly:
         async with self._reloading:
             return await self._reload(config)
 
-    def _following_plugins(self) -> AbstractAsyncContextManager[None]:
+    def _following_plugins(self, feed: ChangeFeed) -> AbstractAsyncContextManager[None]:
         return following(
+            feed,
             PluginStore(self.database),
             lambda: self.parts.plugins,
             lambda: self.gateway.rights_changed(),

@@ -89,6 +89,7 @@ async def _gateway_calls(
     from interlock.gateway.parts import layers_of, limits_of, make_parts
     from interlock.gateway.pinning import make_pinning
     from interlock.store.audit_upkeep import open_trail
+    from interlock.store.changes import ChangeFeed
     from interlock.store.database import open_database
     from interlock.store.location import folder_beside
     from interlock.store.plugins import PluginStore
@@ -103,12 +104,13 @@ async def _gateway_calls(
         stack.callback(trail.flush)
     database = await open_database(location)
     stack.push_async_callback(database.close)
+    feed = await stack.enter_async_context(ChangeFeed(database).running())
     if parts.plugins.found:
         await parts.plugins.load(PluginStore(database))
     pins = None
     if parts.settings.lock.mode != "off":
         pins = make_pinning(config, parts.settings, database, secret, trail)
-        await stack.enter_async_context(pins.following())
+        await stack.enter_async_context(pins.following(feed))
     approve = []
     if parts.policy.asks:
         approvals = await stack.enter_async_context(
@@ -118,7 +120,7 @@ async def _gateway_calls(
                 policy=lambda: parts.policy,
             )
         )
-        await stack.enter_async_context(approvals.running())
+        await stack.enter_async_context(approvals.running(feed))
         approve = [approvals.around(ask)]
     outside = [trail.refusals] if trail is not None else []
     inside = [enforce(parts.policy, asks_pass=True), *layers_of(parts, trail, *approve)]

@@ -1,6 +1,6 @@
 """The pins of a gateway: its mode, its lock file, and the decisions of operators.
 
-A decision in the database, or a change of the lock file, is noticed within `POLL_EVERY` seconds.
+A decision in the database, or a change of the lock file, is noticed within a second.
 So is a database that can be read again.
 """
 
@@ -12,19 +12,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import AuditTrail
 from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Lock
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.lock_file import LockFile
+from interlock.store.changes import ChangeFeed
 from interlock.store.database import Database
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.types import JsonObject
 
-POLL_EVERY = 1.0  # seconds
 LAUNCH_KEY = "launch"  # the purpose of the key of the hashes in launch commands
 Note = Callable[[str, str, JsonObject], None]  # server, address of a tool or "", and the rest
 _log = logging.getLogger("interlock.gateway")
@@ -127,13 +126,19 @@ class Pinning:
     # Following
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
-        """Follow the decisions of operators."""
+    async def following(self, feed: ChangeFeed) -> AsyncIterator[None]:
+        """Follow the decisions of operators.
+
+        Args:
+            feed: Of the database.
+        """
         with suppress(InterlockError):  # servers are told apart by `_unread`
             await self._store.changed()
-        source = "decisions about definitions"
-        async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, source)):
+        async with feed.follow("pins", self._step, _log, "decisions about definitions"):
             yield
+
+    async def _step(self, has_changed: bool) -> None:
+        await self._obey(await self._store.changed() if has_changed else set())
 
     async def refresh(self) -> None:
         """Obey the decisions that were made since the last call.
@@ -141,7 +146,10 @@ class Pinning:
         Raises:
             StoreError: They cannot be read.
         """
-        changed = await self._store.changed() | self._unread
+        await self._obey(await self._store.changed())
+
+    async def _obey(self, decided: set[str]) -> None:
+        changed = decided | self._unread
         if self._file is not None and self._file.has_changed():
             changed |= {server for server, _ in self._states}
         if changed:

@@ -27,10 +27,10 @@ from interlock import aio
 from interlock.config import Config, OpenApiConfig
 from interlock.errors import ConfigError
 from interlock.openapi.selection import TOOL_NAME
+from interlock.store.changes import ChangeFeed
 from interlock.store.plugins import PluginStore
 from interlock.types import JsonObject
 
-POLL_EVERY = 0.5  # seconds
 MAX_MANIFEST = 1024 * 1024  # bytes
 MANIFEST = "manifest.json"
 Stamps: TypeAlias = dict[Path, tuple[int, int, int]]  # time of change, size and inode
@@ -233,6 +233,7 @@ def _left_out(found: list[Plugin]) -> Iterator[tuple[str, str]]:
 
 @asynccontextmanager
 async def following(
+    feed: ChangeFeed,
     store: PluginStore,
     current: Callable[[], Plugins],
     on_change: Callable[[], None],
@@ -241,6 +242,7 @@ async def following(
     """Load the installations, and follow them and the manifests.
 
     Args:
+        feed: Of the database.
         store: The installations.
         current: Returns the plugins of the present configuration.
         on_change: Called after a change of installations.
@@ -249,22 +251,15 @@ async def following(
     Raises:
         StoreError: The database does not answer.
     """
-    await store.changed()
     await current().load(store)
 
-    must_load = False
-
-    async def step() -> None:
-        nonlocal must_load
+    async def step(has_changed: bool) -> None:
         if not current().are_configured:
             return
         if await aio.in_thread(current().have_changed):
             await read_again()
-        # A failure may lose the position in the changes.
-        loads, must_load = must_load, True
-        if (await store.changed() or loads) and await current().load(store):
+        if has_changed and await current().load(store):
             on_change()
-        must_load = False
 
-    async with aio.beside(aio.follow(step, POLL_EVERY, _log, "plugins")):
+    async with feed.follow("plugins", step, _log, "plugins"):
         yield

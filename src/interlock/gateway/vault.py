@@ -3,7 +3,7 @@
 1. A credential is used for its own user and server only. What a caller shows the gateway is never
    part of it.
 2. A login is refreshed once, however many calls need it: all connections of a user share it.
-3. A change in the database is noticed within `POLL_EVERY` seconds. The user's connections are then
+3. A change in the database is noticed within a second. The user's connections are then
    replaced, and calls that wait for the user go on.
 4. While the database does not answer, values that were read before stay in use.
 """
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
 
-from interlock import aio
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
 from interlock.config import HttpServer
 from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
 from interlock.server.sealing import EncryptingSeal
+from interlock.store.changes import ChangeFeed
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
 from interlock.store.recorded import Record
 from interlock.timestamps import now_micros
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from interlock.oauth.stored_login import StoredLogin
     from interlock.store.login_tokens import LoginTokens
 
-POLL_EVERY = 1.0  # seconds
 LIST_PATIENCE = 5.0  # seconds that the tools of a user may take before a change counts as made
 LINK_TTL = 86_400.0  # seconds for which a link to connect is valid
 MAX_KEPT = 10_000  # users and servers whose credentials are kept in memory
@@ -91,21 +90,28 @@ class Vault:
         self._changes = 0  # how many were noticed
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[Vault, None]:
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[Vault, None]:
         """Follow the changes of the database.
+
+        Args:
+            feed: Of the database.
 
         Raises:
             StoreError: The database does not answer.
         """
         await self._store.changed()  # those of the past
         try:
-            async with aio.beside(aio.follow(self.refresh, POLL_EVERY, _log, "credentials")):
+            async with feed.follow("credentials", self._step, _log, "credentials"):
                 yield self
         finally:
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
+
+    async def _step(self, has_changed: bool) -> None:
+        if has_changed:
+            await self.refresh()
 
     async def refresh(self, *, patience: float = 0.0) -> None:
         """Use what has changed in the database since the last call.

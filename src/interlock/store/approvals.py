@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
+from math import inf
 from secrets import token_hex
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -29,7 +30,7 @@ from interlock.types import JsonObject
 
 State = Literal["pending", "approved", "denied", "expired", "used"]
 
-KIND = "approvals"  # of rows in `changes`
+KIND: Final = "approvals"  # of rows in `changes`
 SEALED_FOR = "approvals"  # the purpose of the key
 KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after it expired
 MAX_LISTED = 500
@@ -259,6 +260,16 @@ class ApprovalStore:
         return await self._read(
             select(tables.approvals).where(_is_open(), _is_over(now)).limit(MAX_LISTED)
         )
+
+    async def next_expiry(self) -> float:
+        """Return when the first of the open approvals expires; infinity if there is none."""
+        query = select(func.min(_of.expires)).where(_is_open())
+
+        async def work(connection: AsyncConnection) -> float:
+            earliest: int | None = await connection.scalar(query)
+            return inf if earliest is None else earliest
+
+        return await self._database.read(work)
 
     async def changed(self) -> set[str]:
         """Return the ids of approvals that changed since the last call, at first of some."""

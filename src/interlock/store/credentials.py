@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 LOGIN = "login"  # the name of a user's login to a server; no value can have it
-CHANGES = "credentials"
+CHANGES: Final = "credentials"
 EXPIRING = 24 * 3600 * 1_000_000  # microseconds before its end from which a login is expiring
 LEASE = 60 * 1_000_000  # microseconds after which the lease of a killed process ends
 MAX_VALUE = 16 * 1024  # bytes

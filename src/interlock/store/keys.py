@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +24,7 @@ from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 from interlock.types import JsonObject
 
-KIND = "keys"  # of rows in `changes`
+KIND: Final = "keys"  # of rows in `changes`
 YEAR = 365 * 24 * 3600.0  # seconds that a key is valid unless stated otherwise
 
 _CHANGEABLE = ("name", "scopes", "view", "limits", "expires", "revoked", "replaced_by")

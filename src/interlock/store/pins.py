@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, update
@@ -21,7 +21,7 @@ from interlock.store.rows import storable
 from interlock.timestamps import now_micros
 
 CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
-KIND = "pins"  # of rows in `changes`
+KIND: Final = "pins"  # of rows in `changes`
 _TENANT = "default"
 _ORDER = ("server", "tool", "prompt", "list")
 _FIELDS = tuple(each.name for each in msgspec.structs.fields(Pin))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from sqlalchemy import delete, insert, select
 
-from interlock.store.changes import ChangeReader, change_statements
+from interlock.store.changes import change_statements
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.on_conflict import KEEP_EXISTING
@@ -17,7 +17,7 @@ from interlock.store.tables import plugin_installations
 from interlock.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
-KIND = "plugins"  # of rows in `changes`
+KIND: Final = "plugins"  # of rows in `changes`
 _TENANT = "default"
 
 
@@ -49,7 +49,6 @@ class PluginStore:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = ChangeReader(KIND)
 
     async def list(self) -> _Installations:
         """Return all installations, by plugin and user."""
@@ -94,10 +93,6 @@ class PluginStore:
         removed = delete(plugin_installations).filter_by(**_key(plugin, user))
         claim = claim_of(removed, *change_statements(KIND, storable(plugin)))
         return await make_change(self._database, claim, record, before, None)
-
-    async def changed(self) -> bool:
-        """Return whether installations have changed since the last call."""
-        return bool(await self._database.read(self._changes.read))
 
 
 def _key(plugin: str, user: str) -> dict[str, str]:
