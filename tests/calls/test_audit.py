@@ -117,7 +117,7 @@ async def test_local_user_is_recorded_by_name(tmp_path: Path):
         await crm.handle(call_of(None))
         (intent, _) = await crm.rows()
 
-    assert (intent["tenant"], intent["user"], intent["key"]) == ("default", "user:local", "")
+    assert (intent["tenant"], intent["user"], intent["key"]) == ("", "user:local", "")
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ async def test_append_returns_when_other_connections_see_the_record(place: str, 
     assert row == {
         "writer": writer.id,
         "seq": 1,
-        "tenant": "default",
+        "tenant": "",
         "kind": "intent",
         "call": "c1",
         "user": "user:anna",

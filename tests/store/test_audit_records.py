@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from interlock.store.audit_records import as_object
 
 
-def test_object_has_the_columns_in_order_and_the_body_before_the_hash():
-    names = ("default", "intent", "c1", "user:anna", "", "crm", "crm:refund", "", "")
+@pytest.mark.parametrize("tenant", ["", "default"])  # what is stored now, and was before
+def test_object_has_the_columns_in_order_and_the_body_before_the_hash(tenant: str):
+    names = (tenant, "intent", "c1", "user:anna", "", "crm", "crm:refund", "", "")
     row = ("ab", 3, 1_800_000_000_123_456, *names, '{"risk":"write","bytes":9}', b"\x01\xff")
 
     assert list(as_object(row).items()) == [

@@ -26,6 +26,7 @@ from msgspec.structs import replace
 
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import GrantLost
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
 ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
-DEFAULT_TENANT = "default"
 _LOCAL = Principal(LOCAL_USER)  # a `Caller` without principal
 UNKNOWN_RISK: Risk = "write"  # of a call that no policy decided about
 MAX_NAME = 200  # characters of a name that a caller made up
@@ -378,7 +378,7 @@ class AuditTrail:
             entry.server,
             entry.address,
             body=_encode(body),
-            tenant=principal.tenant or DEFAULT_TENANT,
+            tenant=principal.tenant or TENANT,
         )
         return intent, risk
 
@@ -446,7 +446,7 @@ def record_of(
 ) -> AuditRecord:
     """Return a record about a caller."""
     principal = caller.principal or _LOCAL
-    tenant = principal.tenant or DEFAULT_TENANT
+    tenant = principal.tenant or TENANT
     return AuditRecord(
         kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant
     )

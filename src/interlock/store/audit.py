@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from interlock import base32
 from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.stored_key import TENANT
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store import sqlite_file
 from interlock.store.audit_copy import AuditCopy
@@ -75,7 +76,7 @@ class AuditRecord(Struct, frozen=True):
     status: str = ""
     reason: str = ""
     body: bytes = b"{}"  # further members, as a JSON object
-    tenant: str = "default"
+    tenant: str = TENANT
 
 
 class Added(Struct, frozen=True):
@@ -298,7 +299,7 @@ class AuditWriter:
                 # One long loop: every record passes here, and calls would cost more than the rest.
                 body = record.body.decode(errors="replace")
                 texts = (
-                    record.tenant,
+                    "" if record.tenant == TENANT else record.tenant,
                     record.kind,
                     record.call,
                     record.user,

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from interlock.auth.stored_key import TENANT
 from interlock.timestamps import rfc3339
 from interlock.types import JsonObject
 
@@ -51,6 +52,7 @@ def as_object(row: tuple[Any, ...]) -> JsonObject:
     *columns, body, hash = row
     found = dict(zip(COLUMNS, columns, strict=False))
     found["at"] = rfc3339(found["at"])
+    found["tenant"] = found["tenant"] or TENANT
     return {
         **{name: value for name, value in found.items() if value != ""},
         **{name: value for name, value in _decode(body).items() if name not in found},

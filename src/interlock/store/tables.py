@@ -142,7 +142,7 @@ audit = Table(
     Column("writer", String, primary_key=True),
     Column("seq", BigInteger, primary_key=True, autoincrement=False),  # from 1, without gaps
     Column("at", BigInteger, nullable=False),  # microseconds since 1970, UTC
-    Column("tenant", String, nullable=False),
+    Column("tenant", String, nullable=False),  # "" for the usual one, which takes no bytes
     Column("kind", String, nullable=False),
     Column("call", String, nullable=False),
     Column("user", String, nullable=False),
@@ -297,7 +297,7 @@ rollups = Table(
     metadata,
     Column("minute", Integer, primary_key=True, autoincrement=False),  # minutes since 1970
     Column("writer", String, primary_key=True),  # of the audit records
-    Column("tenant", String, primary_key=True),
+    Column("tenant", String, primary_key=True),  # as in the audit records
     Column("server", String, primary_key=True),
     Column("tool", String, primary_key=True),  # an address
     Column("key", String, primary_key=True),

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Raw
 
+from interlock.auth.stored_key import TENANT
 from interlock.calls import Caller
 from interlock.calls.endings import LIMITS
 from interlock.errors import DecisionRefused, UnknownApproval, UnknownConversation
@@ -97,7 +98,7 @@ async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[J
     principal = request.principal
     if "admin:read" in principal.scopes:
         return records
-    tenant = principal.tenant or "default"
+    tenant = principal.tenant or TENANT
     mine = [each for each in records if each["kind"] in ("asked", "intent", "refused")]
     is_own = mine and (mine[0].get("user"), mine[0].get("tenant")) == (principal.id, tenant)
     return records if is_own else ()
