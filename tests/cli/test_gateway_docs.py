@@ -32,7 +32,7 @@ from interlock.timestamps import now_micros
 from interlock.toolbox.pins import offered_server, offered_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"
-CALL = "c_67av94jg0mvrkfkyzbp"
+CALL = "c_67av94jgm8vrkfkyzb"
 ARGUMENTS = {"order": "o-17", "amount": 80}
 SCHEMA = {
     "type": "object",
@@ -78,7 +78,7 @@ FILE = {
 # What differs from run to run. The first that matches counts.
 VARIABLE = {
     "KEY": r"ilk_\w+…?|\b[0-9a-z]{12}(?= of user)",
-    "CALL": r"c_[0-9a-z]{19}",
+    "CALL": r"c_[0-9a-z]{18}",
     "APPROVAL": r"a_[0-9a-f]{16}",
     "TIME": r"\d{4}-\d\d-\d\d(T[\d:.]+Z)?",
     "HASH": r"\b([0-9a-f]{64}|[0-9a-f]{12})\b",

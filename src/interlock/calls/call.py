@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from interlock.auth.principal import Principal
-from interlock.base32 import DIGITS, PAIRS
+from interlock.base32 import PAIRS
 from interlock.base32 import encode as encode_base32
 from interlock.calls.back_channel import BackChannel
 from interlock.calls.decision import Decision
@@ -99,17 +99,16 @@ _METHODS = {"tools": "tools/call", "resources": "resources/read", "prompts": "pr
 
 
 def new_call_id() -> str:
-    """Return an id that no other call has, and that sorts after those made a millisecond earlier.
+    """Return an id that no other call has, and that sorts by time, to 10 ms.
 
     Records with such ids are neighbours in an index, so a transaction changes fewer pages of it.
     """
     # Ids are public, and `secrets` takes ten times as long. A loop over the digits does as well,
     # and integers of more than 30 bits are slower.
-    at, pairs = time_ns() >> 18, PAIRS  # 45 bits until the year 2262
+    at, pairs = time_ns() >> 23, PAIRS  # 40 bits until the year 2262
     early, late, first, second = at >> 20, at & 0xFFFFF, getrandbits(30), getrandbits(20)
     return (
-        f"c_{DIGITS[early >> 20]}{pairs[early >> 10 & 1023]}{pairs[early & 1023]}"
-        f"{pairs[late >> 10]}{pairs[late & 1023]}"
+        f"c_{pairs[early >> 10]}{pairs[early & 1023]}{pairs[late >> 10]}{pairs[late & 1023]}"
         f"{pairs[first >> 20]}{pairs[first >> 10 & 1023]}{pairs[first & 1023]}"
         f"{pairs[second >> 10]}{pairs[second & 1023]}"
     )
@@ -117,7 +116,7 @@ def new_call_id() -> str:
 
 def call_id_of(own: bytes) -> str:
     """Return the id of a call that a client names itself, always the same one."""
-    return f"c_{encode_base32(int.from_bytes(sha256(own).digest()), 19)}"
+    return f"c_{encode_base32(int.from_bytes(sha256(own).digest()), 18)}"
 
 
 class Call(Struct, eq=False):

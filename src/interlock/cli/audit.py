@@ -139,7 +139,7 @@ def show(call: str, as_json: bool, config: Path | None) -> int:
 
     \b
     Example:
-      interlock audit show c_67av94jg0mvrkfkyzbp
+      interlock audit show c_67av94jgm8vrkfkyzb
     """
     records = _with_reader(config_option.load(config), lambda reader: reader.records(call))
     if not records:
