@@ -50,6 +50,17 @@ async def test_there_is_one_helper_from_the_first_server_to_the_last():
 
 
 @nothing_is_left
+async def test_helper_that_was_started_early_starts_all_servers():
+    with reaper.running():
+        helper = reaper._process
+        for _ in range(2):
+            server = await cat()
+            assert reaper._process is helper is not None
+            await server.end()
+    assert reaper._process is None
+
+
+@nothing_is_left
 async def test_helper_is_out_of_reach_of_a_terminal_and_has_no_environment(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -6,7 +6,8 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from interlock.cli import config_option
 from interlock.cli.log import open_log
 from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import complain, say, warn
-from interlock.errors import ConfigError, InterlockError
+from interlock.errors import ConfigError, InterlockError, SpawnError
 from interlock.urls import origin
 
 if TYPE_CHECKING:
@@ -76,14 +77,28 @@ def serve(
     open_log()  # what goes wrong at the start is printed below
     if check:
         return _check(loaded, start_servers)
-    if stdio:
-        from interlock.transports.pipes import take_standard_streams
+    with _reaper_of(loaded):
+        if stdio:
+            from interlock.transports.pipes import take_standard_streams
 
-        source, target = take_standard_streams()
-        _run(_serve_stdio(config, loaded, source, target, view))
-    else:
-        _run(_serve_http(config, loaded, address, view))
+            source, target = take_standard_streams()
+            _run(_serve_stdio(config, loaded, source, target, view))
+        else:
+            _run(_serve_http(config, loaded, address, view))
     return 0
+
+
+@contextmanager
+def _reaper_of(config: Config) -> Iterator[None]:
+    """Start what starts the programs of a configuration, while the gateway is being imported."""
+    from interlock.config import StdioServer
+    from interlock.transports.reaper import reaper
+
+    with ExitStack() as stack:
+        if any(isinstance(each, StdioServer) for each in config.servers.values()):
+            with suppress(SpawnError):  # each server says that it cannot be started
+                stack.enter_context(reaper.running())
+        yield
 
 
 def _address(http: str) -> Address:

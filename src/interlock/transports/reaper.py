@@ -1,6 +1,7 @@
 """Our end of the helper program that starts servers: see `supervisor` for what it promises.
 
-There is one helper for all servers, from the start of the first one to the end of the last one.
+There is one helper for all servers, from the start of the first one to the end of the last one, or
+for as long as something holds it.
 Processes that the rest of the program starts are not below it, so it cannot harm them.
 """
 
@@ -12,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from socket import send_fds as send_with_descriptors
 from socket import socket, socketpair
@@ -33,7 +34,7 @@ class Reaper:
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket
         self._owner = 0
-        self._servers = 0
+        self._holders = 0
 
     def start(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, descriptors: Sequence[int]
@@ -49,14 +50,10 @@ class Reaper:
         Raises:
             SpawnError: The helper cannot be started.
         """
-        if self._owner != os.getpid():  # a forked process does not own its parent's servers
-            self._process, self._servers, self._owner = None, 0, os.getpid()
         content = marshal.dumps((list(argv), dict(env), cwd))
         request = len(content).to_bytes(4, "big") + content
-        self._servers += 1
+        self._hold()
         try:
-            if self._process is None:
-                self._start_helper()
             try:
                 self._send(request, descriptors)
             except OSError:  # something has ended the helper
@@ -65,14 +62,38 @@ class Reaper:
                 self._send(request, descriptors)
         except OSError as error:
             self.release()
-            raise SpawnError(f"cannot start the helper process: {error}") from error
+            raise _not_started(error) from error
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the helper from now on, so that the first server need not wait for its start.
+
+        Raises:
+            SpawnError: The helper cannot be started.
+        """
+        self._hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _hold(self) -> None:
+        if self._owner != os.getpid():  # a forked process does not own its parent's servers
+            self._process, self._holders, self._owner = None, 0, os.getpid()
+        self._holders += 1
+        try:
+            if self._process is None:
+                self._start_helper()
+        except OSError as error:
+            self.release()
+            raise _not_started(error) from error
 
     def release(self) -> None:
         """Note that a server has ended with all that it started."""
         if self._owner != os.getpid():
             return
-        self._servers -= 1
-        if self._servers == 0:
+        self._holders -= 1
+        if self._holders == 0:
             self._stop_helper()
 
     def _send(self, request: bytes, descriptors: Sequence[int]) -> None:
@@ -103,6 +124,10 @@ class Reaper:
             self._requests.close()
             process.kill()
             process.wait()
+
+
+def _not_started(error: OSError) -> SpawnError:
+    return SpawnError(f"cannot start the helper process: {error}")
 
 
 def _interpreter() -> str:
