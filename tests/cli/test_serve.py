@@ -99,7 +99,9 @@ async def test_plain_file_is_served_to_both_eras_and_over_sse_with_a_key_for_the
     assert gateway.end() == 0
 
 
-async def test_servers_on_stdio_alone_need_no_http_client(serve, monkeypatch):
+async def test_servers_on_stdio_and_sqlite_need_no_http_client_orm_or_postgresql(
+    serve, monkeypatch
+):
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")  # lists each imported module on stderr
     gateway = serve()
     monkeypatch.undo()
@@ -108,6 +110,7 @@ async def test_servers_on_stdio_alone_need_no_http_client(serve, monkeypatch):
     gateway.end()
     loaded = {line.split("|")[-1].strip() for line in [*gateway.lines, *gateway.program.stderr]}
     unneeded = {"aiohttp", "alembic", "interlock.oauth", "interlock.openapi.server"}
+    unneeded |= {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "asyncpg"}
     assert loaded & {"interlock.gateway.serving", *unneeded} == {"interlock.gateway.serving"}
 
 

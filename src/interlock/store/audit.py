@@ -28,13 +28,13 @@ from interlock import base32
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import AuditFailed, AuditUnavailable
-from interlock.store import sqlite_file
 from interlock.store.audit_copy import AuditCopy
 from interlock.store.audit_postgres import AuditTables, PostgresAudit
 from interlock.store.audit_sqlite import SqliteAudit
 from interlock.store.claims import Claim, ClaimFailed, Row, Statement
 from interlock.store.group_commit import GroupCommit
-from interlock.store.location import find, public_name, without_links
+from interlock.store.location import find, public_name
+from interlock.store.preparation import prepare
 from interlock.store.rollups import Changes, RollupWriter, upsert
 from interlock.store.rows import storable
 from interlock.timestamps import now_micros
@@ -163,13 +163,8 @@ class AuditWriter:
             StoreError: The database cannot be used or written.
             MissingExtra: A package for this kind of database is not installed.
         """
-        place = find(location)
-        if isinstance(place, str) or not sqlite_file.is_ready(without_links(place)):
-            # SQLAlchemy takes longer to import than a few records to write.
-            from interlock.store.database import open_database
-
-            await (await open_database(location)).close()
-        tables = open_tables(location)
+        await prepare(location)
+        tables, place = open_tables(location), find(location)
         name = f"the audit trail in {public_name(place) if isinstance(place, str) else place}"
         writer = cls(tables, name, key=key, copy=copy, on_failed=on_failed)
         try:

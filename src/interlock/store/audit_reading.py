@@ -19,8 +19,8 @@ from interlock.store.audit_records import SELECT, as_object
 from interlock.store.audit_sqlite import SqliteAudit
 from interlock.store.audit_verification import Mark, StoredHead, Verification
 from interlock.store.claims import Row
-from interlock.store.database import open_database
 from interlock.store.location import find
+from interlock.store.preparation import prepare
 from interlock.store.rollup_series import MAX_BUCKETS, By, Series, read_series
 from interlock.types import JsonObject
 
@@ -84,8 +84,7 @@ class AuditReader:
         Raises:
             StoreError: The database cannot be used.
         """
-        database = await open_database(location)
-        await database.close()
+        await prepare(location)
         found = find(location)
         tables = (
             SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found, timeout=TIMEOUT)
