@@ -20,14 +20,14 @@ from tests.servers.postgres import Postgres
 TITLE = "Audit records"
 SINGLE = "single"  # one transaction a record, over the same connection
 CALLERS = (1, 8, 32)
-BODY = b'{"surface":"mcp","client":"claude-code","view":"support","risk":"write","bytes":512,' + (
-    b'"arguments":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",'
-    b'"rule":"small-refunds","revision":["2026-07-28","2025-11-25"]}'
+# As a gateway writes them.
+NAMES = ("c_67av94jgm8vrkfkyzb", "user:anna", "7fk2m9qdx3ha", "crm", "crm:refund")
+BODY = b'{"surface":"mcp","risk":"write","bytes":512,"view":"support","client":"claude-code",' + (
+    b'"address":"127.0.0.1","revision":"2026-07-28","rule":"small-refunds",'
+    b'"argumentsHash":"n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg"}'
 )
-INTENT = AuditRecord("intent", "c_4kq7mz2p", "user:anna", "k_7d2f", "crm", "crm:refund", body=BODY)
-OUTCOME = AuditRecord(
-    "outcome", "c_4kq7mz2p", "user:anna", "k_7d2f", "crm", "crm:refund", "ok", body=b'{"ms":12}'
-)
+INTENT = AuditRecord("intent", *NAMES, body=BODY)
+OUTCOME = AuditRecord("outcome", *NAMES, "ok", body=b'{"ms":12.5,"bytes":512}')
 
 
 class OneByOne:
