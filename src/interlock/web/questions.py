@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +18,9 @@ from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult, JsonObject
 from interlock.web.app_documents import SUPPORT
 from interlock.web.errors import TurnError
-from interlock.web.turn import Turn
+
+if TYPE_CHECKING:
+    from interlock.web.turn import Turn
 
 ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUPPORT)
 
