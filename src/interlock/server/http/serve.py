@@ -26,6 +26,8 @@ except ImportError as error:
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
 READ_DEADLINE = 30.0  # seconds in which a client must read something of what waits for it
+_HEADERS_TICKS = 10  # ticks of 0.1 s between two looks at connections without headers
+_UNREAD_TICKS = 50  # the same for connections that are not read, which takes longer
 _DRAIN_CHECK = 0.05  # seconds
 DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
@@ -142,23 +144,27 @@ class UvicornServer(uvicorn.Server):
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
     async def on_tick(self, counter: int) -> bool:
-        """Once a second, close connections that send their headers, or read, too slowly."""
-        if counter % 10 == 0:
-            with suppress(MemoryError):  # the next time will do
+        """Close connections that send their headers, or read, too slowly. Called each 0.1 s."""
+        with suppress(MemoryError):  # the next time will do
+            if counter % _HEADERS_TICKS == 0:
                 self._end_late_connections(monotonic())
+            if counter % _UNREAD_TICKS == 0:
                 self._end_unread_connections(monotonic())
         return await super().on_tick(counter)
 
     def _end_late_connections(self, now: float) -> None:
         # Unlike a timer for each connection, this costs requests nothing.
-        waiting: dict[Any, float] = {}
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, HttpToolsProtocol) and _is_in_headers(connection):
-                since = waiting[connection] = self._in_headers.get(connection, now)
-                if now - since > HEADER_DEADLINE:
-                    self._app.dropped["connection without headers"] += 1
-                    connection.transport.abort()
-        self._in_headers = waiting
+        self._in_headers = {
+            each: self._in_headers.get(each, now)
+            for each in self.server_state.connections
+            if isinstance(each, HttpToolsProtocol)
+            and each.timeout_keep_alive_task is None
+            and (each.cycle is None or each.cycle.response_complete)
+        }
+        for connection, since in self._in_headers.items():
+            if now - since > HEADER_DEADLINE:
+                self._app.dropped["connection without headers"] += 1
+                connection.transport.abort()
 
     def _end_unread_connections(self, now: float) -> None:
         # Whole responses wait in memory, and even a closed connection keeps them until it is lost.
@@ -384,10 +390,3 @@ def _use_host_of_target(connection: HttpToolsProtocol) -> None:
     if target:
         others = [each for each in connection.headers if each[0] != b"host"]
         connection.headers[:] = [*others, (b"host", target.encode("latin-1"))]
-
-
-def _is_in_headers(connection: Any) -> bool:
-    """Whether a connection has yet to send the headers of a request."""
-    cycle = connection.cycle
-    is_between = cycle is None or cycle.response_complete
-    return is_between and connection.timeout_keep_alive_task is None
