@@ -22,7 +22,8 @@ class Gate:
 
     def __init__(self, *keys: StoredKey, view: str = "") -> None:
         self.refused: list[RefusedCredential] = []
-        self.ring = KeyRing(Source(*keys), clock=Clocks().clock, wall=lambda: NOW * 1_000)
+        self.source, self.clocks = Source(*keys), Clocks()
+        self.ring = KeyRing(self.source, clock=self.clocks.clock, wall=lambda: NOW * 1_000)
         trusted = TrustedIssuer(
             ISSUER,
             static_tokens({TOKEN: Principal(f"{ISSUER}#4711", frozenset({"mcp:read"}))}),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from interlock.auth import key_format
 from interlock.auth.key_ring import SERVED_FOR, KeyRing
 from interlock.auth.stored_key import StoredKey
-from interlock.errors import AuthUnavailable, StoreError
+from interlock.errors import AuthUnavailable, StoreError, UnknownKey
 from interlock.store.changes import ChangeFeed
 from interlock.store.database import Database, Work, open_database
 from interlock.store.keys import KeyStore
@@ -29,7 +29,10 @@ class Source:
     def __init__(self, *keys: StoredKey) -> None:
         self.keys = {each.id: each for each in keys}
         self.touched: list[Mapping[str, int]] = []
+        self.looked_up: list[str] = []
         self.fails = False
+        self.answers = asyncio.Event()  # look-ups wait for it
+        self.answers.set()
 
     async def load(self) -> Sequence[StoredKey]:
         if self.fails:
@@ -37,6 +40,14 @@ class Source:
         return list(self.keys.values())
 
     changed = load
+
+    async def get(self, id: str) -> StoredKey:
+        self.looked_up.append(id)
+        await self.answers.wait()
+        await self.load()
+        if id not in self.keys:
+            raise UnknownKey("no such key")
+        return self.keys[id]
 
     async def touch(self, used: Mapping[str, int]) -> None:
         await self.load()

@@ -52,6 +52,14 @@ async def test_all_keys_that_are_not_valid_get_the_same_answer_in_the_same_time(
 
 
 @pytest.mark.slow("fills a database")
+async def test_key_that_another_process_creates_works_on_its_first_use(running, tmp_path):
+    async with running({}, crm=offering("list")) as gateway:
+        async with KeyStore.open(tmp_path / "gateway.db") as cli:
+            _, key = await cli.create("anna", scopes=("mcp:*",))
+        assert await gateway.names(key) == ["crm__list"]
+
+
+@pytest.mark.slow("fills a database")
 async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tmp_path):
     async with running({}, crm=offering("list")) as gateway:
         revoked = await gateway.key("anna")

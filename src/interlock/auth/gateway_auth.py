@@ -149,19 +149,28 @@ class GatewayAuth:
 
     async def _found(self, credential: bytes, peer: str | None) -> KnownKey | KnownToken:
         if credential.startswith(_KEY_PREFIX):
-            key = self._keys.find(credential)
-            if key is None:
-                raise self._refused("bad_credential", peer)
-            if not self._keys.is_active(key):
-                reason = "key_revoked" if key.stored.revoked is not None else "key_expired"
-                raise self._refused(reason, peer, key.stored)
-            return key
+            return await self._found_key(credential, peer)
         token = None
         if self._issuers is not None and TOKEN.fullmatch(credential):
             token = await self._issuers.find(credential)
         if token is None:
             raise self._refused("bad_credential", peer)
         return token
+
+    async def _found_key(self, credential: bytes, peer: str | None) -> KnownKey:
+        key = self._keys.find(credential)
+        if key is not None and self._keys.is_active(key):
+            return key
+        # Keys that have ended are looked up as well: all refusals take the same time.
+        if (lookup := self._keys.look_up(credential)) is not None:
+            await lookup
+            key = self._keys.find(credential)
+            if key is not None and self._keys.is_active(key):
+                return key
+        if key is None:
+            raise self._refused("bad_credential", peer)
+        reason = "key_revoked" if key.stored.revoked is not None else "key_expired"
+        raise self._refused(reason, peer, key.stored)
 
     def _refused(self, reason: str, peer: str | None, key: StoredKey | None = None) -> AuthRequired:
         self._on_refused(RefusedCredential(reason, peer or "", key))

@@ -2,7 +2,7 @@
 
 1. A key is found by the SHA-256 of its text, in one look-up.
 2. A change in the database is noticed within a second. Keys that have ended since are
-   reported, so that what they opened can be ended as well.
+   reported, so that what they opened can be ended as well. A new key is looked up when it is used.
 3. While the database does not answer, keys are served for `SERVED_FOR` seconds. After that no key
    of the database can be verified, because it may have been revoked.
 4. Callers never learn why a key is refused. Only the record states it.
@@ -12,13 +12,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING, Protocol
 
 from interlock.auth import key_format
+from interlock.auth.key_lookups import KeyLookups
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
@@ -42,6 +51,10 @@ class KeySource(Protocol):
 
     async def changed(self) -> Sequence[StoredKey]:
         """Return the keys that changed since the last call."""
+        ...
+
+    async def get(self, id: str) -> StoredKey:
+        """Return one key, or raise `UnknownKey`."""
         ...
 
     async def touch(self, used: Mapping[str, int]) -> None:
@@ -105,6 +118,7 @@ class KeyRing:
         self._touched_at = 0.0
         self._refreshing = asyncio.Lock()
         self._must_load = True  # changes may have been missed
+        self._lookups = None if source is None else KeyLookups(self._put_stored, clock)
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -141,6 +155,14 @@ class KeyRing:
         known = self._by_hash.get(sha256(key).digest())
         self._check_answers()
         return known
+
+    def look_up(self, key: bytes) -> Awaitable[object] | None:
+        """Look a key up in the database, as it may be new; `find` returns it afterwards.
+
+        Returns:
+            What to wait for, half a second at most; None if the key is not looked up.
+        """
+        return None if self._lookups is None else self._lookups.begin(key)
 
     def admitted(self, key: bytes, place: Hashable) -> Principal | None:
         """Return the owner of a valid key that a place has accepted before; note its use.
@@ -214,6 +236,13 @@ class KeyRing:
                 self._put(each)
             self._must_load = False
             self._answered_at = self._clock()
+
+    async def _put_stored(self, id: str) -> None:
+        if self._source is None:
+            return
+        stored = await self._source.get(id)
+        if id not in self._by_id:  # a refresh may have read a newer state meanwhile
+            self._put(stored)
 
     async def use(self, stored: StoredKey) -> None:
         """Use a key as it was just written, even if the database does not answer any more."""
