@@ -123,6 +123,13 @@ async def test_stdio_serves_the_local_user_without_a_key(revision: str, config, 
     assert await echoed(client) == "hi"
 
 
+def test_stdio_needs_no_http_server(program, without, config):
+    ran = program("serve", "--stdio", "--config", config(), env=without("uvicorn"))
+
+    assert ran.communicate(timeout=20)[1] == ""  # stdin is at its end
+    assert ran.returncode == 0
+
+
 def vars_of(home: Path) -> dict[str, str]:
     return {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
 

@@ -18,7 +18,8 @@ from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreLocked
 from interlock.gateway import Gateway
-from interlock.gateway.serving import bound, only_gateway, serve_stdio
+from interlock.gateway.process import bound, only_gateway
+from interlock.gateway.serving_stdio import serve_stdio
 from interlock.policy import Policy
 from tests.server.conftest import modern_meta
 from tests.support.scripted_server import MODERN

@@ -156,7 +156,7 @@ async def _serve_stdio(
     file: Path | None, config: Config, source: int, target: int, view: str
 ) -> None:
     from interlock.gateway.assembly import Assembly
-    from interlock.gateway.serving import serve_stdio
+    from interlock.gateway.serving_stdio import serve_stdio
 
     async with Assembly.open(config) as assembly:
         reload = _Reloading(assembly, file).begin

@@ -1,37 +1,26 @@
-"""A gateway on its listeners, or on stdin and stdout, until a signal ends it."""
+"""A gateway on its listeners, until a signal ends it."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
-import os
-import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
-from pathlib import Path
 
 from msgspec import Struct
 
 from interlock import urls
-from interlock.auth.principal import Principal
 from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
-from interlock.errors import AuditFailed, ConfigError, StoreLocked
+from interlock.errors import AuditFailed, ConfigError
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
-from interlock.policy import LOCAL_USER
+from interlock.gateway.process import bound, on_signals, only_gateway
 from interlock.server.http.serve import UvicornServer
-from interlock.server.server_connection import ServerConnection
-from interlock.store.location import find
-from interlock.transports.pipes import PipeTransport
 
 LISTEN = Address("127.0.0.1", 8080)
-# Over stdio these are answered while the servers start: clients wait only seconds for them.
-HANDSHAKE = frozenset(("initialize", "ping", "server/discover"))
 
 
 class Served(Struct, frozen=True):
@@ -192,100 +181,6 @@ def _loopback(listener: socket.socket) -> str:
     return f"http://{address}{PATH}"
 
 
-# Standard input and output
-
-
-async def serve_stdio(
-    assembly: Assembly,
-    source: int,
-    target: int,
-    *,
-    view: str = "",
-    reload: Callable[[], None] = lambda: None,
-) -> None:
-    """Serve the local user on two descriptors until the client disconnects, or SIGTERM.
-
-    Args:
-        assembly: The gateway.
-        source: To read from.
-        target: To write to.
-        view: The view to serve; "" for none.
-        reload: Called on SIGHUP.
-    """
-    principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
-    transport = PipeTransport(source, target)
-    early = frozenset[str]() if assembly.gateway.tells_of_servers else HANDSHAKE
-    connection = ServerConnection(assembly.gateway, transport, principal, early=early)
-    serving = asyncio.ensure_future(connection.serve())
-
-    def end() -> None:
-        if not connection.drain():  # a second signal, or the connection is not open
-            serving.cancel()
-
-    with on_signals(end, reload), suppress(asyncio.CancelledError):
-        await serving
-
-
-# Resources of the process
-
-
-@contextmanager
-def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP."""
-    loop = asyncio.get_running_loop()
-    handled = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
-    for number, handle in handled.items():
-        loop.add_signal_handler(number, handle)
-    try:
-        yield
-    finally:
-        for number in handled:
-            loop.remove_signal_handler(number)
-
-
-@contextmanager
-def bound(address: Address) -> Iterator[socket.socket]:
-    """Return a socket that is bound to an address.
-
-    Raises:
-        ConfigError: The address is in use or not ours.
-    """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # Without the protocol, asyncio would not switch off the delay of small packets.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address.host, address.port))
-        except OSError as error:
-            way_out = "; choose another port" if error.errno == errno.EADDRINUSE else ""
-            raise ConfigError(f"cannot listen on {address}: {error.strerror}{way_out}") from None
-        yield listener
-
-
 def _address_of(listener: socket.socket) -> Address:
     host, port = listener.getsockname()[:2]
     return Address(host, port)
-
-
-@contextmanager
-def only_gateway(location: str) -> Iterator[None]:
-    """Keep other gateways from the same SQLite file, as limits are counted in one process.
-
-    Raises:
-        StoreLocked: Another gateway uses it.
-    """
-    found = find(location or None)
-    if not isinstance(found, Path):
-        yield
-        return
-    descriptor = os.open(f"{found}.serving", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreLocked(
-                f"another gateway uses {found}: end it, or choose another gateway.database"
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
