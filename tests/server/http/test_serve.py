@@ -365,7 +365,7 @@ def waiting_of(connection: Any) -> int:
 @pytest.mark.slow("works through much data")
 async def test_a_connection_that_reads_nothing_does_not_keep_its_answer(server, monkeypatch):
     now = 1000.0
-    monkeypatch.setattr(serve, "monotonic", lambda: now)  # the server itself looks once a second
+    monkeypatch.setattr(serve, "monotonic", lambda: now)  # the server itself looks every 5 s
 
     @server.tool
     def big() -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from interlock import Context
 from interlock.server.http import sessions, streams
+from interlock.server.http.responses import Message
 
 TOKEN = {"progressToken": "p"}
 
@@ -16,7 +17,9 @@ TOKEN = {"progressToken": "p"}
 async def test_stream_that_is_read_has_no_length_limit(monkeypatch):
     monkeypatch.setattr(streams, "MAX_QUEUED", 10)
     sent: asyncio.Queue = asyncio.Queue()
-    outlet = streams.EventWriter(sent.put, (), keep_alive=10.0, dropped=Counter())
+    outlet = streams.EventWriter(
+        sent.put, (), keep_alive=streams.KeepAlive(10.0), dropped=Counter()
+    )
     running = asyncio.create_task(outlet.run())
     assert (await sent.get())["type"] == "http.response.start"
     for _ in range(20):
@@ -34,7 +37,7 @@ async def test_a_stream_that_fails_to_send_drops_its_queue(error: type[Exception
         outlet.put(b"waits")
         raise error
 
-    outlet = streams.EventWriter(send, (), keep_alive=10.0, dropped=Counter())
+    outlet = streams.EventWriter(send, (), keep_alive=streams.KeepAlive(10.0), dropped=Counter())
     await outlet.run()
 
     assert outlet.was_cut
@@ -458,6 +461,33 @@ async def test_a_standalone_stream_is_kept_alive(make):
     assert [await standalone.part() for _ in range(3)] == [": ", ": ", ": "]
 
 
+@pytest.mark.usefixtures("nothing_is_left")
+async def test_only_the_streams_that_are_silent_get_comments():
+    keep_alive, parts = streams.KeepAlive(1_000.0), (list[bytes](), list[bytes]())
+
+    def writer(sent: list[bytes]) -> streams.EventWriter:
+        async def send(message: Message) -> None:
+            sent.append(message.get("body", b""))
+
+        return streams.EventWriter(send, (), keep_alive=keep_alive, dropped=Counter())
+
+    silent, busy = map(writer, parts)
+    async with asyncio.TaskGroup() as tasks:
+        for each in (silent, busy):
+            tasks.create_task(each.run())
+        for tick in range(2 * streams._TICKS):
+            if tick % 10 == 0:
+                busy.put(b"event")
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            keep_alive._tick()
+        await asyncio.sleep(0)
+        for each in (silent, busy):
+            each.end()
+
+    assert parts == ([b"", b": \n\n", b": \n\n", b""], [b"", *[b"event"] * 3, b""])
+
+
 async def test_a_silent_request_becomes_a_resumable_stream(make, gate):
     http = make(json_silence=0.01)
     client = await http.initialize()
@@ -493,7 +523,9 @@ async def test_messages_sent_to_a_reader_are_not_counted_as_dropped(monkeypatch)
     budget = streams.Budget(1, Counter())
     stream = streams.ReplayStream(1, budget)
     sent: asyncio.Queue = asyncio.Queue()
-    outlet = streams.EventWriter(sent.put, (), keep_alive=10.0, dropped=budget.dropped)
+    outlet = streams.EventWriter(
+        sent.put, (), keep_alive=streams.KeepAlive(10.0), dropped=budget.dropped
+    )
     stream.attach(outlet, 0)
     for _ in range(50):
         stream.put(b"x" * 400)

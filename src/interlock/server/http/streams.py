@@ -17,6 +17,7 @@ SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
 MAX_EACH = 100  # streams of one principal
 MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may come back
+_TICKS = 15  # looks at each stream in the time in which it may be silent
 
 _HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream"),
@@ -48,7 +49,7 @@ class EventWriter:
     Args:
         send: The `send` of the ASGI request.
         headers: Further headers of the response.
-        keep_alive: Seconds of silence between two comments.
+        keep_alive: Breaks the silence.
         dropped: Counts streams that are cut.
     """
 
@@ -57,7 +58,7 @@ class EventWriter:
         send: Send,
         headers: Iterable[Header],
         *,
-        keep_alive: float,
+        keep_alive: KeepAlive,
         dropped: Counter[str],
     ) -> None:
         self._send = send
@@ -66,6 +67,7 @@ class EventWriter:
         self._keep_alive = keep_alive
         self._queue: deque[bytes] = deque()
         self._size = 0
+        self._silence = 0  # ticks since the last part
         self._more = asyncio.Event()
         self._task: asyncio.Task[object] | None = None
         self.ended = False
@@ -83,6 +85,12 @@ class EventWriter:
         self._queue.append(data)
         self._size += len(data)
         self._more.set()
+
+    def tick(self) -> None:
+        """Put a comment once the stream has been silent for `_TICKS`."""
+        self._silence += 1
+        if self._silence == _TICKS and not self._queue:
+            self.put(_KEEP_ALIVE)
 
     def end(self) -> None:
         """End the response once the queue has been sent."""
@@ -103,7 +111,8 @@ class EventWriter:
         self._task = task = asyncio.current_task()
         try:
             if not self.was_cut:
-                await self._run()
+                with self._keep_alive.of(self):
+                    await self._run()
         except asyncio.CancelledError:
             if not self.was_cut:
                 raise
@@ -128,22 +137,51 @@ class EventWriter:
             elif self.ended:
                 break
             else:
-                await self._wait()
-        await self._send_in_time({"type": "http.response.body", "body": b""})
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(self._keep_alive):
                 await self._more.wait()
-        except TimeoutError:
-            await self._send_part(_KEEP_ALIVE)
+        await self._send_in_time({"type": "http.response.body", "body": b""})
 
     async def _send_part(self, data: bytes) -> None:
         await self._send_in_time({"type": "http.response.body", "body": data, "more_body": True})
+        self._silence = 0
 
     async def _send_in_time(self, message: Message) -> None:
         async with asyncio.timeout(SEND_DEADLINE):
             await self._send(message)
+
+
+class KeepAlive:
+    """Puts comments into silent streams. With one timer for all, the process wakes less often.
+
+    Args:
+        seconds: The longest silence.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._every = seconds / _TICKS
+        self._writers: set[EventWriter] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @contextmanager
+    def of(self, writer: EventWriter) -> Iterator[None]:
+        """Break the silence of a stream until the end of the block."""
+        self._writers.add(writer)
+        try:
+            if self._timer is None:
+                self._schedule()
+            yield
+        finally:
+            self._writers.remove(writer)
+            if not self._writers and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def _schedule(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(self._every, self._tick)
+
+    def _tick(self) -> None:
+        self._schedule()  # first: memory may run out
+        for writer in self._writers:
+            writer.tick()
 
 
 async def run_until_gone(writer: EventWriter, receive: Receive) -> None:
@@ -173,7 +211,7 @@ class Budget:
         max_streams: Open streams of subscribers, which no answer ends.
         dropped: Counts what is dropped, by reason.
         max_each: Open streams of one principal.
-        keep_alive: Seconds of silence between two comments in a stream.
+        keep_alive: The longest silence of a stream, in seconds.
         max_bytes: Bytes kept for clients that may come back. Beyond them, the messages of the
             streams that have been without a new one for the longest are dropped.
     """
@@ -188,7 +226,7 @@ class Budget:
         max_bytes: int = MAX_KEPT,
     ) -> None:
         self.dropped = dropped
-        self.keep_alive = keep_alive
+        self._keep_alive = KeepAlive(keep_alive)
         self.max_bytes = max_bytes
         self.bytes = 0
         self._max_streams = max_streams
@@ -198,7 +236,7 @@ class Budget:
 
     def writer(self, send: Send, headers: Iterable[Header]) -> EventWriter:
         """Return the writer of a response that is a stream."""
-        return EventWriter(send, headers, keep_alive=self.keep_alive, dropped=self.dropped)
+        return EventWriter(send, headers, keep_alive=self._keep_alive, dropped=self.dropped)
 
     def keep(self, stream: ReplayStream) -> None:
         """Note that a stream keeps a new message; make room for it at the cost of others."""
