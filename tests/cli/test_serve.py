@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -139,6 +140,36 @@ async def test_server_that_is_missing_is_a_warning_and_costs_only_its_own_tools(
 
     assert "1 of 2 servers are up, 6 tools" in gateway.lines
     assert any(line.startswith("warning: gone failed: cannot start") for line in gateway.lines)
+
+
+def test_servers_that_start_late_are_counted_once_all_are_up_or_failed(serve, config, tmp_path):
+    gates = {name: tmp_path / name for name in ("late", "broken")}
+    for each in gates.values():
+        os.mkfifo(each)
+
+    def behind(name: str, *command: str) -> dict[str, Any]:
+        waits = 'read _ < "$0"; exec "$@"'
+        return {"command": "sh", "args": ["-c", waits, str(gates[name]), *command]}
+
+    gateway = serve(
+        path=config(late=behind("late", sys.executable, *ECHO), broken=behind("broken", "false"))
+    )
+    assert "1 of 3 servers are up, 6 tools" in gateway.lines
+    assert "warning: late is still starting" in gateway.lines
+
+    for each in gates.values():
+        each.write_text("go\n")
+    assert "2 of 3 servers are up, 12 tools" in (line.rstrip() for line in gateway.program.stderr)
+    assert gateway.end() == 0
+    assert "servers are up" not in gateway.program.stderr.read()
+
+
+def test_end_of_a_gateway_counts_no_server_that_is_still_starting(serve, config):
+    gateway = serve(path=config(mute={"command": "tail", "args": ["-f", "/dev/null"]}))
+    assert "warning: mute is still starting" in gateway.lines
+
+    assert gateway.end() == 0
+    assert "up" not in gateway.program.stderr.read()
 
 
 def test_address_that_others_can_reach_needs_a_stored_key(interlock, config):

@@ -145,6 +145,7 @@ async def _serve_http(
             address,
             view=view,
             announce=lambda served: _announce(served, assembly),
+            announce_servers=lambda: _say_servers(assembly),
             reload=_Reloading(assembly, file).begin,
             board=Board,
             chat=chat,
@@ -222,22 +223,26 @@ def _announce(served: Served, assembly: Assembly) -> None:
         say(f"board at {origin(served.admin)}/gateway")
     if served.chat:
         say(f"chat at {served.chat}")
-    toolbox = assembly.gateway.toolbox
-    enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
-    up = sum(each.state == "ok" for each in enabled)
-    tools = len(toolbox.tools)
-    say(f"{up} of {_count(len(enabled), 'server')} {_be(len(enabled))} up, {_count(tools, 'tool')}")
-    for each in enabled:
+    _say_servers(assembly)
+    for each in assembly.gateway.toolbox.status.values():
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {served.key}")
     _say_clients(served.url, served.key or "YOUR_KEY")
 
 
+def _say_servers(assembly: Assembly) -> None:
+    toolbox = assembly.gateway.toolbox
+    enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
+    up = sum(each.state == "ok" for each in enabled)
+    tools = len(toolbox.tools)
+    say(f"{up} of {_count(len(enabled), 'server')} {_be(len(enabled))} up, {_count(tools, 'tool')}")
+
+
 def _warn_of(status: ServerStatus) -> None:
     if status.state == "starting":
         warn(f"{status.name} is still starting")
-    elif status.state != "ok":
+    elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:
         warn(f"{status.name}: {line}")

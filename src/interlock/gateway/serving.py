@@ -11,6 +11,7 @@ from functools import partial
 from msgspec import Struct
 
 from interlock import urls
+from interlock.aio import beside
 from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import AuditFailed, ConfigError
@@ -45,6 +46,7 @@ async def serve_http(
     *,
     view: str = "",
     announce: Callable[[Served], None],
+    announce_servers: Callable[[], None] = lambda: None,
     reload: Callable[[], None] = lambda: None,
     board: MakePages | None = None,
     chat: MakeChat | None = None,
@@ -57,6 +59,7 @@ async def serve_http(
         address: Where to listen; None: as configured.
         view: The only view to serve; "" for all.
         announce: Called once the gateway is served.
+        announce_servers: Called once the servers that were still starting then are up or failed.
         reload: Called on SIGHUP.
         board: Makes the application that serves the operators' pages.
         chat: Makes the chat, which is served if it is configured.
@@ -83,7 +86,8 @@ async def serve_http(
             inspector=inspector,
         )
         served = _served(endpoint, listener, admin, key)
-        await _serve(assembly, endpoint, listener, admin, reload, partial(announce, served))
+        announce_all = partial(announce, served), announce_servers
+        await _serve(assembly, endpoint, listener, admin, reload, *announce_all)
     if assembly.has_failed:
         raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
@@ -107,6 +111,7 @@ async def _serve(
     admin: socket.socket | None,
     reload: Callable[[], None],
     announce: Callable[[], None],
+    announce_servers: Callable[[], None],
 ) -> None:
     server = UvicornServer(
         endpoint.app,
@@ -126,8 +131,14 @@ async def _serve(
         assembly.on_failed = end
         with on_signals(end, reload):
             announce()
-            await serving
+            async with beside(_announce_later(assembly, announce_servers)):
+                await serving
         await endpoint.close()
+
+
+async def _announce_later(assembly: Assembly, announce_servers: Callable[[], None]) -> None:
+    if await assembly.gateway.toolbox.finish_starting():
+        announce_servers()
 
 
 def _served(

@@ -126,6 +126,7 @@ class Toolbox:
         self._calls = CallStack(self.results)
         self._replaced: set[Upstream] = set()  # those that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starting: set[asyncio.Task[None]] = set()  # those that `_start` did not wait for
         self._replacing = asyncio.Lock()
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
@@ -290,6 +291,18 @@ class Toolbox:
                 each.result()
             if not done:
                 break
+        self._starting = starting
+
+    async def finish_starting(self) -> bool:
+        """Wait for the servers that were still starting when `open` returned.
+
+        Returns:
+            Whether there were any.
+        """
+        starting = self._starting
+        if starting:
+            await asyncio.wait(starting)
+        return bool(starting)
 
     async def _keep_trying(self) -> None:
         while True:
