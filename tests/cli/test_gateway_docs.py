@@ -39,25 +39,9 @@ SCHEMA = {
     "properties": {"order": {"type": "string"}, "amount": {"type": "integer"}},
     "additionalProperties": False,
 }
+(_EXAMPLE,) = re.findall(r"## Approvals\n.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[:1]
+APPROVALS = json.loads(_EXAMPLE)
 FIND = {"name": "find", "inputSchema": SCHEMA}
-RULES = [
-    {"id": "reads", "effect": "allow", "who": ["*"], "tools": ["*:*"], "risk": "read"},
-    {
-        "id": "small-refunds",
-        "effect": "allow",
-        "who": ["group:support"],
-        "tools": ["crm:refund"],
-        "arguments": {"amount": {"maximum": 50}},
-    },
-    {
-        "id": "refunds",
-        "effect": "ask",
-        "who": ["group:support"],
-        "tools": ["crm:refund"],
-        "arguments": {"amount": {"exclusiveMinimum": 50}},
-        "approvers": ["group:leads"],
-    },
-]
 API = {
     "openapi": "3.1.0",
     "info": {"title": "CRM", "version": "1"},
@@ -70,8 +54,7 @@ FILE = {
     },
     "gateway": {
         "database": "gateway.db",
-        "groups": {"support": ["user:anna"], "leads": ["user:berta"]},
-        "policy": {"rules": RULES},
+        **{name: APPROVALS["gateway"][name] for name in ("groups", "policy")},
         "plugins": {"folder": "plugins", "server": "api"},
     },
 }
@@ -240,3 +223,15 @@ def test_commands_on_the_page_print_what_it_shows(
         for line, real in zip(shown, printed, strict=False):
             if line.startswith("hash "):
                 shell.known[line[5:]] = real[5:]
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize(("amount", "effect"), [(50, "allow"), (51, "ask")])
+def test_example_of_approvals_asks_about_large_refunds_only(
+    interlock, home: Path, monkeypatch: pytest.MonkeyPatch, amount: int, effect: str
+):
+    prepare(home, "Approvals", monkeypatch)
+
+    ran = interlock("explain", "--user", "anna", "crm:refund", f"amount={amount}", "--json")
+
+    assert json.loads(ran.out)["effect"] == effect
