@@ -21,10 +21,10 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from hashlib import sha256
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import Literal, Protocol
 
 from interlock.auth import key_format
 from interlock.auth.key_lookups import KeyLookups
@@ -32,9 +32,6 @@ from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
 from interlock.types import JsonObject
-
-if TYPE_CHECKING:
-    from interlock.store.changes import ChangeFeed
 
 SERVED_FOR = 60.0  # seconds without an answer of the database
 TOUCH_EVERY = 60.0  # seconds between two writes of when keys were last used
@@ -59,6 +56,20 @@ class KeySource(Protocol):
 
     async def touch(self, used: Mapping[str, int]) -> None:
         """Record when keys were last used: microseconds since 1970 by key id."""
+        ...
+
+
+class KeyFeed(Protocol):
+    """What notices that keys of a database have changed; see `store.ChangeFeed`."""
+
+    def follow(
+        self,
+        kind: Literal["keys"],
+        step: Callable[[bool], Awaitable[None]],
+        log: logging.Logger,
+        source: str,
+    ) -> AbstractAsyncContextManager[None]:
+        """Run `step` regularly until the end of the block, with whether keys may have changed."""
         ...
 
 
@@ -124,7 +135,7 @@ class KeyRing:
         return len(self._by_id)
 
     @asynccontextmanager
-    async def running(self, feed: ChangeFeed) -> AsyncGenerator[KeyRing, None]:
+    async def running(self, feed: KeyFeed) -> AsyncGenerator[KeyRing, None]:
         """Load the keys and follow the database; write the last uses at the end.
 
         Args:
@@ -332,4 +343,4 @@ def principal_of(stored: StoredKey) -> Principal:
     )
 
 
-__all__ = ["KeyRing", "KeySource", "KnownKey", "principal_of"]
+__all__ = ["KeyFeed", "KeyRing", "KeySource", "KnownKey", "principal_of"]
