@@ -100,12 +100,7 @@ class Toolbox:
         check_options(options)
         self.warnings: tuple[str, ...] = ()
         self.results = results or ResultBudget()
-        reader = resource_tool(
-            lambda uri, caller: self.find_resource(uri, caller),
-            self.handle,
-            lambda: self._upstreams,
-        )
-        self.own = OwnServer(self.results, (reader, *own_tools))
+        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
         self.version = 0
         self.adapted: dict[object, Any] = {}
         self.on_change: Callable[[], None] | None = None
@@ -132,6 +127,13 @@ class Toolbox:
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
         self._install(servers, self._plan(servers), around, outside)
+
+    def _resource_tool(self) -> OwnTool:
+        return resource_tool(
+            lambda uri, caller: self.find_resource(uri, caller),
+            self.handle,
+            lambda: self._upstreams,
+        )
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
         """Return the upstream of each server; one whose configuration is the same is kept.
