@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from interlock.config import StdioServer
 from interlock.messages import AssistantMessage, ToolCall
@@ -52,8 +53,19 @@ async def test_app_gets_its_call_and_calls_tools_of_its_server(
         await expect(page.get_by_role("tab", name="Result")).to_be_visible()
         assert await violations(page) == []
 
-        await page.reload()  # a stored call runs its app only when it is opened
+        # A stored call runs its app only when that is opened, also if the page learns late that the
+        # tool has one.
+        is_shown = asyncio.Event()
+
+        async def late(route: Route) -> None:
+            await is_shown.wait()
+            await route.continue_()
+
+        await page.route("**/api/tools", late)
+        await page.reload()
         await page.locator(".call-head").click()
+        await expect(page.get_by_role("tab", name="Result")).to_be_visible()
+        is_shown.set()
         await expect(page.locator("iframe")).to_have_count(0)
         await page.get_by_role("button", name="Open the app").click()
         await expect(said).to_contain_text("7")

@@ -151,8 +151,9 @@ function LazyApp({ card }) {
 
 /** What an open card shows. @param {{card: Card, children?: any}} props */
 export function CallBody({ card, children }) {
-  const isApp = hasApp(card);
-  const [chosen, choose] = useState(isApp ? "app" : "result");
+  const [wanted, choose] = useState("");
+  const isApp = hasApp(card); // a stored call may be opened before the tools are known
+  const chosen = wanted || (isApp ? "app" : "result");
   const tabs = [
     ...(isApp ? [{ id: "app", title: t("app") }] : []),
     { id: "result", title: t("result") },
