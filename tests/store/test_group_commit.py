@@ -68,6 +68,33 @@ async def test_callers_that_add_again_at_once_stay_in_one_group(disk, group):
     assert disk.groups == [[10, 20, 30], [11, 21, 31], [12, 22, 32]]
 
 
+async def test_items_of_successive_turns_share_a_commit(disk, group):
+    async def add_after(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await group.add(turns)
+
+    await asyncio.gather(*map(add_after, range(5)))
+
+    assert disk.groups == [[0, 1, 2, 3, 4]]
+
+
+async def test_item_is_committed_while_others_keep_coming(disk, group, monkeypatch):
+    monkeypatch.setattr(group_commit, "MAX_GROUP", 10**9)
+
+    async def add_in_each_turn() -> None:
+        while True:
+            group.add_soon(1)
+            await asyncio.sleep(0)
+
+    adding = asyncio.create_task(add_in_each_turn())
+    async with asyncio.timeout(20):
+        await group.add(0)
+    adding.cancel()
+
+    assert 0 in disk.groups[0]
+
+
 async def test_a_failed_commit_fails_each_caller_and_the_next_one_succeeds(disk, group):
     disk.error = AuditUnavailable("disk full")
     errors = await asyncio.gather(group.add(1), group.add(2), return_exceptions=True)

@@ -1,8 +1,9 @@
 """Group commit: items that queue while one commit runs are the next group.
 
-A commit begins when something waits for it. Items that nothing waits for, such as the outcomes of
-calls, join the next commit, and begin one of their own after `LINGER` only. So calls one after
-another cost one commit each, and not two.
+1. A commit begins when something waits for it, and a turn of the event loop has brought no further
+   item. A commit costs as much as the records of many calls, so calls at the same time share one.
+2. Items that nothing waits for, such as the outcomes of calls, join the next commit, and begin one
+   of their own after `LINGER` only. So calls one after another cost one commit each, and not two.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 
 WAIT = 0.9  # seconds from `add` until it fails
 LINGER = 0.01  # seconds until a commit begins that nothing waits for
+GATHER = 0.01  # seconds until a commit begins, even if each turn brings a further item
 CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
 MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
 MAX_GROUP = 2_000  # items; a larger group might never be committed in time
@@ -124,6 +126,7 @@ class GroupCommit(Generic[T]):
             self._timer = None
         try:
             while True:
+                await self._gather()
                 waiting = [*self._retried, *self._queue]
                 self._group = group = waiting[:MAX_GROUP]
                 self._queue, self._retried = waiting[MAX_GROUP:], []
@@ -155,6 +158,13 @@ class GroupCommit(Generic[T]):
             self._task = None
         if self._queue:
             self._timer = self._loop.call_later(LINGER, self._start)
+
+    async def _gather(self) -> None:
+        """Wait as long as each turn of the loop brings a further item."""
+        until, before = self._loop.time() + GATHER, -1
+        while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
+            before = len(self._queue)
+            await asyncio.sleep(0)
 
     def _give_up(self, group: list[_Entry[T]]) -> None:
         """Fail all waiting callers; until the running commit ends, new ones fail at once."""
