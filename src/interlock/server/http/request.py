@@ -32,7 +32,41 @@ MAX_CACHED = 1_000  # bytes of an Accept header whose meaning is cached
 # Two programs may each use another one of two such headers.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
 
+# In a scope: what its headers state, as `RequestHeaders`, if the host has read them already.
+SAID = "interlock.headers"
+
 T = TypeVar("T")
+
+
+class RequestHeaders:
+    """What the headers of a request state. Requests with the same headers may share it.
+
+    Attributes:
+        by_name: By lower-case name; the last one of a repeated name.
+        repeated: Names of headers that were sent more than once.
+        takes_json, takes_stream: The media types that the client accepts.
+    """
+
+    __slots__ = ("by_name", "repeated", "takes_json", "takes_stream")
+
+    def __init__(self, headers: list[Header]) -> None:
+        self.by_name: dict[bytes, bytes] = dict(headers)
+        self.repeated: frozenset[bytes] = frozenset()
+        accept = self.by_name.get(b"accept", b"*/*")
+        read = _accepted if len(accept) <= MAX_CACHED else _read_accept
+        self.takes_json, self.takes_stream = read(accept)
+        if len(self.by_name) != len(headers):
+            times = Counter(name for name, _ in headers)
+            self.repeated = frozenset(name for name in times if times[name] > 1)
+
+    def with_length(self, length: bytes) -> RequestHeaders:
+        """Return the same with another `Content-Length`."""
+        other = RequestHeaders.__new__(RequestHeaders)
+        other.by_name = {**self.by_name, b"content-length": length}
+        other.repeated = self.repeated
+        other.takes_json = self.takes_json
+        other.takes_stream = self.takes_stream
+        return other
 
 
 class HttpRequest:
@@ -63,9 +97,11 @@ class HttpRequest:
         self.send = send
         client = scope.get("client")
         self.address: str = client[0] if client else ""
-        raw: list[Header] = scope["headers"]
-        self.headers: dict[bytes, bytes] = dict(raw)
-        self.repeated: frozenset[bytes] = frozenset()
+        said = scope.get(SAID) or RequestHeaders(scope["headers"])
+        self.headers: dict[bytes, bytes] = said.by_name
+        self.repeated: frozenset[bytes] = said.repeated
+        self.takes_json: bool = said.takes_json
+        self.takes_stream: bool = said.takes_stream
         self.principal: Principal | None = None
         self.authenticator: Authenticator | None = None
         self.extra: list[Header] = []
@@ -77,12 +113,6 @@ class HttpRequest:
         self.task: asyncio.Task[Any] = asyncio.current_task()  # type: ignore[assignment]
         self._timer: CancelTimer | None = None
         self._is_read = False
-        accept = self.headers.get(b"accept", b"*/*")
-        read = _accepted if len(accept) <= MAX_CACHED else _read_accept
-        self.takes_json, self.takes_stream = read(accept)
-        if len(self.headers) != len(raw):
-            times = Counter(name for name, _ in raw)
-            self.repeated = frozenset(name for name in times if times[name] > 1)
 
     def check_single(self) -> None:
         """Refuse a request that repeats a header which must be single."""

@@ -10,16 +10,19 @@ from contextlib import contextmanager, nullcontext, suppress
 from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from interlock.errors import ConfigError, MissingExtra
-from interlock.server.http.responses import AT_ONCE, Receive, Scope, Send
+from interlock.server.http.responses import Receive, Scope, Send
 from interlock.urls import is_loopback
 
 try:
     import uvicorn
-    from uvicorn._types import ASGI3Application
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+    from interlock.server.http.connections import (
+        BoundedConnection,
+        HeadWithBody,
+        bounded_connection,
+    )
 except ImportError as error:
     raise MissingExtra("serving HTTP", "serve") from error
 
@@ -31,11 +34,7 @@ _UNREAD_TICKS = 50  # the same for connections that are not read, which takes lo
 _DRAIN_CHECK = 0.05  # seconds
 DRAIN = 30.0  # seconds that running requests get when the server ends
 MAX_PER_ADDRESS = 1_000  # connections from one address
-MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
-MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
 MAX_SOCKET_FRAME = 256 * 1024  # bytes; the application has lower limits of its own
-_JSON_HEAD = b"HTTP/1.1 200 OK\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
-_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 
 
 def check_exposure(host: str, *, protected: bool) -> None:
@@ -109,7 +108,7 @@ class UvicornServer(uvicorn.Server):
         self._announces = announces
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
-        self._in_headers: dict[Any, float] = {}  # since when
+        self._in_headers: dict[BoundedConnection, float] = {}  # since when
         self._unread: dict[Any, tuple[int, float]] = {}  # bytes that were read, and since when
         super().__init__(
             uvicorn.Config(
@@ -125,7 +124,6 @@ class UvicornServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=int(IDLE_CONNECTION),
                 timeout_graceful_shutdown=int(DRAIN),
             )
         )
@@ -144,7 +142,7 @@ class UvicornServer(uvicorn.Server):
             print(f"serving at {self.url}", file=sys.stderr, flush=True)
 
     async def on_tick(self, counter: int) -> bool:
-        """Close connections that send their headers, or read, too slowly. Called each 0.1 s."""
+        """Close connections that are idle or slow. Called each 0.1 s."""
         with suppress(MemoryError):  # the next time will do
             if counter % _HEADERS_TICKS == 0:
                 self._end_late_connections(monotonic())
@@ -153,18 +151,20 @@ class UvicornServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _end_late_connections(self, now: float) -> None:
-        # Unlike a timer for each connection, this costs requests nothing.
+        # Unlike timers for each connection, this costs requests nothing.
+        connections = [
+            each for each in self.server_state.connections if isinstance(each, BoundedConnection)
+        ]
         self._in_headers = {
-            each: self._in_headers.get(each, now)
-            for each in self.server_state.connections
-            if isinstance(each, HttpToolsProtocol)
-            and each.timeout_keep_alive_task is None
-            and (each.cycle is None or each.cycle.response_complete)
+            each: self._in_headers.get(each, now) for each in connections if each.is_in_head
         }
         for connection, since in self._in_headers.items():
             if now - since > HEADER_DEADLINE:
                 self._app.dropped["connection without headers"] += 1
                 connection.transport.abort()
+        for connection in connections:
+            if connection.idle_since and now - connection.idle_since > IDLE_CONNECTION:
+                connection.transport.close()
 
     def _end_unread_connections(self, now: float) -> None:
         # Whole responses wait in memory, and even a closed connection keeps them until it is lost.
@@ -208,51 +208,6 @@ class UvicornServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class HeadWithBody:
-    """A transport that sends the head of a response together with the body that follows.
-
-    The host writes them one after the other, and each write costs a system call and may wake
-    the client. A head without a body is sent at the end of the loop's turn.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head = b""
-        self.written = 0  # bytes, in all
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send data, after the head that may be waiting."""
-        self.written += len(data)
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head + data)
-        elif data[:5] == b"HTTP/":
-            self._head = bytes(data)
-            asyncio.get_running_loop().call_soon(self._flush)
-        else:
-            self._transport.write(data)
-
-    def write_whole(self, response: bytes) -> None:
-        """Send a head together with its body."""
-        self.written += len(response)
-        self._flush()
-        self._transport.write(response)
-
-    def _flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head)
-
-    def close(self) -> None:
-        """Close, after what has been written."""
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 def socket_connection() -> type[asyncio.Protocol]:
     """Return the class of WebSocket connections, which needs another package."""
     try:
@@ -260,133 +215,3 @@ def socket_connection() -> type[asyncio.Protocol]:
     except ImportError as error:
         raise MissingExtra("serving WebSockets", "web") from error
     return SocketConnection
-
-
-def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[HttpToolsProtocol]:
-    """Return a class of connections with limits, which counts what it drops."""
-    shared = {"addresses": Counter(), "max_per_address": max_per_address, "dropped": dropped}
-    return type("BoundedConnection", (_BoundedConnection,), shared)
-
-
-class _BoundedConnection(HttpToolsProtocol):
-    addresses: Counter[str]  # connections by address
-    max_per_address: int
-    dropped: Counter[str]
-    address = ""
-    is_refused = False
-    chunk = 0  # bytes received last
-    # Bytes since the request began or its body went on, at most: the first chunk may hold
-    # others. They are its head, or what chunks of the body and trailers have around them.
-    overhead = 0
-    fields = sys.maxsize  # number of its headers, once they are complete
-    answering: RequestResponseCycle
-    extensions: Any  # of ASGI
-    whole_transport: HeadWithBody
-
-    # The parser itself accepts headers of any size; small ones take ten times their bytes.
-
-    def on_message_begin(self) -> None:
-        self.overhead = self.chunk
-        self.fields = sys.maxsize
-        super().on_message_begin()
-
-    def on_body(self, body: bytes) -> None:
-        self.overhead = 0
-        super().on_body(body)
-
-    def on_headers_complete(self) -> None:
-        if self.overhead > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
-            self.is_refused = True
-            raise ValueError("the head is too large")  # stops the parser
-        if not self.url.startswith(b"/"):
-            _use_host_of_target(self)
-        self.fields = len(self.headers)
-        super().on_headers_complete()
-
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.answering = cycle
-        cycle.scope["extensions"] = self.extensions
-        super()._start_asgi_task(cycle, app)
-
-    def answer_at_once(self, scope: Scope, body: bytes) -> bool:
-        # As the two messages of a response; see `AT_ONCE`.
-        cycle = self.answering
-        if cycle.scope is not scope or cycle.response_started or cycle.disconnected:
-            return False
-        if not cycle.keep_alive or self.flow.write_paused:
-            return False
-        defaults = [b"%b: %b\r\n" % header for header in cycle.default_headers]
-        head = _JSON_HEAD % (b"".join(defaults), len(body))
-        self.whole_transport.write_whole(head + body)  # first: memory may run out
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        cycle.message_event.set()
-        cycle.on_response()
-        return True
-
-    def send_400_response(self, msg: str) -> None:
-        if self.is_refused:
-            self.refuse_head()
-        else:
-            super().send_400_response(msg)
-
-    def refuse_head(self) -> None:
-        self.dropped["HTTP 431"] += 1
-        self.transport.write(_TOO_LONG)
-        self.transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        self.chunk = len(data)
-        self.overhead += self.chunk
-        super().data_received(data)
-        del self.headers[self.fields :]  # trailers, which the parser adds to the headers
-        if self.overhead > MAX_HEAD + MAX_CHUNK and not self.transport.is_closing():
-            self.refuse_head()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
-        self.whole_transport = HeadWithBody(transport)
-        self.extensions = {AT_ONCE: self.answer_at_once}
-        self.headers = []
-        super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
-        self.address = self.client[0] if self.client else ""
-        self.addresses[self.address] += 1
-        if self.addresses[self.address] > self.max_per_address:
-            self.dropped["too many connections of an address"] += 1
-            transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.uncount()
-        super().connection_lost(exc)
-        # They refer to this connection, which would wait for the garbage collector.
-        self.extensions.clear()
-
-    def uncount(self) -> None:
-        self.addresses[self.address] -= 1
-        if not self.addresses[self.address]:
-            del self.addresses[self.address]
-
-    def handle_websocket_upgrade(self) -> None:
-        super().handle_websocket_upgrade()
-        protocol: Any = self.transport.get_protocol()
-        if protocol is self:
-            return
-        lost = protocol.connection_lost
-
-        def connection_lost(exc: Exception | None) -> None:
-            self.uncount()  # this object has no connection any more
-            lost(exc)
-
-        protocol.connection_lost = connection_lost
-
-
-def _size_of_head(connection: HttpToolsProtocol) -> int:
-    lines = sum(len(name) + len(value) + 4 for name, value in connection.headers)
-    return len(connection.url) + lines
-
-
-def _use_host_of_target(connection: HttpToolsProtocol) -> None:
-    """Replace `Host` by the host of a target such as `http://example.com/mcp` (RFC 9112, 3.2.2)."""
-    target = urlsplit(connection.url.decode("latin-1")).netloc
-    if target:
-        others = [each for each in connection.headers if each[0] != b"host"]
-        connection.headers[:] = [*others, (b"host", target.encode("latin-1"))]
