@@ -129,6 +129,10 @@ pictures: .venv/.stamp-dev build/browser/.stamp
 
 # Set-up
 
+# The files of requirements name every package. If pip looked up dependencies, pip 23 would refuse
+# `name[extra]` once there is a newer `name` than the one they pin.
+install := install --require-hashes --no-deps -r
+
 # pip is the last thing that a new environment gets.
 $(bin)/pip:
 	@for candidate in $(PYTHON); do \
@@ -141,7 +145,7 @@ $(bin)/pip:
 
 .venv/.stamp-run: requirements/run.txt | $(bin)/pip
 	@echo "installing requirements/run.txt into .venv (once, some 500 MB)" >&2
-	@$(pip) install --require-hashes -r $<
+	@$(pip) $(install) $<
 	@touch $@
 
 .venv/.stamp-interlock: pyproject.toml .venv/.stamp-run
@@ -150,12 +154,12 @@ $(bin)/pip:
 
 .venv/.stamp-dev: requirements/dev.txt .venv/.stamp-interlock
 	@echo "installing requirements/dev.txt into .venv (once)" >&2
-	@$(pip) install --require-hashes -r $<
+	@$(pip) $(install) $<
 	@touch $@
 
 .venv/.stamp-bench .venv/.stamp-conformance .venv/.stamp-fuzz: .venv/.stamp-%: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into .venv (once)" >&2
-	@$(pip) install --require-hashes -r $<
+	@$(pip) $(install) $<
 	@touch $@
 
 # What runs on Node gets it from a wheel; of the machine's own it needs nothing.
@@ -206,5 +210,5 @@ build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev
 	@echo "installing $< into $(@D) (once)" >&2
 	@$(bin)/python -m venv --clear --without-pip $(@D)
-	@$(pip) --python $(@D)/bin/python install --require-hashes -r $<
+	@$(pip) --python $(@D)/bin/python $(install) $<
 	@touch $@
