@@ -6,86 +6,30 @@ import asyncio
 import gc
 import http.client
 import json
-import re
 import signal
-import socket
 import subprocess
 import sys
 import weakref
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-import aiohttp
 import pytest
 
-from interlock import Context, Server
+from interlock import Context
 from interlock.errors import ConfigError
 from interlock.server.http import app, connections, serve
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.serve import UvicornServer
-
-META = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "progressToken": 1,
-}
-
-INITIALIZE = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "tests", "version": "1"},
-}
-
-
-@asynccontextmanager
-async def served(server: Server, **options):
-    running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0)
-    task = asyncio.create_task(running.serve())
-    while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
-        await asyncio.sleep(0.001)
-    try:
-        async with aiohttp.ClientSession() as client:
-            yield running, client
-    finally:
-        running.should_exit = True
-        await task
-
-
-async def connect(running, receives=None):
-    """Open a connection for which the system keeps about so many received bytes."""
-    client = socket.socket()
-    if receives is not None:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
-    client.connect(running.servers[0].sockets[0].getsockname()[:2])
-    return await asyncio.open_connection(sock=client)
-
-
-def legacy(method, params, session=None, id=1):
-    """Return the arguments of a POST by a legacy client."""
-    message = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-    headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    if session is not None:
-        headers |= {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
-    return {"data": json.dumps(message), "headers": headers}
-
-
-async def initialize(running, client):
-    """Begin a legacy session and return its id."""
-    async with client.post(running.url, **legacy("initialize", INITIALIZE)) as reply:
-        return reply.headers["mcp-session-id"]
-
-
-def call(tool, arguments=None, id=1):
-    params = {"name": tool, "arguments": arguments or {}, "_meta": META}
-    message = {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}
-    headers = {
-        "content-type": "application/json",
-        "accept": "application/json, text/event-stream",
-        "mcp-protocol-version": "2026-07-28",
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
-    }
-    return {"data": json.dumps(message), "headers": headers}
+from tests.server.http.on_a_port import (
+    INITIALIZE,
+    META,
+    call,
+    connect,
+    initialize,
+    legacy,
+    served,
+    written,
+)
 
 
 async def test_thirty_two_calls_at_once_get_their_own_answers(server):
@@ -98,178 +42,6 @@ async def test_thirty_two_calls_at_once_get_their_own_answers(server):
         for _ in range(3):
             answers = await asyncio.gather(*map(ask, range(32)))
             assert answers == [number + 1 for number in range(32)]
-
-
-def written(request, *more):
-    """Return a request as its bytes on the wire."""
-    head = [f"{name}: {value}" for name, value in request["headers"].items()]
-    lines = ["POST /mcp HTTP/1.1", "host: 127.0.0.1", *head, *more]
-    return "\r\n".join([*lines, f"content-length: {len(request['data'])}", "", request["data"]])
-
-
-class Repeating:
-    """A connection whose client sends the same head again and again.
-
-    Attributes:
-        parsed: How many heads the server has parsed.
-        requests: Those that it has begun.
-    """
-
-    def __init__(self, monkeypatch):
-        self.parsed = 0
-        self.requests = []
-        begin = connections.BoundedConnection.on_message_begin
-        monkeypatch.setattr(connections.BoundedConnection, "on_message_begin", self._noted(begin))
-        monkeypatch.setattr(app, "HttpRequest", self._request)
-
-    def _request(self, *arguments):
-        self.requests.append(HttpRequest(*arguments))
-        return self.requests[-1]
-
-    def _noted(self, begin):
-        def noted(connection):
-            self.parsed += 1
-            begin(connection)
-
-        return noted
-
-    async def open(self, running):
-        self.reader, self.writer = await connect(running)
-        while not running.server_state.connections:  # noqa: ASYNC110 - uvicorn has no event for it
-            await asyncio.sleep(0.001)
-        (self.connection,) = running.server_state.connections
-
-    def send(self, *parts):
-        """Let the server receive parts of requests, one after the other."""
-        for part in parts:
-            self.connection.data_received(part.encode())
-
-    async def answer(self):
-        """Return the status line and the body of the next answer."""
-        async with asyncio.timeout(10):
-            head = b"100 Continue"
-            while b"100 Continue" in head:
-                head = await self.reader.readuntil(b"\r\n\r\n")
-            size = int(re.findall(rb"content-length: (\d+)", head)[0])
-            body = await self.reader.readexactly(size)
-        return head.partition(b"\r\n")[0].decode(), body.decode()
-
-    async def ask(self, *parts):
-        self.send(*parts)
-        self.kept = {**self.connection.heads}
-        return await self.answer()
-
-
-@pytest.fixture
-async def repeating(monkeypatch):
-    repeating = Repeating(monkeypatch)
-    yield repeating
-    repeating.writer.transport.abort()
-
-
-async def test_heads_that_a_connection_repeats_are_parsed_once(server, repeating):
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        for number in (1, 22, 333, 4):  # also with bodies of other lengths
-            status, body = await repeating.ask(written(call("add", {"a": number}, id=number)))
-            assert status == "HTTP/1.1 200 OK"
-            assert json.loads(body)["id"] == number
-            assert json.loads(body)["result"]["structuredContent"] == number + 1
-        await repeating.ask(written(call("add", {"a": 5}), "x-other: header"))
-
-    assert repeating.parsed == 2
-    lengths = [b"%d" % len(call("add", {"a": n}, id=n)["data"]) for n in (1, 22, 333, 4, 5)]
-    assert [each.headers[b"content-length"] for each in repeating.requests] == lengths
-    first, second = (each.scope for each in repeating.requests[:2])
-    assert second["headers"] == [*first["headers"][:-1], (b"content-length", lengths[1])]
-    apart = {"headers": None, "interlock.headers": None}
-    assert {**first, **apart} == {**second, **apart}
-
-
-async def test_few_heads_of_a_connection_are_kept(server, repeating):
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        for number in range(3 * connections.KEPT_HEADS):
-            await repeating.ask(written(call("add", {"a": 1}), f"x-number: {number}"))
-
-    assert repeating.parsed == len(repeating.requests) == 3 * connections.KEPT_HEADS
-    assert len(repeating.kept) == connections.KEPT_HEADS
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("transfer-encoding: identity",),
-        ("expect: 100-continue",),
-        ("connection: close",),
-        ("connection: upgrade", "upgrade: h2c"),
-        ("x-length: 1\r\n content-length: 9",),
-        ("accept: application/json",),
-        ("x-long: " + "x" * connections.MAX_KEPT_HEAD,),
-    ],
-)
-async def test_heads_that_say_more_than_most_are_parsed_each_time(server, repeating, more):
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        await repeating.ask(written(call("add", {"a": 1}), *more))
-
-    assert repeating.kept == {}
-
-
-@pytest.mark.parametrize("cut", [3, 200, -1])
-async def test_repeated_head_that_comes_in_parts_is_answered(server, repeating, cut):
-    request = written(call("add", {"a": 1}))
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        answers = [await repeating.ask(request) for _ in range(2)]
-        answers.append(await repeating.ask(request[:cut], request[cut:]))
-        answers.append(await repeating.ask(request))
-
-    assert answers == answers[:1] * 4
-    assert repeating.parsed == 2
-
-
-async def test_repeated_heads_sent_together_are_answered_in_order(server, repeating, gate):
-    slow, quick = written(call("hold", id=1)), written(call("add", {"a": 1}, id=2))
-    gate.opened.set()
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        await repeating.ask(slow)
-        await repeating.ask(quick)
-        gate.opened.clear()
-        gate.entered.clear()
-        repeating.send(slow, quick)
-        await gate.entered.wait()
-        gate.opened.set()
-        answers = [await repeating.answer() for _ in range(2)]
-
-    assert [json.loads(body)["id"] for _, body in answers] == [1, 2]
-
-
-async def test_body_that_looks_like_a_repeated_request_is_a_body(server, repeating):
-    inner = written(call("add", {"a": 1}))
-    outer = written({**call("add"), "data": inner}).replace("application/json", "text/plain", 1)
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        await repeating.ask(inner)
-        status, _ = await repeating.ask(outer.removesuffix(inner))  # answered before its body
-        assert status == "HTTP/1.1 415 Unsupported Media Type"
-        repeating.send(inner)
-        _, body = await repeating.ask(written(call("add", {"a": 1}, id=9)))
-
-    assert json.loads(body)["id"] == 9
-
-
-async def test_digits_elsewhere_in_a_repeated_head_are_no_length(server, repeating):
-    decoy = "x-decoy: content-length: {}"
-    async with served(server) as (running, _):
-        await repeating.open(running)
-        request = written(call("add", {"a": 1}), decoy.format(10))
-        await repeating.ask(request)
-        status, _ = await repeating.ask(request.replace(decoy.format(10), decoy.format(11)))
-
-    assert status == "HTTP/1.1 200 OK"
-    assert repeating.parsed == 2
 
 
 async def test_answers_to_requests_sent_together_come_in_order_and_honour_close(server):
@@ -717,35 +489,3 @@ def test_uvicorn_is_an_extra():
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
     assert "pip install 'interlock[serve]'" in ended.stderr
-
-
-class Written(list):
-    """A transport that keeps each write."""
-
-    write = list.append
-
-    def is_closing(self):
-        return False
-
-    def close(self):
-        self.append(b"closed")
-
-
-async def test_head_and_body_of_a_reply_are_one_write():
-    written = Written()
-    transport = connections.HeadWithBody(written)
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.write(b"{}")
-    assert written == [b"HTTP/1.1 200 OK\r\n\r\n{}"]
-
-
-async def test_head_of_a_stream_does_not_wait_for_the_first_event():
-    written = Written()
-    transport = connections.HeadWithBody(written)
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    assert written == []
-    await asyncio.sleep(0)
-    assert written == [b"HTTP/1.1 200 OK\r\n\r\n"]
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.close()
-    assert written[1:] == [b"HTTP/1.1 200 OK\r\n\r\n", b"closed"]

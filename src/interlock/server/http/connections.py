@@ -57,7 +57,8 @@ class HeadWithBody:
     def write_whole(self, response: bytes) -> None:
         """Send a head together with its body."""
         self.written += len(response)
-        self._flush()
+        if self._head:
+            self._flush()
         self._transport.write(response)
 
     def _flush(self) -> None:
@@ -114,6 +115,7 @@ class BoundedConnection(HttpToolsProtocol):
     # others. They are its head, or what chunks of the body and trailers have around them.
     overhead = 0
     fields = sys.maxsize  # number of its headers, once they are complete
+    defaults: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")  # headers, and as they are sent
     answering: RequestResponseCycle
     extensions: Any  # of ASGI
     heads: dict[bytes, _Head]
@@ -160,8 +162,10 @@ class BoundedConnection(HttpToolsProtocol):
             return False
         if not cycle.keep_alive or self.flow.write_paused:
             return False
-        defaults = [b"%b: %b\r\n" % header for header in cycle.default_headers]
-        head = _JSON_HEAD % (b"".join(defaults), len(body))
+        if self.defaults[0] is not cycle.default_headers:  # they have another date each second
+            lines = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+            self.defaults = cycle.default_headers, b"".join(lines)
+        head = _JSON_HEAD % (self.defaults[1], len(body))
         self.whole_transport.write_whole(head + body)  # first: memory may run out
         cycle.response_started = cycle.response_complete = True
         cycle.waiting_for_100_continue = False
