@@ -125,6 +125,21 @@ async def test_heads_that_say_more_than_most_are_parsed_each_time(server, repeat
     assert repeating.kept == {}
 
 
+async def test_length_in_the_body_of_a_request_with_a_long_head_is_ignored(server, repeating):
+    head, _, _ = written(call("add"), "x-long: " + "x" * connections.MAX_KEPT_HEAD).rpartition(
+        "content-length"
+    )
+    size = 4_000
+    whole = len(head) + len(f"CONTENT-LENGTH: {size}\r\n\r\n") + size
+    body = f"\r\nContent-Length: {whole - 3}\r\n".ljust(size)
+    async with served(server) as (running, _):
+        await repeating.open(running)
+        status, _ = await repeating.ask(f"{head}CONTENT-LENGTH: {size}\r\n\r\n{body}")
+
+    assert status == "HTTP/1.1 400 Bad Request"
+    assert repeating.kept == {}
+
+
 async def test_answers_have_the_date_of_now(server, repeating):
     async with served(server) as (running, _):
         await repeating.open(running)
@@ -178,7 +193,7 @@ async def test_body_that_looks_like_a_repeated_request_is_a_body(server, repeati
     assert json.loads(body)["id"] == 9
 
 
-async def test_digits_elsewhere_in_a_repeated_head_are_no_length(server, repeating):
+async def test_digits_elsewhere_in_a_repeated_head_are_ignored(server, repeating):
     decoy = "x-decoy: content-length: {}"
     async with served(server) as (running, _):
         await repeating.open(running)

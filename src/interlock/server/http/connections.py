@@ -327,11 +327,13 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
         is anything else, or the head is long.
     """
     end = data.find(b"\r\n\r\n", 0, MAX_KEPT_HEAD)
+    if end < 0 or not data.startswith(b"POST /"):
+        return b"", b""
     # At the beginning of a line, so that nothing else is taken for it.
     start = data.find(b"\r\nContent-Length: ", 0, end)
     if start < 0:
         start = data.find(b"\r\ncontent-length: ", 0, end)
-    if start < 0 or not data.startswith(b"POST /"):
+    if start < 0:
         return b"", b""
     start += 18
     stop = data.find(b"\r", start)
