@@ -126,7 +126,7 @@ def test_a_changed_requirements_file_is_installed_with_hashes(checkout: Path):
 
     calls = " ".join(make(checkout, "chat"))
 
-    assert "--require-hashes -r requirements/run.txt" in calls
+    assert "--require-hashes --no-deps -r requirements/run.txt" in calls
     assert "--no-deps --no-build-isolation --editable ." in calls
 
 

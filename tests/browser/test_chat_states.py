@@ -205,7 +205,7 @@ async def test_page_that_lost_its_connection_while_it_loaded_is_completed_later(
 
         await expect(page.get_by_text("8 tools from 1 server are ready.")).to_be_visible()
         await page.get_by_label("Message", exact=True).fill("are you there?")
-        await page.keyboard.press("Enter")
+        await page.get_by_role("button", name="Send").click()  # once it is connected again
         await expect(page.get_by_text("Here I am.")).to_be_visible()
 
 

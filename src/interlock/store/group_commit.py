@@ -126,7 +126,11 @@ class GroupCommit(Generic[T]):
             self._timer = None
         try:
             while True:
-                await self._gather()
+                # Here, as a function would cost every call: wait while each turn brings an item.
+                until, before = self._loop.time() + GATHER, -1
+                while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
+                    before = len(self._queue)
+                    await asyncio.sleep(0)
                 waiting = [*self._retried, *self._queue]
                 self._group = group = waiting[:MAX_GROUP]
                 self._queue, self._retried = waiting[MAX_GROUP:], []
@@ -158,13 +162,6 @@ class GroupCommit(Generic[T]):
             self._task = None
         if self._queue:
             self._timer = self._loop.call_later(LINGER, self._start)
-
-    async def _gather(self) -> None:
-        """Wait as long as each turn of the loop brings a further item."""
-        until, before = self._loop.time() + GATHER, -1
-        while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
-            before = len(self._queue)
-            await asyncio.sleep(0)
 
     def _give_up(self, group: list[_Entry[T]]) -> None:
         """Fail all waiting callers; until the running commit ends, new ones fail at once."""

@@ -80,7 +80,7 @@ async def test_a_legacy_call_that_is_answered_at_once_starts_no_task_and_no_time
 ):
     client = await http.initialize()
     await client.call("add", ARGUMENTS)
-    monkeypatch.setattr(http.app._requests, "_is_ticking", True)
+    monkeypatch.setattr(http.app._requests, "is_ticking", True)
     loop = asyncio.get_running_loop()
     reply = client.begin_call("add", ARGUMENTS)
     monkeypatch.setattr(loop, "create_task", None)

@@ -97,7 +97,7 @@ async def test_an_authenticator_that_hangs_is_stopped(server, make, monkeypatch)
 async def test_a_request_with_a_known_token_starts_no_timer(server, make, monkeypatch):
     http = make(verify_token=verify, resource="https://api.example.com/mcp")
     await http.call("add", {"a": 1}, headers=bearer("user-a"))
-    monkeypatch.setattr(http.app._requests, "_is_ticking", True)
+    monkeypatch.setattr(http.app._requests, "is_ticking", True)
     call = {"name": "add", "arguments": {"a": 1}}
     reply = http.begin("tools/call", call, headers=bearer("user-a"))
     monkeypatch.setattr(asyncio.get_running_loop(), "call_at", None)

@@ -120,7 +120,9 @@ class HttpApp:
         if not self._is_open:
             await self.open()
         request = HttpRequest(scope, receive, send)
-        self._requests.add(request)
+        self._requests.new.add(request)
+        if not self._requests.is_ticking:
+            self._requests.begin_ticking()
         try:
             await self._serve(request)
         except ClientGone:

@@ -290,6 +290,7 @@ class RequestsUnderWay:
 
     Attributes:
         new: The requests of the present tick.
+        is_ticking: Whether the timer runs. Who adds to `new` calls `begin_ticking` if it does not.
     """
 
     def __init__(self, tick: float = 0.02) -> None:
@@ -297,17 +298,15 @@ class RequestsUnderWay:
         self.new: set[HttpRequest] = set()
         self._old: set[HttpRequest] = set()
         self._late: set[HttpRequest] = set()
-        self._is_ticking = False
+        self.is_ticking = False
 
     def __len__(self) -> int:
         return len(self.new) + len(self._old) + len(self._late)
 
-    def add(self, request: HttpRequest) -> None:
-        """Watch a request."""
-        self.new.add(request)
-        if not self._is_ticking:
-            self._is_ticking = True
-            asyncio.get_running_loop().call_later(self._tick, self._on_tick)
+    def begin_ticking(self) -> None:
+        """Start the timer."""
+        self.is_ticking = True
+        asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
         """Stop watching a request."""
@@ -317,8 +316,8 @@ class RequestsUnderWay:
     def _on_tick(self) -> None:
         late, self._old, self.new = self._old, self.new, set()
         self._late |= late
-        self._is_ticking = bool(self._old)
-        if self._is_ticking:
+        self.is_ticking = bool(self._old)
+        if self.is_ticking:
             asyncio.get_running_loop().call_later(self._tick, self._on_tick)
         for request in late:
             request.mark_late()
