@@ -17,6 +17,7 @@ ECHO = StdioServer(
     command=sys.executable,
     args=("-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")),
 )
+# It never answers; the tests end it long before.
 MUTE = StdioServer(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
 
 

@@ -60,7 +60,7 @@ class KeySource(Protocol):
 
 
 class KeyFeed(Protocol):
-    """What notices that keys of a database have changed; see `store.ChangeFeed`."""
+    """What notices that keys of a database have changed; see `store.changes.ChangeFeed`."""
 
     def follow(
         self,

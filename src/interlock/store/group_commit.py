@@ -126,7 +126,7 @@ class GroupCommit(Generic[T]):
             self._timer = None
         try:
             while True:
-                # Here, as a function would cost every call: wait while each turn brings an item.
+                # Wait while each turn brings an item. A function would be one more for each call.
                 until, before = self._loop.time() + GATHER, -1
                 while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
                     before = len(self._queue)

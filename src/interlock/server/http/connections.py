@@ -79,13 +79,11 @@ class _Head(Struct, frozen=True):
     """A head that a connection has sent, as uvicorn has parsed it.
 
     Attributes:
-        scope: Of the request, to be copied.
-        said: What its headers state.
+        scope: Of the request, to be copied; it has its `RequestHeaders`.
         place: Of `Content-Length` among the headers.
     """
 
     scope: Any
-    said: RequestHeaders
     place: int
 
 
@@ -231,7 +229,7 @@ class BoundedConnection(HttpToolsProtocol):
         if len(self.heads) >= KEPT_HEADS:
             del self.heads[next(iter(self.heads))]
         place = self.headers.index((b"content-length", length))
-        self.heads[head] = _Head({**scope}, said, place)
+        self.heads[head] = _Head({**scope}, place)
 
     def _repeat(self, head: _Head, length: bytes, body: bytes) -> None:
         """Begin a request whose head this connection has sent before."""
@@ -241,7 +239,7 @@ class BoundedConnection(HttpToolsProtocol):
             **head.scope,
             "headers": headers,
             "state": self.app_state.copy(),
-            SAID: head.said.with_length(length),
+            SAID: head.scope[SAID].with_length(length),
         }
         self.scope = scope
         self.cycle = cycle = RequestResponseCycle(
