@@ -26,11 +26,11 @@ else:
 
 
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None, None]:
+async def beside(work: Coroutine[Any, Any, T]) -> AsyncGenerator[asyncio.Task[T], None]:
     """Run a coroutine in a task of its own, which is cancelled at the end of the block."""
     task = asyncio.create_task(work)
     try:
-        yield
+        yield task
     finally:
         task.cancel()
         await asyncio.wait([task])  # raises only if the caller is cancelled

@@ -200,6 +200,21 @@ def test_address_in_use_is_an_error_before_any_server_starts(serve, interlock, c
     )
 
 
+def test_missing_http_server_is_an_error_before_any_server_starts(
+    interlock, config, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    started = tmp_path / "started"
+    touch = {"command": "touch", "args": [str(started)]}
+    ran = interlock("serve", "--config", config({}, touch=touch), "--http", "127.0.0.1:0")
+
+    assert (ran.code, ran.err) == (
+        1,
+        "error: serving HTTP needs an extra: pip install 'interlock[serve]'\n",
+    )
+    assert not started.exists()
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

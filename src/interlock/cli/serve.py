@@ -6,8 +6,9 @@ import gc
 import json
 import logging
 import os
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import Served
     from interlock.toolbox import ServerStatus, Toolbox
+
+    ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
 YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks at them
 
@@ -129,7 +132,28 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 async def _serve_http(
     file: Path | None, config: Config, address: Address | None, view: str
 ) -> None:
+    from interlock.aio import beside, in_thread
     from interlock.gateway.assembly import Assembly
+    from interlock.gateway.listeners import listeners
+
+    async with Assembly.open(config) as assembly:
+        with listeners(assembly, address) as bound:
+            # The servers start while the rest of the gateway is being imported.
+            importing = beside(in_thread(partial(_import_http, config)))
+            async with importing as imported, assembly.gateway.running():
+                serve_http = await imported
+                await serve_http(
+                    assembly,
+                    bound,
+                    view=view,
+                    announce=lambda served: _announce(served, assembly),
+                    announce_servers=lambda: _say_servers(assembly),
+                    reload=_Reloading(assembly, file).begin,
+                )
+
+
+def _import_http(config: Config) -> ServeHttp:
+    """Return `serve_http` with the pages that a configuration has."""
     from interlock.gateway.serving import serve_http
     from interlock.web.board import Board
     from interlock.web.inspect_gateway import GatewayInspector
@@ -139,18 +163,8 @@ async def _serve_http(
         from interlock.web.gateway_chat import GatewayChat
 
         chat = GatewayChat
-    async with Assembly.open(config) as assembly:
-        await serve_http(
-            assembly,
-            address,
-            view=view,
-            announce=lambda served: _announce(served, assembly),
-            announce_servers=lambda: _say_servers(assembly),
-            reload=_Reloading(assembly, file).begin,
-            board=Board,
-            chat=chat,
-            inspector=GatewayInspector,
-        )
+    gc.collect()  # of modules that were imported; nothing waits for this thread yet
+    return partial(serve_http, board=Board, chat=chat, inspector=GatewayInspector)
 
 
 async def _serve_stdio(
@@ -214,9 +228,7 @@ class _Reloading:
 
 def _announce(served: Served, assembly: Assembly) -> None:
     open_log(logging.WARNING)
-    # What is there now stays, so the garbage collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # what is there now stays, so the garbage collector need not look at it again
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from functools import partial
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from interlock import urls
 from interlock.aio import beside
-from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
-from interlock.errors import AuditFailed, ConfigError
+from interlock.errors import AuditFailed
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
-from interlock.gateway.process import bound, on_signals, only_gateway
+from interlock.gateway.listeners import Listeners, address_of
+from interlock.gateway.process import on_signals
 from interlock.server.http.serve import UvicornServer
-
-LISTEN = Address("127.0.0.1", 8080)
 
 
 class Served(Struct, frozen=True):
@@ -42,7 +39,7 @@ class Served(Struct, frozen=True):
 
 async def serve_http(
     assembly: Assembly,
-    address: Address | None = None,
+    listeners: Listeners,
     *,
     view: str = "",
     announce: Callable[[Served], None],
@@ -56,7 +53,7 @@ async def serve_http(
 
     Args:
         assembly: The gateway.
-        address: Where to listen; None: as configured.
+        listeners: Where to serve it.
         view: The only view to serve; "" for all.
         announce: Called once the gateway is served.
         announce_servers: Called once the servers that were still starting then are up or failed.
@@ -66,56 +63,20 @@ async def serve_http(
         inspector: Makes the inspector.
 
     Raises:
-        ConfigError: The address cannot be used, or other machines can reach it without a key.
-        StoreLocked: Another gateway uses the same SQLite file.
         AuditFailed: The disk lost audit records, so the gateway ended itself.
     """
-    settings = assembly.parts.settings
-    address = address or settings.listen or LISTEN
-    if settings.audit.mode == "off":
-        raise ConfigError('gateway.audit.mode is "off", which is for --stdio only')
-    with _listeners(settings, address) as (listener, admin):
-        key = _first_key(assembly, address.host)
-        endpoint = Endpoint(
-            assembly,
-            settings.public_url or _loopback(listener),
-            view=view,
-            address=_address_of(listener),
-            board=board,
-            chat=chat,
-            inspector=inspector,
-        )
-        served = _served(endpoint, listener, admin, key)
-        announce_all = partial(announce, served), announce_servers
-        await _serve(assembly, endpoint, listener, admin, reload, *announce_all)
-    if assembly.has_failed:
-        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
-
-
-@contextmanager
-def _listeners(
-    settings: GatewaySettings, address: Address
-) -> Iterator[tuple[socket.socket, socket.socket | None]]:
-    """Return the sockets of the gateway and of its operators, unless another gateway runs."""
-    with ExitStack() as stack:
-        stack.enter_context(only_gateway(settings.database))
-        listener = stack.enter_context(bound(address))
-        admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
-        yield listener, admin
-
-
-async def _serve(
-    assembly: Assembly,
-    endpoint: Endpoint,
-    listener: socket.socket,
-    admin: socket.socket | None,
-    reload: Callable[[], None],
-    announce: Callable[[], None],
-    announce_servers: Callable[[], None],
-) -> None:
+    endpoint = Endpoint(
+        assembly,
+        assembly.parts.settings.public_url or _loopback(listeners.public),
+        view=view,
+        address=address_of(listeners.public),
+        board=board,
+        chat=chat,
+        inspector=inspector,
+    )
     server = UvicornServer(
         endpoint.app,
-        *listener.getsockname()[:2],
+        *listeners.public.getsockname()[:2],
         handles_signals=False,
         refuses_while_draining=True,
         takes_sockets=endpoint.chat is not None,
@@ -125,15 +86,17 @@ async def _serve(
         endpoint.drain()
         server.end()
 
-    async with assembly.gateway.running(), _admin_listener(admin, endpoint):
-        listener.listen()  # so that no client is refused once the address is printed
-        serving = asyncio.create_task(server.serve([listener]))
+    async with assembly.gateway.running(), _admin_listener(listeners.admin, endpoint):
+        listeners.public.listen()  # so that no client is refused once the address is printed
+        serving = asyncio.create_task(server.serve([listeners.public]))
         assembly.on_failed = end
         with on_signals(end, reload):
-            announce()
+            announce(_served(endpoint, listeners))
             async with beside(_announce_later(assembly, announce_servers)):
                 await serving
         await endpoint.close()
+    if assembly.has_failed:
+        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
 
 async def _announce_later(assembly: Assembly, announce_servers: Callable[[], None]) -> None:
@@ -141,13 +104,11 @@ async def _announce_later(assembly: Assembly, announce_servers: Callable[[], Non
         announce_servers()
 
 
-def _served(
-    endpoint: Endpoint, listener: socket.socket, admin: socket.socket | None, key: str | None
-) -> Served:
-    url = f"http://{_address_of(listener)}"
-    operators = admin or (listener if endpoint.serves_operators else None)
-    api = f"http://{_address_of(operators)}{BASE}" if operators else ""
-    return Served(url + PATH, key, api, "" if endpoint.chat is None else f"{url}/")
+def _served(endpoint: Endpoint, listeners: Listeners) -> Served:
+    url = f"http://{address_of(listeners.public)}"
+    operators = listeners.admin or (listeners.public if endpoint.serves_operators else None)
+    api = f"http://{address_of(operators)}{BASE}" if operators else ""
+    return Served(url + PATH, listeners.key, api, "" if endpoint.chat is None else f"{url}/")
 
 
 @asynccontextmanager
@@ -169,29 +130,9 @@ async def _admin_listener(
         await serving
 
 
-def _first_key(assembly: Assembly, host: str) -> str | None:
-    """Return a key for this run, on loopback, unless another credential exists.
-
-    Raises:
-        ConfigError: Other machines can reach the address, and no key exists.
-    """
-    if urls.is_loopback(host):
-        return assembly.key_for_this_run()
-    if not assembly.has_callers:
-        raise ConfigError(
-            f"{host} can be reached by others: make a key first: interlock keys create NAME"
-        )
-    return None
-
-
 def _loopback(listener: socket.socket) -> str:
     """Return the URL that challenges name if no public one is configured."""
-    address = _address_of(listener)
+    address = address_of(listener)
     if not urls.is_loopback(address.host):
         address = Address("127.0.0.1", address.port)
     return f"http://{address}{PATH}"
-
-
-def _address_of(listener: socket.socket) -> Address:
-    host, port = listener.getsockname()[:2]
-    return Address(host, port)
