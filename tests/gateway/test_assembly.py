@@ -20,6 +20,7 @@ from interlock.store.database import Database, Work
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from tests.gateway.conftest import bearer, offering
+from tests.gateway.test_forwarded_items import library
 from tests.support.scripted_server import Json, text
 
 API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}}
@@ -134,6 +135,55 @@ async def test_calls_of_tools_that_do_not_exist_are_recorded_once_a_second(runni
         ("crm:x", "scope"): 1,
         ("made_up", "unknown_tool"): 2,  # the first call, and a count of the others
     }
+
+
+@pytest.mark.slow("fills a database")
+async def test_refused_reads_prompts_and_completions_are_recorded_and_counted(
+    running, tmp_path: Path
+):
+    rules = [{"id": "docs", "effect": "allow", "who": ["*"], "resources": ["lib:doc://two"]}]
+    completion = {"ref": {"type": "ref/prompt", "name": "lib__review"}}
+    asked = (
+        ("resources/read", {"uri": "doc://one"}),
+        ("resources/read", {"uri": "doc://made-up"}),
+        ("prompts/get", {"name": "lib__review"}),
+        ("completion/complete", completion | {"argument": {"name": "a", "value": "v"}}),
+    )
+    async with running({"policy": {"rules": rules}}, lib=library()) as gateway:
+        headers = bearer(await gateway.key())
+        for method, params in asked:
+            assert (await gateway.http.ask(method, params, headers=headers)).error == -32602
+        counted = gateway.assembly.metrics.refusals
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        recorded = await reader.calls(CallFilter(status="refused"))
+
+    assert {(each["tool"], each["reason"]) for each in recorded} == {
+        ("lib:doc://one", "no_rule"),
+        ("doc://made-up", "unknown_resource"),
+        ("lib:review", "no_rule"),
+    }
+    assert sum(counted.values()) == 4
+
+
+@pytest.mark.slow("fills a database")
+@pytest.mark.parametrize("is_legacy", [False, True])
+async def test_arguments_that_are_no_object_are_refused_with_a_reason(
+    running, tmp_path: Path, is_legacy: bool
+):
+    crm, params = offering("x"), {"name": "crm__x", "arguments": ["secret"]}
+    async with running(crm=crm) as gateway:
+        headers = bearer(await gateway.key())
+        client = await gateway.http.initialize(headers=headers) if is_legacy else gateway.http
+        more = {} if is_legacy else {"headers": headers}
+        reply = await client.ask("tools/call", params, **more)
+    async with AuditReader.open(tmp_path / "gateway.db") as reader:
+        (recorded,) = await reader.calls(CallFilter(status="refused"))
+
+    result = reply.json["result"]
+    reason = result["_meta"]["interlock/reason"]
+    assert (result["isError"], reason["code"]) == (True, "arguments_invalid")
+    assert (recorded["call"], recorded["reason"]) == (reason["reference"], "arguments_invalid")
+    assert crm.sent("tools/call") == []
 
 
 @pytest.mark.slow("fills a database")

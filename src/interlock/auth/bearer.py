@@ -18,7 +18,7 @@ from interlock.errors import AuthRequired, ConfigError, InsufficientScope
 from interlock.protocol.envelope import encode
 from interlock.urls import HTTP_TOKEN, is_loopback
 
-_WELL_KNOWN = "/.well-known/oauth-protected-resource"
+WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
 _URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # fits between quotes, in a header
 
@@ -84,7 +84,7 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
     def metadata_path(self) -> str:
         """The path of `metadata`, at the root of the host: "/.well-known/…"."""
         path = urlsplit(self.resource).path
-        return _WELL_KNOWN + ("" if path == "/" else path)
+        return WELL_KNOWN + ("" if path == "/" else path)
 
     @property
     def metadata_url(self) -> str:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from interlock.auth.api_key import API_KEY
 from interlock.auth.authenticator import Headers
-from interlock.auth.bearer import BearerAuth
+from interlock.auth.bearer import WELL_KNOWN, BearerAuth
 from interlock.auth.issuers import Issuers, KnownToken
 from interlock.auth.key_format import PREFIX
 from interlock.auth.key_ring import KeyRing, KnownKey
@@ -85,7 +85,12 @@ class GatewayAuth:
         return self._metadata.challenge
 
     def published(self, path: str) -> bytes | None:
-        """Return the metadata of the protected resource if it belongs at this path."""
+        """Return the metadata of the protected resource if it belongs at this path.
+
+        That of the endpoint is at the path without a resource as well, where some clients look.
+        """
+        if path == WELL_KNOWN and not self._view:
+            return self._metadata.metadata()
         return self._metadata.published(path)
 
     def known(self, headers: Headers) -> Principal | None:

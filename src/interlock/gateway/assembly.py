@@ -39,6 +39,7 @@ from interlock.gateway.pinning import make_pinning
 from interlock.gateway.plugins import following
 from interlock.gateway.vault import Vault
 from interlock.policy import enforce
+from interlock.server.catalogue import Kind
 from interlock.store.audit import AuditWriter
 from interlock.store.audit_upkeep import open_trail
 from interlock.store.changes import ChangeFeed, note_change
@@ -69,6 +70,12 @@ FIXED = {
     "admin": "admin",
     "chat": "chat",
     "instructions": "instructions",
+}
+_UNKNOWN: dict[Kind, str] = {  # reasons that the trail and the metrics have
+    "tools": UNKNOWN,
+    "prompts": "unknown_prompt",
+    "resources": "unknown_resource",
+    "resourceTemplates": "unknown_resource",
 }
 LOCAL = "local"  # the user of a key that is valid for one run only
 
@@ -166,7 +173,7 @@ class Assembly:
             own_tools=[self._prompts.tool],
             pins=self.pins,
             asks_pass=True,
-            on_unknown_tool=self._unknown_tool,
+            on_unknown=self._unknown,
             on_refused=self._refused_tool,
             on_task=self._note_task,
             refuses_clashes=True,
@@ -415,10 +422,10 @@ class Assembly:
         if self.trail is not None:
             self.trail.note_refusal(call, error)
 
-    def _unknown_tool(self, caller: Caller, name: str, entry: Entry | None) -> None:
-        """Record a call of a tool that does not exist, or not for its caller."""
+    def _unknown(self, caller: Caller, kind: Kind, name: str, entry: Entry | Item | None) -> None:
+        """Record that a caller named what does not exist, or not for this caller."""
         decision = None if entry is None else self.parts.policy.decide(caller, entry)
-        reason, rule = UNKNOWN, ""
+        reason, rule = _UNKNOWN[kind], ""
         if decision is not None and decision.effect == "deny":
             reason, rule = decision.reason, decision.rule
         self.metrics.note_refusal(reason, _key_of(caller.principal))

@@ -277,6 +277,19 @@ class ToolboxCatalogue:
         item = Item("resources", *linked)
         return item if self.may_use(caller, item) else None
 
+    def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
+        """Return what exists under a name, whether the caller may use it or not."""
+        if kind == "tools":
+            return self._toolbox.by_wire_name(name)
+        offers = self._offers_to(caller)
+        if kind == "prompts":
+            listed = offers.prompts.get(name)
+        elif kind == "resources":
+            listed = offers.resources.get(name)
+        else:
+            listed = offers.templates.get(name)
+        return None if listed is None else listed.item
+
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
     ) -> ForwardedCompletion:

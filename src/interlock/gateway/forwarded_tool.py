@@ -21,7 +21,7 @@ from interlock.errors import (
     RemoteError,
 )
 from interlock.gateway.forwarding import Forwarder, caller_of
-from interlock.gateway.refusals import refusal
+from interlock.gateway.refusals import reason_of, refusal
 from interlock.protocol.envelope import encode_large
 from interlock.revisions import MISSING_CAPABILITY
 from interlock.server.catalogue import EncodedDefinition
@@ -66,19 +66,26 @@ class ForwardedTool:
             TaskBegun: The server answers with a task.
             MalformedAnswer: The answers or the state of a round are not valid.
         """
+        id = new_call_id()
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
         except msgspec.DecodeError as error:  # a number that no float can hold
-            raise InvalidArguments(f"arguments: {error}") from None
+            return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
-            raise InvalidArguments("the arguments must be an object")
-        id = new_call_id()
+            return self._refuse("the arguments must be an object", context, id)
         try:
             return await self._forwarder.forward(self.entry, given, context, id)
         except InterlockError as error:
             if isinstance(error, _FOR_THE_CLIENT) or _is_undeclared(error, context):
                 raise
             return refusal(self.entry, error, id)
+
+    def _refuse(self, text: str, context: Context, id: str) -> Raw:
+        """Refuse arguments that no layer of a call could read."""
+        error = InvalidArguments(text)
+        note = self._forwarder.on_refused
+        note(caller_of(context), reason_of(error), self.entry, "", id)
+        return refusal(self.entry, error, id)
 
 
 def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:

@@ -38,7 +38,7 @@ from interlock.gateway.offers import check_names
 from interlock.gateway.task_ids import TaskIds
 from interlock.policy import Policy, enforce
 from interlock.protocol import Request
-from interlock.server.catalogue import ServedTool
+from interlock.server.catalogue import Kind, ServedTool
 from interlock.server.encoders import Encoder
 from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from interlock.server.http.options import HttpKeywords
 
 Admit = Callable[[Principal | None], None]
+NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
 
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 SERVERS = "servers"  # in place of instructions: those of the servers
@@ -95,8 +96,8 @@ class Gateway:
         asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
             denied.
         on_not_admitted: Called with the caller and the error when `admit` has refused a call.
-        on_unknown_tool: Called when a client calls a tool that does not exist for it: with the
-            caller, the name, and the tool if it exists for others.
+        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
+            it: with the caller, the kind, the name, and what exists under it for others.
         on_refused: Called when a client calls a tool that cannot be called; see `Forwarder`.
         on_task: Called when the client answers or cancels the task that a call began, and when it
             reads that the task has ended.
@@ -130,7 +131,7 @@ class Gateway:
         pins: PinKeeper | None = None,
         asks_pass: bool = False,
         on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
-        on_unknown_tool: Callable[[Caller, str, Entry | None], None] | None = None,
+        on_unknown: NoteUnknown = lambda *_: None,
         on_refused: NoteRefusal = lambda *_: None,
         on_task: NoteTask | None = None,
         refuses_clashes: bool = False,
@@ -155,7 +156,7 @@ class Gateway:
         self._forward_to_toolbox(policy, sealing_key, on_refused)
         self._admit, self._on_not_admitted = admit, on_not_admitted
         self._idle_timeout = idle_timeout
-        self._on_unknown_tool = on_unknown_tool
+        self._on_unknown = on_unknown
         self.tells_of_servers = instructions == SERVERS
         self._methods = self._make_methods(name, instructions, sealing_key, on_task)
         self._lifespan = Lifespan(self._open)
@@ -189,7 +190,7 @@ class Gateway:
             None,
             TASK_TTL,
             self._changes,
-            self._unknown_tool,
+            self._unknown,
             ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
         )
 
@@ -239,10 +240,9 @@ class Gateway:
             found = item if self._catalogue.may_use(caller, item) else None
         return found
 
-    def _unknown_tool(self, name: str, context: Context) -> None:
-        if self._on_unknown_tool is not None:
-            entry = self.toolbox.by_wire_name(name)  # which exists for others
-            self._on_unknown_tool(caller_of(context), name, entry)
+    def _unknown(self, kind: Kind, name: str, context: Context) -> None:
+        caller = caller_of(context)
+        self._on_unknown(caller, kind, name, self._catalogue.find_hidden(kind, name, caller))
 
     def _instructions_of_servers(self, context: Context) -> str | None:
         """Return what the servers that a caller may use say, each under its name."""

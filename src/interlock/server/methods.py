@@ -42,6 +42,7 @@ from interlock.types import (
     JsonObject,
     ListenParams,
     LogLevel,
+    PromptReference,
     ServerCapabilities,
     SubscriptionFilter,
 )
@@ -92,7 +93,8 @@ class Methods:
         list_ttl_ms: How long clients may cache lists.
         task_store, task_ttl: See `Server`.
         relay: None for a server whose resources and log messages are its own.
-        on_unknown_tool: Called with the name when a client calls a tool that does not exist for it.
+        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
+            it: with the kind and the name.
         others: Handlers of methods, used in place of those here.
     """
 
@@ -107,11 +109,11 @@ class Methods:
         task_store: TaskStore | None,
         task_ttl: float,
         relay: Relay | None = None,
-        on_unknown_tool: Callable[[str, Context], None] | None = None,
+        on_unknown: Callable[[Kind, str, Context], None] = lambda *_: None,
         others: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         self._relay = relay
-        self._on_unknown_tool = on_unknown_tool
+        self._on_unknown = on_unknown
         self._info = info
         self._instructions = instructions
         self._catalogue = catalogue
@@ -252,8 +254,7 @@ class Methods:
             params = _decode(CallParams, request)
         tool = context.tool or self._catalogue.find("tools", params.name, context)
         if tool is None:
-            if self._on_unknown_tool is not None:
-                self._on_unknown_tool(params.name, context)
+            self._on_unknown("tools", params.name, context)
             raise UnknownTool(f"unknown tool {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, Raw) else None
 
@@ -294,6 +295,7 @@ class Methods:
     def _find_resource(self, uri: str, context: Context) -> ServedResource:
         resource = self._catalogue.find("resources", uri, context)
         if resource is None:
+            self._on_unknown("resources", uri, context)
             raise _not_found(UnknownResource(uri), context)
         return resource
 
@@ -301,6 +303,7 @@ class Methods:
         params = _decode(_GetParams, request)
         prompt = self._catalogue.find("prompts", params.name, context)
         if prompt is None:
+            self._on_unknown("prompts", params.name, context)
             raise InvalidArguments(f"unknown prompt {params.name!r}")
         arguments = params.arguments if isinstance(params.arguments, dict) else {}
 
@@ -316,7 +319,14 @@ class Methods:
 
     async def _complete(self, request: Request, context: Context) -> bytes:
         params = _decode(CompleteParams, request)
-        found = self._catalogue.find_completion(params.ref, params.argument.name, context)
+        try:
+            found = self._catalogue.find_completion(params.ref, params.argument.name, context)
+        except InvalidArguments:
+            if isinstance(params.ref, PromptReference):
+                self._on_unknown("prompts", params.ref.name, context)
+            else:
+                self._on_unknown("resourceTemplates", params.ref.uri, context)
+            raise
         before = {} if params.context is UNSET else params.context.arguments
         typed = params.argument.value
         values = await found.complete(typed, before, context) if found else []

@@ -104,7 +104,8 @@ async def test_request_of_another_site_is_refused_before_the_credential(running)
             for path in ("/api/login", "/api/logout", "/absent"):
                 headers = {"origin": ORIGIN} | change
                 reply = await gateway.http.request("POST", path, b'{"key": "x"}', headers)
-                assert reply.code == status, (path, change)
+                is_absent = path == "/absent" and status == 415
+                assert reply.code == (404 if is_absent else status), (path, change)
         assert gateway.assembly.metrics.refusals == {}
 
 

@@ -18,6 +18,10 @@ _ALLOWED_HEADERS = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, "
     b"Mcp-Session-Id, Last-Event-ID"
 )
+_HOST_REFUSED = (
+    "this Host is not allowed; list it: in gateway.hosts of the configuration,"
+    " or in code with asgi(hosts=[...])"
+)
 _MAX_CACHED = 1000  # combinations of Host, Origin and address
 _MAX_LENGTH = 300  # bytes of a cached Host and Origin together: twice a usual name
 
@@ -77,7 +81,7 @@ class Guard:
         allowed = frozenset(LOOPBACK) if self._hosts is None else self._hosts
         name = "" if host is None else host.decode("latin-1").lower()
         if "*" not in allowed and name not in allowed and _without_port(name) not in allowed:
-            raise HttpRefusal(403, "this Host is not allowed; list it: asgi(hosts=[...])")
+            raise HttpRefusal(403, _HOST_REFUSED)
 
     def _check_origin(self, origin: bytes | None, local: bool) -> None:
         if origin is None or "*" in self._origins:
@@ -88,7 +92,7 @@ class Guard:
         scheme, _, host = text.lower().partition("://")
         if local and scheme in ("http", "https") and _without_port(host) in LOOPBACK:
             return
-        raise HttpRefusal(403, "this Origin is not allowed; list it: asgi(origins=[...])")
+        raise HttpRefusal(403, "this Origin is not allowed; in code, list it: asgi(origins=[...])")
 
     # CORS
 

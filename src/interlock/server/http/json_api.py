@@ -1,7 +1,8 @@
 """Routes that take and return JSON, as a table: method, path, scope and handler.
 
-1. A request passes, in this order: the checks of `PageGuard`, the path, the caller's credential,
-   the method, the scope, the bounds and the types of query and body. Then it is handled.
+1. A request passes, in this order: the check of its origin, the path, the other checks of
+   `PageGuard`, the caller's credential, the method, the scope, the bounds and the types of query
+   and body. Then it is handled.
 2. A path without a route is a 404 that looks the same for everybody.
 3. An error is `application/problem+json` with a stable `reason`. Unless all errors of its status
    are alike, it has a `reference` into the log.
@@ -238,8 +239,9 @@ class JsonApi:
         await _send_answer(request, answer)
 
     async def _answer(self, request: HttpRequest) -> object:
-        self._guard.check(request)
+        self._guard.check_origin(request)
         place, parameters = self._find(_raw_path(request.scope))
+        self._guard.check_content(request)
         principal = NOBODY
         if any(route.scope for _, route in place.routes.values()):
             principal = await self._authenticate(request)

@@ -42,8 +42,16 @@ class PageGuard:
         Raises:
             HttpRefusal: 403, 415, or 400 for a repeated header.
         """
-        method: str = request.scope.get("method", "GET")
         self.check_origin(request)
+        self.check_content(request)
+
+    def check_content(self, request: HttpRequest) -> None:
+        """Check the rest of one request, once its path is known.
+
+        Raises:
+            HttpRefusal: 415, or 403 for a session's request without Origin.
+        """
+        method: str = request.scope.get("method", "GET")
         if method in _WITH_BODY:
             request.check_media()
         if method not in SAFE and PAGE_KEY in request.headers and b"origin" not in request.headers:
