@@ -83,6 +83,18 @@ def test_keys_are_in_the_database_of_the_gateway(interlock, tmp_path: Path):
     assert interlock("keys", "list", "--json").json == []
 
 
+def test_changes_of_keys_are_in_the_copy_of_the_trail(interlock, tmp_path: Path):
+    file = tmp_path / "mcp.json"
+    section = {"database": "gateway.db", "audit": {"copy": "audit.jsonl"}}
+    file.write_text(json.dumps({"mcpServers": {}, "gateway": section}))
+    interlock("keys", "create", "anna", "--config", file)
+
+    lines = [json.loads(each) for each in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    kinds = [each["kind"] for each in lines]
+    assert kinds[0] == "admin"
+    assert kinds[-1] == "checkpoint"
+
+
 def test_list_shows_a_line_for_each_key(interlock):
     assert "create one with `interlock keys create USER`" in interlock("keys", "list").err
 

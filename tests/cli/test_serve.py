@@ -200,6 +200,15 @@ def test_address_in_use_is_an_error_before_any_server_starts(serve, interlock, c
     )
 
 
+def test_gateway_without_a_trail_is_for_stdio_only(interlock, config):
+    path = config({"audit": {"mode": "off"}})
+    error = f'error: {path}: gateway.audit.mode is "off", which is for --stdio only\n'
+    for options in (("--http", "127.0.0.1:0"), ("--check",)):
+        ran = interlock("serve", "--config", path, *options)
+        assert (ran.code, ran.err) == (1, error)
+    assert interlock("serve", "--config", path, "--check", "--stdio").code == 0
+
+
 def test_missing_http_server_is_an_error_before_any_server_starts(
     interlock, config, tmp_path, monkeypatch
 ):
@@ -299,7 +308,7 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
 
 def test_check_refuses_a_database_that_serve_refuses(interlock, config):
     ran = interlock("serve", "--check", "--config", config({"database": "mysql://h/d"}))
-    assert (ran.code, "a mysql:// database is not supported" in ran.err) == (1, True)
+    assert (ran.code, "gateway.database must be the path" in ran.err) == (1, True)
 
 
 def test_check_warns_of_unset_variables_and_not_of_credentials_of_users(interlock, config):

@@ -85,6 +85,7 @@ def test_no_credential_appears_in_an_error():
         issuer(clientSecret="canary-1"),
         issuer(clientId="a", clientSecret=["canary-2"]),
         {"database": ["canary-3"]},
+        {"database": "mysql://canary-7@db/gateway"},
         {"publicUrl": "https://user:canary-4@a.example"},
         rule(arguments={"key": {"pattern": "canary-5("}}),
         rule(arguments={"key": {"minimum": "canary-6"}}),
@@ -100,13 +101,31 @@ def test_variables_are_replaced_in_the_database_and_in_secrets_only():
         "database": "${DATABASE:-gateway.db}",
         "instructions": "Costs ${PRICE}.",
     }
-    resolved = gateway_reading.resolve(gateway(section).gateway, {"SECRET": "s", "PRICE": "1"})
+    resolved = gateway_reading.resolve(gateway(section), {"SECRET": "s", "PRICE": "1"})
 
     assert resolved.database == "gateway.db"
     assert resolved.issuers[0].client_secret == "s"
     assert resolved.instructions == "Costs ${PRICE}."
     with pytest.raises(ConfigError, match=r"gateway\.auth\.issuers\[0\]\.clientSecret uses"):
-        gateway_reading.resolve(gateway(section).gateway, {})
+        gateway_reading.resolve(gateway(section), {})
+
+
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        ("gateway.db", "/etc/tools/gateway.db"),
+        ("../data/gateway.db", "/etc/tools/../data/gateway.db"),
+        ("/srv/gateway.db", "/srv/gateway.db"),
+        ("postgresql://db/gateway", "postgresql://db/gateway"),
+    ],
+)
+def test_relative_paths_begin_at_the_folder_of_the_file(written: str, found: str):
+    loaded = msgspec.structs.replace(
+        gateway({"database": written, "audit": {"copy": written}}), path=Path("/etc/tools/mcp.json")
+    )
+    settings = gateway_reading.resolve(loaded, {})
+
+    assert (settings.database, settings.audit.copy) == (found, found)
 
 
 # Editing

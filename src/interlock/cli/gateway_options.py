@@ -23,7 +23,7 @@ def database_of(config: Config) -> str | None:
 
     if config.gateway is None:
         return None
-    return gateway_reading.resolve(config.gateway, os.environ).database or None
+    return gateway_reading.resolve(config, os.environ).database or None
 
 
 def check_view(config: Config, view: str) -> None:

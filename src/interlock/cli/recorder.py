@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
-
-from interlock.cli.gateway_options import database_of
 
 if TYPE_CHECKING:
     from interlock.config import Config
@@ -71,16 +71,20 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
         MissingExtra: A package that signs the trail is not installed.
     """
     from interlock.auth.gateway_key import GatewayKey
+    from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
+    from interlock.store.audit_copy import AuditCopy
     from interlock.store.location import folder_beside
 
-    if config.gateway is not None and config.gateway.audit.mode == "off":
+    settings = resolve(config, os.environ)
+    if settings.audit.mode == "off":
         yield None
         return
-    location = database_of(config)
+    location = settings.database or None
     secret = GatewayKey.load(folder_beside(location))
     secret.sign(b"")  # fails before the change if a package is missing
-    async with AuditWriter.open(location, key=secret) as writer:
+    copy = AuditCopy(Path(settings.audit.copy)) if settings.audit.copy else None
+    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
         yield Recorder(writer)
 
 

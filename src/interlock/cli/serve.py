@@ -77,6 +77,8 @@ def serve(
     loaded = config_option.load(config)
     if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
+    if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
+        raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
     open_log()  # what goes wrong at the start is printed below
     if check:
         return _check(loaded, start_servers)

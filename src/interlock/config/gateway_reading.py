@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -31,9 +32,11 @@ from interlock.config.limits_reading import MAX_CALLS, read_limits, read_rate, r
 from interlock.config.patterns import read_patterns
 from interlock.config.policy_reading import is_principal, read_policy, warn_of_groups
 from interlock.config.section import MAX_LONG, Section, nearest
+from interlock.config.servers import Config
 
 MAX_WAIT = 600  # seconds that a call waits for an approval
 MAX_PORT = 65_535
+DATABASES = ("postgresql", "postgres")  # schemes of URLs
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
@@ -64,12 +67,13 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
         policy = read_policy(gateway.within("policy"), views, servers)
         if not any(issuer.groups for issuer in issuers):
             warn_of_groups(gateway.within("policy"), policy, groups)
+    has_url = "publicUrl" in gateway.members
     return GatewaySettings(
         listen=_address(gateway, "listen"),
-        public_url=_url(gateway, "publicUrl") if "publicUrl" in gateway.members else "",
+        public_url=_url(gateway, "publicUrl", secure=True) if has_url else "",
         hosts=_hosts(gateway),
         sse=gateway.flag("sse", True),
-        database=gateway.optional("database"),
+        database=_database(gateway),
         views=views,
         issuers=issuers,
         groups=groups,
@@ -108,12 +112,16 @@ KEYS = (
 )
 
 
-def resolve(gateway: GatewaySettings, environ: Mapping[str, str]) -> GatewaySettings:
+def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
     """Return the settings with `${VAR}` replaced in the database and in client secrets.
+
+    Relative paths of the database and of the copy of the audit trail begin at the file's folder,
+    so that each command finds the same ones, wherever it is started.
 
     Raises:
         ConfigError: A variable is not set and has no default.
     """
+    gateway = config.gateway or GatewaySettings()
     issuers = tuple(
         msgspec.structs.replace(
             issuer,
@@ -124,7 +132,25 @@ def resolve(gateway: GatewaySettings, environ: Mapping[str, str]) -> GatewaySett
         for index, issuer in enumerate(gateway.issuers)
     )
     database = variables.fill(gateway.database, "gateway.database", environ)
-    return msgspec.structs.replace(gateway, database=database, issuers=issuers)
+    audit = msgspec.structs.replace(gateway.audit, copy=_beside(config.path, gateway.audit.copy))
+    return msgspec.structs.replace(
+        gateway, database=_beside(config.path, database), issuers=issuers, audit=audit
+    )
+
+
+def _beside(file: Path | None, path: str) -> str:
+    """Return a path that is relative to the folder of a file, as one that is not."""
+    if file is None or not path or "://" in path or path == ":memory:":
+        return path
+    return str(file.absolute().parent / Path(path).expanduser())
+
+
+def _database(gateway: Section) -> str:
+    database = gateway.optional("database")
+    scheme, is_url, _ = database.partition("://")
+    if is_url and not scheme.startswith("${") and scheme not in DATABASES:
+        gateway.refuse("must be the path of a SQLite file, or a postgresql:// URL", "database")
+    return database
 
 
 # Listening

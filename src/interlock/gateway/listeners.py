@@ -49,8 +49,6 @@ def listeners(assembly: Assembly, address: Address | None = None) -> Iterator[Li
         raise MissingExtra("serving HTTP", "serve")
     settings = assembly.parts.settings
     address = address or settings.listen or DEFAULT
-    if settings.audit.mode == "off":
-        raise ConfigError('gateway.audit.mode is "off", which is for --stdio only')
     with ExitStack() as stack:
         stack.enter_context(only_gateway(settings.database))
         public = stack.enter_context(bound(address))

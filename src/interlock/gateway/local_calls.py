@@ -21,7 +21,7 @@ from interlock.calls.asking import AskCaller, asking
 from interlock.calls.kept_results import MemoryResults, ResultStore
 from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config import Config, ServerConfig
-from interlock.config.gateway import GatewaySettings, Results
+from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
 from interlock.policy import Policy, enforce
 from interlock.store.kept import Kept, Owner
@@ -145,9 +145,7 @@ async def local_trail(
     """
     from interlock.config.gateway_reading import resolve
 
-    settings = resolve(
-        config.gateway or GatewaySettings(), os.environ if environ is None else environ
-    )
+    settings = resolve(config, os.environ if environ is None else environ)
     if config.gateway is None or settings.audit.mode == "off":
         yield None
         return

@@ -64,7 +64,7 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     Raises:
         ConfigError: The configuration cannot be used.
     """
-    settings = resolve(config.gateway or GatewaySettings(), environ)
+    settings = resolve(config, environ)
     written = config
     config, plugins = with_plugins(config)
     if before is not None:

@@ -14,6 +14,7 @@ from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls.results import ResultBudget
 from interlock.config import Config
 from interlock.config.gateway import Address
+from interlock.config.gateway_reading import resolve
 from interlock.config.settings import Settings
 from interlock.errors import AskRefused, ConfigError
 from interlock.gateway.admin import login
@@ -142,7 +143,7 @@ async def open_local_site(
     """
     loaded = config or Config()
     built_in = loaded.gateway is None
-    location = loaded.gateway.database if loaded.gateway is not None else None
+    location = resolve(loaded, os.environ).database
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bound(Address("127.0.0.1", port)))
         database = await open_database(location or None)
