@@ -306,6 +306,37 @@ def test_check_warns_of_odd_rules_and_refuses_a_wrong_file(interlock, config, tm
     assert "mcpServers.interlock has a reserved name" in reserved.err
 
 
+def test_check_without_servers_knows_the_last_lists_and_what_would_change(serve, interlock, config):
+    rule = {"id": "r", "effect": "allow", "who": ["*"], "tools": ["e:sya"]}
+    serve().end()
+    same = interlock("serve", "--check", "--config", config())
+    path = config({"policy": {"rules": [rule]}, "views": {"v": {}}}, more={"command": "no-program"})
+    other = interlock("serve", "--check", "--config", path)
+
+    assert (same.code, same.err) == (0, f"{path} can be served\n")
+    lines = re.sub("since [^,]+", "since T", other.err).splitlines()
+    assert lines == [
+        "warning: rule r: e:sya matches no tool (did you mean 'e:say'?)",
+        "changes since T, when a configuration was loaded last:",
+        "  new server more",
+        "  new view v",
+        "  another policy",
+        f"{path} can be served",
+    ]
+
+
+def test_check_names_servers_whose_changed_launch_will_wait(serve, interlock, config):
+    serve().end()
+    document = json.loads(config().read_text())
+    (entry,) = document["mcpServers"].values()
+    entry["args"] = [*entry.get("args", []), "--other"]
+    path = config()
+    path.write_text(json.dumps(document))
+    ran = interlock("serve", "--check", "--config", path)
+
+    assert "  server e is launched in another way: its tools will wait for `interlock" in ran.err
+
+
 def test_check_refuses_a_database_that_serve_refuses(interlock, config):
     ran = interlock("serve", "--check", "--config", config({"database": "mysql://h/d"}))
     assert (ran.code, "gateway.database must be the path" in ran.err) == (1, True)

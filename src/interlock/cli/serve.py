@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -16,7 +15,6 @@ import click
 
 from interlock.cli import config_option
 from interlock.cli.log import open_log
-from interlock.cli.server_status import problem_of
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError, SpawnError
 from interlock.urls import origin
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving import Served
-    from interlock.toolbox import ServerStatus, Toolbox
+    from interlock.toolbox import ServerStatus
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
@@ -44,7 +42,7 @@ YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks a
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
-@click.option("--check", is_flag=True, help="Check the file, print what is odd in it, and end.")
+@click.option("--check", is_flag=True, help="Check the file, print what is odd in it and what it would change, and end.")
 @click.option(
     "--start-servers",
     is_flag=True,
@@ -81,7 +79,9 @@ def serve(
         raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
     open_log()  # what goes wrong at the start is printed below
     if check:
-        return _check(loaded, start_servers)
+        from interlock.cli.serve_check import check_configuration
+
+        return check_configuration(loaded, start_servers=start_servers)
     with _reaper_of(loaded):
         if stdio:
             from interlock.transports.pipes import take_standard_streams
@@ -280,65 +280,3 @@ def _count(number: int, noun: str) -> str:
 
 def _be(number: int) -> str:
     return "is" if number == 1 else "are"
-
-
-# Checking
-
-
-def _check(config: Config, start_servers: bool) -> int:
-    import asyncio
-
-    from interlock.gateway.parts import make_parts
-    from interlock.store import location
-    from interlock.toolbox import Toolbox
-
-    parts = make_parts(config, os.environ)
-    location.find(parts.settings.database)  # refuses kinds of databases that are not supported
-    toolbox = Toolbox(parts.servers)  # refuses names that are reserved
-    odd = asyncio.run(_odd_names(config, toolbox)) if start_servers else _unchecked_names(config)
-    for line in odd:
-        warn(line)
-    say(f"{config.path or 'the configuration'} can be served")
-    return 0
-
-
-def _unchecked_names(config: Config) -> list[str]:
-    """Return what keeps servers from starting, and which names need their lists of tools."""
-    from interlock.policy import find_unchecked
-
-    why = "no server was started; add --start-servers"
-    unchecked = [f"not checked: {each} ({why})" for each in find_unchecked(config, ())]
-    return [*_unset_variables(config), *unchecked]
-
-
-def _unset_variables(config: Config) -> list[str]:
-    from interlock.config.resolving import resolve
-    from interlock.toolbox.user_credentials import needs_of
-
-    found = []
-    for name, server in config.servers.items():
-        of_users = dict.fromkeys(needs_of(server).names, "stored")
-        try:
-            if server.enabled:
-                resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it takes
-        except ConfigError as error:
-            found.append(f"server {name!r} cannot start: {error}")
-    return found
-
-
-async def _odd_names(config: Config, toolbox: Toolbox) -> list[str]:
-    """Start servers for a moment; return what is odd about the names of their tools."""
-    from interlock.policy import find_unchecked, find_warnings
-
-    try:
-        await toolbox.open()
-        down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
-        unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
-        unchecked = find_unchecked(config, toolbox.tools)
-        return [
-            *find_warnings(config, toolbox.tools),
-            *unknown,
-            *(f"not checked: {each} (no tools of such a server are known)" for each in unchecked),
-        ]
-    finally:
-        await toolbox.close()

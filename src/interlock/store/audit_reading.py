@@ -37,6 +37,10 @@ _HEADS = (
 )
 _CHAIN = f"SELECT {SELECT} FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
 _RECORDS = f"SELECT {SELECT} FROM audit WHERE call = ? ORDER BY at, writer, seq"  # noqa: S608
+_LAST_OF_KIND = (  # the first condition is that of the partial index
+    f"SELECT {SELECT} FROM audit WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"  # noqa: S608
+    " ORDER BY at DESC LIMIT 1"
+)
 _NEXT_WRITER = "SELECT min(writer) FROM audit WHERE writer > ?"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
 _OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
@@ -212,6 +216,11 @@ class AuditReader:
     async def records(self, call: str) -> list[JsonObject]:
         """Return all records of a call, oldest first."""
         return [as_object(row) for row in await self._tables.fetch(_RECORDS, call)]
+
+    async def last(self, kind: str) -> JsonObject | None:
+        """Return the newest record of a kind that no call has, such as "config"."""
+        rows = await self._tables.fetch(_LAST_OF_KIND, kind)
+        return as_object(rows[0]) if rows else None
 
     async def export(
         self, since: int | None = None, until: int | None = None

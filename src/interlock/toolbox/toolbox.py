@@ -267,18 +267,19 @@ class Toolbox:
             await self.close()
             raise
 
-    async def restore(self, *, idle_timeout: float | None = None) -> None:
+    async def restore(
+        self, *, idle_timeout: float | None = None, starts_unknown: bool = True
+    ) -> None:
         """Offer the tools of the last lists, as the pins have them, in place of `open`.
-
-        Only servers whose tools were never compared with the pins are started.
 
         Args:
             idle_timeout: As for `open`.
+            starts_unknown: Start the servers whose tools were never compared with the pins.
         """
         self._is_open = True
         self.loop = asyncio.get_running_loop()
         unknown = [each for each in self._upstreams.values() if not await each.restore()]
-        await self._start(unknown, idle_timeout)
+        await self._start(unknown if starts_unknown else (), idle_timeout)
 
     async def _start(self, upstreams: Iterable[Upstream], idle_timeout: float | None) -> None:
         turns = asyncio.Semaphore(PROGRAMS_AT_ONCE)
