@@ -42,7 +42,11 @@ YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks a
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
-@click.option("--check", is_flag=True, help="Check the file, print what is odd in it and what it would change, and end.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check the file, print what is odd in it and what it would change, and end.",
+)
 @click.option(
     "--start-servers",
     is_flag=True,
