@@ -135,6 +135,14 @@ def vars_of(home: Path) -> dict[str, str]:
     return {"XDG_DATA_HOME": str(home / "data"), "HOME": str(home)}
 
 
+def test_tools_that_the_file_leaves_out_are_no_warning(serve, config):
+    echo = {"command": sys.executable, "args": ECHO, "tools": {"deny": ["exit"]}}
+    gateway = serve(path=config(e=echo))
+
+    assert "1 of 1 server is up, 5 tools" in gateway.lines
+    assert not [line for line in gateway.lines if line.startswith("warning")]
+
+
 async def test_server_that_is_missing_is_a_warning_and_costs_only_its_own_tools(serve, config):
     gateway = serve(path=config(gone={"command": "no-such-program"}))
 

@@ -258,12 +258,15 @@ def _say_servers(assembly: Assembly) -> None:
 
 
 def _warn_of(status: ServerStatus) -> None:
+    from interlock.toolbox.tool_list import NOT_ALLOWED
+
     if status.state == "starting":
         warn(f"{status.name} is still starting")
     elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:
-        warn(f"{status.name}: {line}")
+        if not line.endswith(NOT_ALLOWED):  # as the operator wants it
+            warn(f"{status.name}: {line}")
 
 
 def _say_clients(url: str, key: str) -> None:

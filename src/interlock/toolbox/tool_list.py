@@ -19,6 +19,7 @@ from interlock.toolbox import names
 from interlock.toolbox.pins import CheckedLists
 from interlock.types import JsonObject, Tool, ToolAnnotations
 
+NOT_ALLOWED = "not allowed by the configuration"  # what a line of `missing` ends with then
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
 
@@ -143,7 +144,7 @@ class ToolList:
         if not tool.name:
             raise InvalidArguments("it has no name")
         if self._filter is not None and not self._filter.admits(tool.name):
-            raise _Filtered("not allowed by the configuration")
+            raise _Filtered(NOT_ALLOWED)
         if obstacle := self._checked.obstacle("tool", tool.name):
             raise _Quarantined(obstacle)
         encoded = encode(tool.input_schema)
