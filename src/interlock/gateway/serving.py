@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from msgspec import Struct
 
@@ -74,6 +75,20 @@ async def serve_http(
         chat=chat,
         inspector=inspector,
     )
+    announced = partial(announce, _served(endpoint, listeners)), announce_servers
+    await _serve(assembly, endpoint, listeners, reload, *announced)
+    if assembly.has_failed:
+        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
+
+
+async def _serve(
+    assembly: Assembly,
+    endpoint: Endpoint,
+    listeners: Listeners,
+    reload: Callable[[], None],
+    announce: Callable[[], None],
+    announce_servers: Callable[[], None],
+) -> None:
     server = UvicornServer(
         endpoint.app,
         *listeners.public.getsockname()[:2],
@@ -91,12 +106,10 @@ async def serve_http(
         serving = asyncio.create_task(server.serve([listeners.public]))
         assembly.on_failed = end
         with on_signals(end, reload):
-            announce(_served(endpoint, listeners))
+            announce()
             async with beside(_announce_later(assembly, announce_servers)):
                 await serving
         await endpoint.close()
-    if assembly.has_failed:
-        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
 
 async def _announce_later(assembly: Assembly, announce_servers: Callable[[], None]) -> None:
