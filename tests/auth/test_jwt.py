@@ -23,6 +23,7 @@ from interlock.auth import BearerAuth, jwt
 from interlock.auth.jwt import JwtVerifier
 from interlock.auth.principal import Principal
 from interlock.errors import AuthError, AuthUnavailable, ConfigError, MissingExtra
+from interlock.server.wire_errors import request_refusal
 
 ISSUER = "https://issuer.example/realms/one"
 AUDIENCE = "https://api.example/mcp"
@@ -460,6 +461,35 @@ async def test_long_outage_of_the_issuer_refuses_every_token(issuer, clock):
     assert await verify(token()) is not None
 
 
+async def test_unknown_key_id_is_unavailable_not_refused_while_the_issuer_is_down(issuer, clock):
+    verify = fetching(issuer)
+    await verify(token())
+    issuer.status = 500
+    clock[0] += jwt.FETCH_EVERY
+
+    for pause in (0.0, 1.0, jwt.FETCH_EVERY - 2):  # the first one fetches, the others may not
+        clock[0] += pause
+        with pytest.raises(AuthUnavailable):
+            await verify(token(OTHER_RSA, "RS256", "rsa-2"))
+        assert await verify(token()) is not None
+    assert issuer.asked == 2
+
+
+async def test_unknown_key_id_is_refused_again_once_the_issuer_answers(issuer, clock):
+    verify = fetching(issuer)
+    await verify(token())
+    issuer.status = 500
+    clock[0] += jwt.FETCH_EVERY
+    with pytest.raises(AuthUnavailable):
+        await verify(token(OTHER_RSA, "RS256", "rsa-2"))
+
+    issuer.status = 200
+    clock[0] += jwt.FETCH_EVERY
+    for _ in range(2):
+        assert await verify(token(OTHER_RSA, "RS256", "rsa-2")) is None
+    assert issuer.asked == 3
+
+
 async def test_cancelled_request_does_not_cancel_the_fetch_of_keys(issuer):
     verify = fetching(issuer)
     issuer.gate.clear()
@@ -539,3 +569,15 @@ async def test_bearer_auth_works_with_the_verifier(caplog):
             await identify(refused)
         assert error.value.status == status
     assert good not in f"{guard!r} {caplog.text}"
+
+
+async def test_outage_of_the_issuer_is_a_503_with_retry_after(issuer):
+    issuer.status = 500
+    guard = BearerAuth(verify=fetching(issuer), resource=AUDIENCE)
+
+    with pytest.raises(AuthUnavailable) as error:
+        await guard.authenticate([(b"authorization", f"Bearer {token()}".encode())], None)
+
+    refusal = request_refusal(error.value)
+    assert refusal is not None
+    assert (refusal.status, refusal.reason, refusal.retry_after) == (503, "auth_unavailable", 5.0)

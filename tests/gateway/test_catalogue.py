@@ -76,6 +76,13 @@ def reason(result: Any) -> str:
     return code
 
 
+async def test_call_of_a_server_that_could_not_be_started_has_the_time_of_the_next_try():
+    async with Client.memory(Gateway({"browser": Missing()}, policy(), environ={})) as client:
+        down = await client.call_tool("browser__open")
+
+    assert (down.meta or {})["interlock/reason"]["retryAfter"] == 1
+
+
 async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
     rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["s:get_*"]}]
     servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}

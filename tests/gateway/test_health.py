@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from interlock.errors import StoreError
-from interlock.gateway.health import Health
+from interlock.gateway import health as health_module
+from interlock.gateway.health import PROBE_DEADLINE, Health
 from interlock.toolbox import ServerStatus
+from tests.support.clock import SteppedLoop
 
 
 class Probe:
     def __init__(self) -> None:
         self.count = 0
+        self.takes = 0.0  # seconds
         self.fails = False
 
     async def __call__(self) -> None:
         self.count += 1
+        if self.takes:
+            await asyncio.sleep(self.takes)
         if self.fails:
             raise StoreError("the disk is full")
 
@@ -56,3 +65,59 @@ async def test_many_questions_write_once():
         await asked.ready()
 
     assert probe.count == 1
+
+
+@pytest.fixture
+def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedLoop]:
+    loop = SteppedLoop()
+    monkeypatch.setattr(health_module, "monotonic", loop.time)
+    yield loop
+    loop.close()
+
+
+def test_every_answer_comes_in_time_and_one_write_at_most_hangs_with_the_database(
+    loop: SteppedLoop,
+):
+    async def use() -> None:
+        probe = Probe()
+        asked = health(probe)
+        probe.takes = 5.0
+        for _ in range(3):
+            began = loop.time()
+            pages = await asyncio.gather(*(asked.ready() for _ in range(10)))
+            assert {page.status for page in pages} == {503}
+            assert loop.time() - began < PROBE_DEADLINE + 0.01
+        assert probe.count == 1
+        await asyncio.sleep(probe.takes)  # until the write ends
+
+    loop.run_until_complete(use())
+
+
+def test_gateway_is_ready_again_with_the_first_write_that_succeeds(loop: SteppedLoop):
+    async def use() -> None:
+        probe = Probe()
+        asked = health(probe)
+        probe.takes = 5.0
+        assert (await asked.ready()).status == 503
+        await asyncio.sleep(probe.takes)
+
+        probe.takes = 0.0
+        assert (await asked.ready()).status == 200
+        assert probe.count == 2
+
+    loop.run_until_complete(use())
+
+
+def test_page_that_its_client_gave_up_does_not_end_the_write(loop: SteppedLoop):
+    async def use() -> None:
+        probe = Probe()
+        asked = health(probe)
+        probe.takes = 0.5
+        gone = asyncio.create_task(asked.ready())
+        await asyncio.sleep(0.1)
+        gone.cancel()
+
+        assert (await asked.ready()).status == 200
+        assert probe.count == 1
+
+    loop.run_until_complete(use())

@@ -84,6 +84,7 @@ def test_refusal_has_the_rule_the_retry_time_and_the_code_of_the_server():
     assert shown(CallDenied("s:t", "denied_by_rule", "never"))["rule"] == "never"
     assert shown(LimitExceeded("too many", "quota_exceeded", 2.2))["retryAfter"] == 3
     assert shown(ServerUnavailable("s", "exited", "breaker_open", 2.1))["retryAfter"] == 3
+    assert shown(ServerUnavailable("s", "exited", retry_after=0.0))["retryAfter"] == 1
     assert shown(RemoteError(-7, "broken"))["upstreamCode"] == -7
 
 

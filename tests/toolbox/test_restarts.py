@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from interlock.toolbox.pool import SHARED
 from interlock.toolbox.restarts import (
     LONGEST_BACKOFF,
     MAX_STARTS,
+    PER_CALL,
     STARTS_WINDOW,
     Restarts,
+    RestartsByKey,
 )
+from tests.support.clock import SetClock
 
 
 def test_first_start_waits_for_nothing():
@@ -51,3 +55,21 @@ def test_starts_beyond_the_limit_wait_for_the_end_of_the_window():
 
     assert restarts.wait(10.0) == STARTS_WINDOW - 10.0
     assert restarts.wait(STARTS_WINDOW) <= 0
+
+
+def test_connections_with_different_keys_wait_for_their_own_failures(clock: SetClock):
+    restarts = RestartsByKey("s")
+    restarts.of(("user", "anna")).failed(clock.now, "refused")
+
+    waits = {key: restarts.wait(key) for key in (("user", "anna"), ("user", "berta"), SHARED)}
+    assert waits == {("user", "anna"): 0.5, ("user", "berta"): 0.0, SHARED: 0.0}
+
+
+def test_calls_with_a_connection_each_wait_for_the_pause_but_not_for_the_window(clock: SetClock):
+    restarts = RestartsByKey("s")
+    for _ in range(MAX_STARTS):
+        restarts.of(PER_CALL).lost(clock.now, "exited")
+    assert restarts.wait(("call", "anna", "1")) == 0.0
+
+    restarts.of(PER_CALL).failed(clock.now, "refused")
+    assert restarts.wait(("call", "anna", "2")) == 0.5

@@ -11,6 +11,7 @@ from interlock.errors import (
     ServerUnavailable,
     UnknownTool,
 )
+from tests.support.clock import SetClock
 from tests.support.scripted_server import tool
 from tests.toolbox.boxes import addresses, box_of, served
 from tests.toolbox.upstreams import fail
@@ -50,6 +51,14 @@ async def test_unknown_tool_error_says_why_it_is_missing():
         ):
             with pytest.raises((UnknownTool, ServerUnavailable), match=problem):
                 toolbox.find(name)
+
+
+async def test_error_about_a_server_without_tools_has_the_time_of_the_next_try(clock: SetClock):
+    async with box_of(down=served(initialize=fail)) as toolbox:
+        with pytest.raises(ServerUnavailable) as caught:
+            toolbox.find("down:x")
+
+    assert (caught.value.code, caught.value.retry_after) == ("server_down", 0.5)
 
 
 async def test_skipped_tool_is_named_when_it_is_called():

@@ -214,6 +214,52 @@ async def test_failed_starts_back_off(clock: SetClock, monkeypatch: pytest.Monke
     assert server.connections == 9
 
 
+async def test_failed_start_has_the_time_of_the_next_one(clock: SetClock):
+    server = served()
+    async with started(server) as upstream:
+        server.answers["initialize"] = fail
+        await server.end()
+        await settle()
+        found = []
+        for _ in range(2):
+            with pytest.raises(ServerUnavailable) as caught:
+                await call(upstream)
+            found.append((caught.value.code, caught.value.retry_after))
+            clock.now += 0.25
+
+    assert found == [("server_down", 0.5), ("breaker_open", 0.25)]
+
+
+async def test_next_try_of_a_server_without_tools_is_when_it_may_be_started(clock: SetClock):
+    server = served(tool("x"))
+    server.answers["initialize"] = fail
+    async with started(server) as upstream:
+        tries = [upstream.next_try]
+        clock.now += 0.5
+        tries.append(upstream.next_try)
+        await upstream.refresh()
+        await settle()
+        tries.append(upstream.next_try)
+
+        server.answers.pop("initialize")
+        clock.now += 1.0
+        await upstream.refresh()
+        await settle()
+        assert upstream.status.state == "ok"
+        tries.append(upstream.next_try)
+
+    assert tries == [0.5, 0.0, 1.0, None]
+
+
+async def test_server_that_the_next_call_starts_has_no_next_try():
+    server = served()
+    async with started(server) as upstream:
+        await server.end()
+        await settle()
+
+        assert (upstream.status.state, upstream.next_try) == ("down", None)
+
+
 async def test_successful_start_resets_the_backoff(clock: SetClock):
     server = served()
     async with started(server) as upstream:

@@ -23,7 +23,7 @@ from interlock.auth.key_ring import KeyRing, KnownKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.auth.verifier import TOKEN
-from interlock.errors import AuthError, AuthRequired, InsufficientScope
+from interlock.errors import AuthError, AuthRequired, AuthUnavailable, InsufficientScope
 
 _KEY_PREFIX = PREFIX.encode()
 
@@ -131,7 +131,11 @@ class GatewayAuth:
         if name == b"authorization":
             scheme, _, value = value.partition(b" ")
             value = value.lstrip(b" ") if scheme.lower() == b"bearer" else b""
-        known = await self._found(value, peer)
+        try:
+            known = await self._found(value, peer)
+        except AuthUnavailable:
+            self._on_refused(RefusedCredential("auth_unavailable", peer or ""))
+            raise
         principal = known.principal
         for scope in principal.scopes:
             if scope.startswith(self._scope_prefix):

@@ -84,7 +84,8 @@ class Issuers:
         """Return a valid token; None if it is not valid.
 
         Raises:
-            AuthUnavailable: The token is unknown, and the issuer's keys cannot be fetched.
+            AuthUnavailable: The token is not remembered, and the issuer's keys, which it needs,
+                cannot be fetched.
         """
         digest = sha256(token).digest()
         known = self._known.get(digest)

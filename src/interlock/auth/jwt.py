@@ -112,7 +112,7 @@ class JwtVerifier:
         """Return the owner of a token; None if it is not valid.
 
         Raises:
-            AuthUnavailable: The issuer's keys cannot be fetched.
+            AuthUnavailable: The issuer's keys cannot be fetched, and the token needs them.
         """
         header = _header_of(token)
         if header is None or header.alg not in self._algorithms:
@@ -162,7 +162,7 @@ class KeySet:
         """Return a key; without `kid`, the only key for the algorithm. None if there is none.
 
         Raises:
-            AuthUnavailable: Keys cannot be fetched, and the old keys have expired.
+            AuthUnavailable: The last fetch failed, and the old keys lack this one or have expired.
         """
         wanted = (kid, algorithm)
         if self._url is not None and self._is_due(wanted):
@@ -172,9 +172,11 @@ class KeySet:
         if self._fetching is not None and not usable:
             # A cancelled request must not cancel the fetch that others wait for.
             await asyncio.shield(self._fetching)
-        if self._age() > KEYS_USABLE:
+        found = self._keys.get(wanted)
+        has_failed = self._fetched_at < self._tried_at
+        if self._age() > KEYS_USABLE or (found is None and has_failed):
             raise AuthUnavailable("the issuer's keys cannot be fetched")
-        return self._keys.get(wanted)
+        return found
 
     def replace(self, document: bytes) -> None:
         """Replace all keys by those of a JWKS document.

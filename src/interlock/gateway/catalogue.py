@@ -246,8 +246,11 @@ class ToolboxCatalogue:
         if state is None or not original or not self.policy.may_use_any(caller, server):
             return None
         url = self._connect_url(caller, server, state[0])
+        next_try = self._toolbox.upstream(server).next_try
         item = Item("tools", server, original)
-        return UnusableTool(name, item, *state, self._forwarder, url=url, is_known=False)
+        return UnusableTool(
+            name, item, *state, self._forwarder, url=url, next_try=next_try, is_known=False
+        )
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
         """Return where the caller connects to a server that needs a login; "" for nowhere."""

@@ -120,6 +120,7 @@ class UnusableTool:
         detail: The same for people.
         forwarder: Reports refused calls.
         url: Where the caller connects to the server, if that would help; "" otherwise.
+        next_try: Seconds until its server may be started again; None if that is not planned.
         is_known: The server has such a tool; otherwise the caller may have made up its name.
     """
 
@@ -132,12 +133,14 @@ class UnusableTool:
         forwarder: Forwarder,
         *,
         url: str = "",
+        next_try: float | None = None,
         is_known: bool = True,
     ) -> None:
         self.item = item
         self.reason = reason
         self.detail = detail
         self.url = url
+        self.next_try = next_try
         self.definition: JsonObject = {"name": name, "inputSchema": {"type": "object"}}
         self._forwarder = forwarder
         self._is_known = is_known
@@ -145,7 +148,7 @@ class UnusableTool:
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
         """Return why the tool cannot be called."""
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
-        error = CallRefused(text, self.reason)
+        error = CallRefused(text, self.reason, self.next_try)
         if self.url:
             error = LoginNeeded(f"{text}; open {self.url} and call again", self.url)
         entry = self.item if self._is_known else None

@@ -13,7 +13,7 @@ from interlock.protocol.envelope import encode
 from interlock.server.http.responses import Page
 from interlock.toolbox import ServerStatus
 
-PROBE_DEADLINE = 1.0  # seconds for a write to the database
+PROBE_DEADLINE = 1.0  # seconds that a page waits for a write to the database
 PROBE_EVERY = 1.0  # seconds that its result is valid
 
 
@@ -45,7 +45,7 @@ class Health:
         self._servers = servers
         self._required = required
         self._is_draining = is_draining
-        self._probing: asyncio.Task[bool] | None = None
+        self._probing: asyncio.Task[bool] | None = None  # the last one, which may have ended
         self._probed_at = float("-inf")
 
     async def alive(self) -> Page:
@@ -74,17 +74,22 @@ class Health:
         return Readiness(is_ready, tuple(degraded))
 
     async def _can_write(self) -> bool:
-        """Return whether the database could be written within the last second."""
-        if self._probing is None or monotonic() - self._probed_at > PROBE_EVERY:
+        """Return whether the database could be written within the last second.
+
+        A write that hangs is not cancelled, as the database finishes what it has begun. No other
+        one begins before it ends.
+        """
+        probing = self._probing
+        if probing is None or (probing.done() and monotonic() - self._probed_at > PROBE_EVERY):
             self._probed_at = monotonic()
-            self._probing = asyncio.create_task(self._write())
-        return await asyncio.shield(self._probing)
+            probing = self._probing = asyncio.create_task(self._write())
+        await asyncio.wait({probing}, timeout=PROBE_DEADLINE)
+        return probing.done() and probing.result()
 
     async def _write(self) -> bool:
         try:
-            async with asyncio.timeout(PROBE_DEADLINE):
-                await self._probe()
-        except (InterlockError, TimeoutError):
+            await self._probe()
+        except InterlockError:
             return False
         return True
 

@@ -134,5 +134,5 @@ def _retry_after(error: InterlockError) -> float | None:
 def _shown(reason: str, reference: str, retry_after: float | None) -> JsonObject:
     shown: JsonObject = {"reason": reason, "reference": reference}
     if retry_after is not None:
-        shown["retryAfter"] = ceil(retry_after)
+        shown["retryAfter"] = max(1, ceil(retry_after))
     return shown

@@ -79,8 +79,13 @@ class RestartsByKey:
     @property
     def retry_in(self) -> float:
         """Seconds until the shared connection may be opened again; 0 for at once."""
-        shared = self._by_key.get(SHARED)
-        return 0.0 if shared is None else max(0.0, shared.wait(monotonic()))
+        return self.wait(SHARED)
+
+    def wait(self, key: Key) -> float:
+        """Return the seconds until a connection with a key may be opened; 0 for at once."""
+        key = _counted_key(key)
+        found = self._by_key.get(key)
+        return 0.0 if found is None else max(0.0, found.wait(monotonic(), limited=key != PER_CALL))
 
     def of(self, key: Key) -> Restarts:
         """Return the starts of the connections with a key."""
@@ -97,8 +102,7 @@ class RestartsByKey:
         Raises:
             ServerUnavailable: It has to wait.
         """
-        restarts = self.of(key)
-        wait = restarts.wait(monotonic(), limited=_counted_key(key) != PER_CALL)
+        restarts, wait = self.of(key), self.wait(key)
         if wait > 0:
             reason = f"{restarts.reason}; next try in {wait:.1f} s"
             raise ServerUnavailable(self._server, reason, "breaker_open", wait)

@@ -79,7 +79,8 @@ class ToolDirectory:
         if upstream is not None:
             status = upstream.status
             if status.state != "ok" and not upstream.entries:
-                return ServerUnavailable(server, status.reason or status.state)
+                reason = status.reason or status.state
+                return ServerUnavailable(server, reason, retry_after=upstream.next_try)
             for line in status.missing:
                 if repr(tool) in line:
                     return UnknownTool(f"{name} is not offered: {line}")

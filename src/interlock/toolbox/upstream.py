@@ -184,6 +184,14 @@ class Upstream:
         return self._health.obstacle
 
     @property
+    def next_try(self) -> float | None:
+        """Seconds until `refresh` may start it, if nothing else starts it; None otherwise."""
+        has_failed = self._health.state in ("down", "failed", "refused")
+        if not has_failed or self.entries or self.is_personal:
+            return None
+        return self._restarts.retry_in
+
+    @property
     def needs(self) -> Needs:
         """What it needs of each user, as far as that is known."""
         return self._users.needs
@@ -377,7 +385,8 @@ class Upstream:
             if key == SHARED or (self.is_personal and not self.entries):
                 state = state_of(error) or ("down" if self.entries else "failed")
                 self._health.set(state, reason)
-            raise ServerUnavailable(self.name, reason) from error
+            wait = self._restarts.wait(key) or None
+            raise ServerUnavailable(self.name, reason, retry_after=wait) from error
         restarts.succeeded()
         if has_listed:
             self._start_seconds = monotonic() - started
