@@ -132,6 +132,49 @@ def test_verify_names_writer_and_record_of_a_change(interlock, trail: Path):
     ]
 
 
+@pytest.mark.parametrize("body", ["'not json'", "x'ff'", "CAST(x'ff' AS TEXT)"])
+def test_damaged_record_is_marked_and_all_others_are_shown(interlock, trail: Path, body: str):
+    with sqlite3.connect(trail) as database:
+        database.execute(f"UPDATE audit SET body = {body} WHERE seq = 2")
+
+    refused, damaged = interlock("audit", "list").out.splitlines()
+    shown = interlock("audit", "show", "c1").out.splitlines()
+    exported = [json.loads(line) for line in interlock("audit", "export").out.splitlines()]
+    verified = interlock("audit", "verify")
+
+    assert refused.split()[1:] == ["c2", "user:eve", "-", "refused", "-", "no_rule"]
+    assert damaged.endswith("crm:refund  ok       3.2 ms  damaged: body")
+    assert shown[0].split() == ["damaged", '["body"]']
+    assert [each.get("damaged") for each in exported] == [None, ["body"], None, None, None]
+    assert (verified.code, verified.err) == (1, "")
+    assert ", record 2: was changed" in verified.out
+
+
+@pytest.mark.parametrize("ms", ['"x"', "null", "[]"])
+def test_list_shows_a_call_whose_duration_was_changed(interlock, trail: Path, ms: str):
+    with sqlite3.connect(trail) as database:
+        database.execute("UPDATE audit SET body = ? WHERE seq = 3", [f'{{"ms":{ms}}}'])
+
+    ran = interlock("audit", "list")
+
+    assert (ran.code, len(ran.out.splitlines())) == (0, 2)
+
+
+def test_verify_finds_a_cut_trail_whose_head_lost_its_signature(interlock, trail: Path):
+    with sqlite3.connect(trail) as database:
+        database.execute("DELETE FROM audit WHERE seq > 3")
+        database.execute(
+            "UPDATE audit_heads SET seq = 3, signature = NULL,"
+            " hash = (SELECT hash FROM audit WHERE seq = 3)"
+        )
+        ((writer,),) = database.execute("SELECT writer FROM audit_heads")
+
+    ran = interlock("audit", "verify")
+
+    assert ran.code == 1
+    assert ran.out.splitlines()[1:] == [f"writer {writer}, record 3: the head has no signature"]
+
+
 def test_verify_without_the_key_warns_that_signatures_are_not_checked(interlock, trail: Path):
     (trail.parent / "gateway.key").unlink()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
 from interlock.store.audit import FIRST_HASH, base_message, chain_hash, head_message
+from interlock.store.audit_records import COLUMNS
 from interlock.store.audit_verification import (
     MAX_PROBLEMS,
     Mark,
@@ -52,7 +54,8 @@ def chain(writer: str, length: int = LENGTH) -> list[Row]:
 def head_of(rows: list[Row], *, ended: bool = True, key: GatewayKey = KEY) -> StoredHead:
     writer, seq, hash = rows[-1][0], rows[-1][1], rows[-1][-1]
     signature = key.sign(head_message(writer, seq, hash, 7))
-    return StoredHead(writer, 9 if ended else None, seq, hash, signature, 7, 0, None, None)
+    ended_at = 9 if ended else None
+    return StoredHead(writer, 1, ended_at, "host", seq, hash, signature, 7, None, 0, None, None)
 
 
 def purged(rows: list[Row], head: StoredHead, upto: int) -> tuple[list[Row], StoredHead]:
@@ -62,11 +65,14 @@ def purged(rows: list[Row], head: StoredHead, upto: int) -> tuple[list[Row], Sto
 
 
 def problems(
-    rows: list[Row], *heads: StoredHead, marks: dict[str, Mark] | None = None
+    rows: list[Row],
+    *heads: StoredHead,
+    marks: dict[str, Mark] | None = None,
+    key: GatewayKey | None = KEY,
 ) -> list[tuple[str, int, str]]:
-    verification = Verification(heads, KEY, marks)
+    verification = Verification(heads, key, marks)
     for writer in sorted({row[0] for row in rows}):
-        verification.check([row for row in rows if row[0] == writer])
+        verification.check(writer, [row[1:] for row in rows if row[0] == writer])
     verification.finish()
     assert verification.total == len(verification.problems)
     return [(each.writer, each.seq, each.text) for each in verification.problems]
@@ -78,8 +84,8 @@ HEADS = head_of(A), head_of(B)
 
 def test_untouched_chains_are_whole():
     verification = Verification(HEADS, KEY)
-    verification.check(A)
-    verification.check(B)
+    for rows in (A, B):
+        verification.check(rows[0][0], [row[1:] for row in rows])
     verification.finish()
 
     assert verification.problems == []
@@ -96,6 +102,84 @@ def test_changed_column_is_found_at_its_record(column: int):
         rows = [*A[: seq - 1], tuple(row), *A[seq:], *B]
 
         assert problems(rows, *HEADS) == [("aa", seq, text)]
+
+
+@pytest.mark.parametrize("value", [b"x", 1.5, "\udcff"], ids=["blob", "real", "not UTF-8"])
+@pytest.mark.parametrize("column", range(2, 14))
+def test_column_of_another_type_is_named_once_with_its_record(column: int, value: object):
+    if column == 13 and value == b"x":
+        value = "x"
+    text = f"was changed: invalid {COLUMNS[column]}"
+    for seq in (1, 5, LENGTH):
+        row = (*A[seq - 1][:column], value, *A[seq - 1][column + 1 :])
+
+        assert problems([*A[: seq - 1], row, *A[seq:], *B], *HEADS) == [("aa", seq, text)]
+
+
+def test_blob_that_is_hashed_like_the_text_before_it_is_found():
+    columns = (1_000, "", "intent", "c1", "user:anna", "abcd", "s", "s:t", "", "")
+    whole = ("cc", 1, *columns, "{}", chain_hash(FIRST_HASH, 1, columns, "{}"))
+    changed = (*whole[:7], b64decode("abcd"), *whole[8:])
+
+    assert problems([whole], head_of([whole])) == []
+    assert problems([changed], head_of([whole])) == [("cc", 1, "was changed: invalid key")]
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [("abc", "abc"), ("\udcff", r"\xff"), (b"\xff", "x'ff'"), (5.5, "5.5"), (0, "0"), (-1, "-1")],
+)
+def test_record_with_an_invalid_number_is_found_beside_the_missing_one(number: object, shown: str):
+    moved = (A[4][0], number, *A[4][2:])
+    rows = [*A[:4], *A[5:]]
+    rows.insert(0 if number in (0, -1) else 4 if number == 5.5 else LENGTH - 1, moved)
+
+    assert sorted(problems([*rows, *B], *HEADS)) == [
+        ("aa", 0, f"has a record with the invalid number {shown}"),
+        ("aa", 5, "is missing"),
+    ]
+
+
+def test_damaged_records_in_a_row_are_all_named():
+    rows = [(*row[:13], "x") if row[1] in (4, 5, 7) else row for row in A if row[1] != 6]
+
+    assert problems([*rows, *B], *HEADS) == [
+        ("aa", 4, "was changed: invalid hash"),
+        ("aa", 5, "was changed: invalid hash"),
+        ("aa", 6, "is missing"),
+        ("aa", 7, "was changed: invalid hash"),
+        ("aa", 8, "was changed, or does not follow the record before it"),
+    ]
+
+
+@pytest.mark.parametrize("column", StoredHead.__struct_fields__[1:])
+def test_head_of_another_type_is_named_with_its_writer(column: str):
+    changed = replace(HEADS[0], **{column: 1.5})
+
+    assert problems([*A, *B], changed, HEADS[1]) == [
+        ("aa", 0, f"the head was changed: invalid {column}")
+    ]
+
+
+@pytest.mark.parametrize(("writer", "shown"), [(b"\xff", "x'ff'"), ("\udcff", r"\xff")])
+def test_damaged_name_of_a_writer_is_shown_as_text(writer: Any, shown: str):
+    verification = Verification(HEADS[:1], KEY)
+    verification.check("aa", [row[1:] for row in A])
+    verification.check(writer, [A[0][1:]])
+
+    assert [str(each) for each in verification.problems] == [
+        f"writer {shown}: has records but no head: the head was removed"
+    ]
+
+
+def test_changed_purge_record_is_reported_as_changed():
+    columns = (1, "", "checkpoint", *[""] * 7)
+    hash = chain_hash(FIRST_HASH, 1, columns, "{}")
+    text = "was changed, or does not follow the record before it"
+    for body in ("not json", "[]", '{"before":7}', '{"a":' + "[" * 100_000):
+        row = ("cc", 1, *columns, body, hash)
+
+        assert problems([row], head_of([row])) == [("cc", 1, text)]
 
 
 @pytest.mark.parametrize("first", range(1, LENGTH + 1))
@@ -171,11 +255,49 @@ def test_removed_head_is_found():
     ]
 
 
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"signature": None}, "the head has no signature"),
+        ({"signed_at": None}, "the head has no signature"),
+        ({"signature": None, "ended": None}, "the head has no signature"),
+        ({"signature": b"x"}, "the head is not signed by this key"),
+    ],
+)
+def test_cut_chain_whose_head_was_rewound_is_found_by_the_missing_signature(
+    changes: dict[str, Any], text: str
+):
+    rewound = replace(head_of(A[:5]), **changes)
+
+    assert problems([*A[:5], *B], rewound, HEADS[1]) == [("aa", 5, text)]
+    assert problems([*A[:5], *B], rewound, HEADS[1], key=None) == []
+
+
+def test_removed_chain_whose_head_was_rewound_is_found_by_the_missing_signature():
+    rewound = replace(HEADS[0], seq=0, hash=FIRST_HASH, signature=None)
+
+    assert problems(B, rewound, HEADS[1]) == [("aa", 0, "the head has no signature")]
+
+
+def test_head_of_a_running_writer_needs_no_signature_before_its_first_one():
+    new = StoredHead("aa", 1, None, "host", 0, FIRST_HASH, None, None, None, 0, None, None)
+
+    assert problems([*A, *B], new, HEADS[1]) == []
+
+
 @pytest.mark.parametrize("upto", [1, 5, LENGTH])
 def test_purged_chain_is_whole(upto: int):
     rows, head = purged(A, HEADS[0], upto)
 
     assert problems([*rows, *B], head, HEADS[1]) == []
+
+
+def test_records_that_the_head_states_as_purged_are_found():
+    _, head = purged(A, HEADS[0], 5)
+
+    assert problems([*A, *B], head, HEADS[1]) == [
+        ("aa", 1, "exists, although the head states that it was purged")
+    ]
 
 
 def test_front_that_is_removed_like_a_purge_is_found_by_its_signature():
@@ -246,7 +368,7 @@ def test_random_damage_is_always_found_where_it_begins():
 def test_long_list_of_problems_is_cut_and_counted():
     rows = [(*row[:6], "user:eve", *row[7:]) for row in chain("aa", 3 * MAX_PROBLEMS)]
     verification = Verification([], KEY)
-    verification.check(rows)
+    verification.check("aa", [row[1:] for row in rows])
     verification.finish()
 
     assert len(verification.problems) == MAX_PROBLEMS
@@ -282,6 +404,10 @@ def test_copy_states_the_newest_record_of_each_chain(tmp_path: Path):
     ("lines", "error"),
     [
         (copy_line(A[0]) + b"garbage\n", "line 2: not a line of an audit copy"),
+        (
+            copy_line(A[0], kind="checkpoint", signature="xy"),
+            "line 1: not a line of an audit copy",
+        ),
         (checkpoint(A[0], GatewayKey.random()), "line 1: the head is not signed by this key"),
     ],
 )

@@ -121,8 +121,8 @@ def list_(
             each.get("user", "-"),
             each.get("tool", "-"),
             each["status"],
-            f"{each['ms']:.1f} ms" if "ms" in each else "-",
-            each.get("reason", ""),
+            f"{each['ms']:.1f} ms" if isinstance(each.get("ms"), int | float) else "-",
+            _remarks(each),
         )
         for each in calls
     )
@@ -281,6 +281,12 @@ def _summary(result: Verification) -> str:
     problems = f"{result.total:,} problem{'s' * (result.total != 1)}"
     verdict = problems if result.total else "whole"
     return f"{result.records:,} records of {writers}{when}: {verdict}"
+
+
+def _remarks(call: JsonObject) -> str:
+    """Return the reason of a call, and what is damaged in its records."""
+    damaged = f"damaged: {', '.join(call['damaged'])}" if "damaged" in call else ""
+    return " ".join(filter(None, (call.get("reason", ""), damaged)))
 
 
 def _text(value: object) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
@@ -12,10 +16,11 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from interlock.aio import in_thread
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store.audit_postgres import AuditTables, PostgresAudit
-from interlock.store.audit_records import SELECT, as_object
+from interlock.store.audit_records import SELECTED, is_unicode, stored_object
 from interlock.store.audit_sqlite import SqliteAudit
 from interlock.store.audit_verification import Mark, StoredHead, Verification
 from interlock.store.claims import Row
@@ -31,20 +36,14 @@ SCAN_SECONDS = 0.03  # for a page; then it ends with what was found
 FIRST_WINDOW = 500  # records that are read at once; more while that is fast
 PROBE = 1_000  # the index whose newest records so far reach back furthest is used
 
-_HEADS = (
-    "SELECT writer, ended, seq, hash, signature, signed_at, base_seq, base_hash, base_signature"
-    " FROM audit_heads ORDER BY writer"
-)
-_CHAIN = f"SELECT {SELECT} FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
-_RECORDS = f"SELECT {SELECT} FROM audit WHERE call = ? ORDER BY at, writer, seq"  # noqa: S608
-_LAST_OF_KIND = (  # the first condition is that of the partial index
-    f"SELECT {SELECT} FROM audit WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"  # noqa: S608
-    " ORDER BY at DESC LIMIT 1"
-)
-_NEXT_WRITER = "SELECT min(writer) FROM audit WHERE writer > ?"
+_HEAD_COLUMNS = StoredHead.__struct_fields__
+_HEADS = f"SELECT {', '.join(_HEAD_COLUMNS)} FROM audit_heads ORDER BY writer"  # noqa: S608
+_CHAIN = f"SELECT {', '.join(SELECTED[1:])} FROM audit WHERE writer = ?"  # noqa: S608
+_CHAIN_START = f"{_CHAIN} ORDER BY seq LIMIT ?"
+_CHAIN_REST = f"{_CHAIN} AND seq > ? ORDER BY seq LIMIT ?"
+_FIRST_WRITER = "SELECT min(writer) FROM audit"
+_NEXT_WRITER = f"{_FIRST_WRITER} WHERE writer > ?"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
-_OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
-_FIRST_SINCE = "SELECT at FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
 _IS_OPEN = (
     "kind = 'intent'"
     " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
@@ -57,6 +56,7 @@ _IS_OK = (
 )
 _INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of indexes of time, user and tool
 _NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
+_LATEST = 2**63 - 1  # as which a time that is not a number is sorted
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
 
@@ -79,6 +79,7 @@ class AuditReader:
 
     def __init__(self, tables: AuditTables) -> None:
         self._tables = tables
+        self._queries = _Queries(tables)
 
     @classmethod
     @asynccontextmanager
@@ -145,7 +146,7 @@ class AuditReader:
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
         records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
         return [
-            await self._call(as_object(row), records.get(row[_CALL], []))
+            await self._call(stored_object(row), records.get(row[_CALL], []))
             for row in of_calls.values()
         ], _cursor(*max(ends)) if ends else ""
 
@@ -169,7 +170,7 @@ class AuditReader:
             terms.append(_Term("kind IN ('refused', 'asked', 'outcome')"))
         else:
             terms.append(_Term("kind IN ('intent', 'refused', 'asked')"))
-        scan = _Scan(self._tables, terms, wanted)
+        scan = _Scan(self._queries, terms, wanted)
         await scan.choose_index()
         return await scan.run(limit)
 
@@ -182,17 +183,20 @@ class AuditReader:
             As `_Scan.run`.
         """
         begins: dict[str, int] = {}  # when the oldest call without outcome began, by writer
-        for writer, seq in await self._tables.fetch(_OPEN_WRITERS):
-            if await self._tables.is_alive(writer) == is_running:
-                for (at,) in await self._tables.fetch(_FIRST_SINCE, writer, seq):
-                    begins[writer] = at
+        columns = ("writer", "COALESCE(open_seq, 0)")
+        rest = "FROM audit_heads WHERE ended IS NULL"
+        first = "FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
+        for writer, seq in await self._queries.fetch(columns, rest):
+            if await self._is_alive(writer) == is_running:
+                for (at,) in await self._queries.fetch(("at",), first, writer, seq):
+                    begins[writer] = at if isinstance(at, int) else 0
         if not begins:
             return [], []
         marks = ", ".join("?" * len(begins))
         terms = await self._terms(wanted)
         terms.append(_Term(f"{_IS_OPEN} AND writer IN ({marks})", *begins))
         since = max(wanted.since or 0, min(begins.values()))
-        scan = _Scan(self._tables, terms, replace(wanted, since=since))
+        scan = _Scan(self._queries, terms, replace(wanted, since=since))
         await scan.choose_index()
         return await scan.run(limit)
 
@@ -215,27 +219,32 @@ class AuditReader:
 
     async def records(self, call: str) -> list[JsonObject]:
         """Return all records of a call, oldest first."""
-        return [as_object(row) for row in await self._tables.fetch(_RECORDS, call)]
+        rest = "FROM audit WHERE call = ? ORDER BY at, writer, seq"
+        return [stored_object(row) for row in await self._queries.fetch(SELECTED, rest, call)]
 
     async def last(self, kind: str) -> JsonObject | None:
-        """Return the newest record of a kind that no call has, such as "config"."""
-        rows = await self._tables.fetch(_LAST_OF_KIND, kind)
-        return as_object(rows[0]) if rows else None
+        """Return the newest record of a kind that no call has, such as "config".
+
+        Returns:
+            None if there is none, or if it is damaged.
+        """
+        # The first condition is that of the partial index.
+        where = "WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"
+        rest = f"FROM audit {where} ORDER BY at DESC LIMIT 1"
+        rows = await self._queries.fetch(SELECTED, rest, kind)
+        found = stored_object(rows[0]) if rows else None
+        return None if found is None or "damaged" in found else found
 
     async def export(
         self, since: int | None = None, until: int | None = None
     ) -> AsyncIterator[list[JsonObject]]:
-        """Yield all records of a time in pieces, by writer and number."""
+        """Yield all records of a time in pieces, by writer and number.
+
+        Records whose time is damaged are always among them.
+        """
         await self._tables.snapshot()
-        async for writer in self._writers():
-            seq = 0
-            while rows := await self._tables.fetch(_CHAIN, writer, seq, EXPORTED_AT_ONCE):
-                seq = rows[-1][1]
-                yield [
-                    as_object(row)
-                    for row in rows
-                    if (since is None or row[_AT] >= since) and (until is None or row[_AT] < until)
-                ]
+        async for rows in self._pieces():
+            yield [stored_object(row) for row in rows if _is_between(row[_AT], since, until)]
 
     async def series(
         self,
@@ -258,54 +267,156 @@ class AuditReader:
             key: Checks signatures; None to leave them unchecked.
             marks: What a copy of the trail states; see `audit_verification.read_copy`.
         """
+        try:
+            return await self._verify(key, marks)
+        except AuditUnavailable:
+            if not isinstance(self._tables, SqliteAudit):
+                raise
+        return await self._verify_hex(key, marks)
+
+    async def _verify(self, key: GatewayKey | None, marks: dict[str, Mark] | None) -> Verification:
         await self._tables.snapshot()
         heads = [StoredHead(*row) for row in await self._tables.fetch(_HEADS)]
         verification = Verification(heads, key, marks)
         async for writer in self._writers():
-            last: Row | None = (writer, 0)
+            check = partial(verification.check, writer)
+            last = await self._tables.scan(_CHAIN_START, writer, BATCH, work=check)
             while last is not None:
-                last = await self._tables.scan(
-                    _CHAIN, writer, last[1], BATCH, work=verification.check
-                )
+                last = await self._tables.scan(_CHAIN_REST, writer, last[0], BATCH, work=check)
+        verification.finish()
+        return verification
+
+    async def _verify_hex(
+        self, key: GatewayKey | None, marks: dict[str, Mark] | None
+    ) -> Verification:
+        """Check all records of a file with texts that are not UTF-8."""
+        self._queries.as_hex = True
+        await self._tables.snapshot()
+        heads = await self._queries.fetch(_HEAD_COLUMNS, "FROM audit_heads ORDER BY writer")
+        verification = Verification([StoredHead(*row) for row in heads], key, marks)
+
+        def check(rows: list[Row]) -> None:
+            for writer, chain in groupby(rows, key=itemgetter(0)):
+                verification.check(writer, [row[1:] for row in chain])
+
+        async for rows in self._pieces():
+            await in_thread(partial(check, rows))
         verification.finish()
         return verification
 
     async def _writers(self) -> AsyncIterator[str]:
-        writer = ""
-        while True:
-            ((following,),) = await self._tables.fetch(_NEXT_WRITER, writer)
-            if following is None:
-                return
-            writer = following
+        ((writer,),) = await self._tables.fetch(_FIRST_WRITER)
+        while writer is not None:
             yield writer
+            ((writer,),) = await self._tables.fetch(_NEXT_WRITER, writer)
+
+    async def _pieces(self) -> AsyncIterator[list[Row]]:
+        """Yield all rows by writer and number."""
+        rest, after = "FROM audit ORDER BY writer, seq LIMIT ?", list[object]()
+        while rows := await self._queries.fetch(SELECTED, rest, *after, EXPORTED_AT_ONCE):
+            yield rows
+            rest = "FROM audit WHERE (writer, seq) > (?, ?) ORDER BY writer, seq LIMIT ?"
+            after = [*rows[-1][:2]]
+
+    async def _is_alive(self, writer: str) -> bool:
+        try:
+            return await self._tables.is_alive(writer)
+        except ValueError:  # no writer has this name
+            return False
 
     async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
         """Return all records of some calls, oldest first, by call."""
         if not calls:
             return {}
         marks = ", ".join("?" * len(calls))
-        sql = f"SELECT {SELECT} FROM audit WHERE call IN ({marks}) ORDER BY at, writer, seq"  # noqa: S608
+        rest = f"FROM audit WHERE call IN ({marks}) ORDER BY at, writer, seq"
         found: dict[str, list[JsonObject]] = {}
-        for row in await self._tables.fetch(sql, *calls):
-            found.setdefault(row[_CALL], []).append(as_object(row))
+        for row in await self._queries.fetch(SELECTED, rest, *calls):
+            found.setdefault(row[_CALL], []).append(stored_object(row))
         return found
 
     async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
         """Return the line of the call that a record belongs to, given all records of the call."""
+        shown = _shown(record, [record, *records])
         if "call" not in record:  # a refusal of a request
-            return _shown(record) | {"status": record["kind"]}
-        by_kind = {each["kind"]: each for each in records}
+            return shown | {"status": record.get("kind", "")}
+        by_kind = {each.get("kind", ""): each for each in records}
         begin = by_kind.get("intent") or by_kind.get("asked") or by_kind.get("refused") or record
-        shown = _shown(begin)
+        shown = _shown(begin, [record, *records])
         end = by_kind.get("outcome") or by_kind.get("unfinished")
         if end is not None:
-            ended = {name: end[name] for name in ("status", "reason", "ms") if name in end}
+            ended = {name: end[name] for name in ("reason", "ms") if name in end}
+            shown |= {"status": end.get("status", "")}
             return shown | ended | {"bytes": end.get("bytes", 0)}
         for kind in ("refused", "asked"):  # refused after its intent: that was not durable in time
             if kind in by_kind:
                 return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
-        is_alive = await self._tables.is_alive(begin["writer"])
+        is_alive = await self._is_alive(begin.get("writer", ""))
         return shown | {"status": "running" if is_alive else "unfinished"}
+
+
+class _Queries:
+    """Queries of an audit trail, also in a SQLite file with texts that are not UTF-8.
+
+    A query that reads such a text fails, so it is run again with texts as hexadecimal digits.
+
+    Attributes:
+        as_hex: Texts are read as digits at once, so that no query fails and ends the snapshot.
+    """
+
+    def __init__(self, tables: AuditTables) -> None:
+        self._tables = tables
+        self.as_hex = False
+
+    async def fetch(self, columns: Sequence[str], rest: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query; texts that are not UTF-8 have surrogates.
+
+        Args:
+            columns: What to select.
+            rest: The query from FROM on.
+            parameters: Of the rest; their texts may have surrogates.
+
+        Raises:
+            AuditUnavailable: The database cannot be read.
+        """
+        if not self.as_hex:
+            try:
+                sql = f"SELECT {', '.join(columns)} {rest}"
+                return await self._tables.fetch(sql, *parameters)
+            except (AuditUnavailable, UnicodeEncodeError):
+                if not isinstance(self._tables, SqliteAudit):
+                    raise
+                self.as_hex = True
+        sql = f"SELECT {', '.join(map(_hex_of, columns))} {_with_casts(rest, parameters)}"
+        values = [_encoded(each) for each in parameters]
+        return [_from_hex(row) for row in await self._tables.fetch(sql, *values)]
+
+
+def _hex_of(column: str) -> str:
+    return f"CASE typeof({column}) WHEN 'text' THEN hex({column}) ELSE {column} END"
+
+
+def _from_hex(row: Row) -> Row:
+    return tuple(
+        bytes.fromhex(each).decode(errors="surrogateescape") if isinstance(each, str) else each
+        for each in row
+    )
+
+
+def _with_casts(sql: str, parameters: Sequence[object]) -> str:
+    values = iter(parameters)
+    return re.sub(r"\?", lambda _: "CAST(? AS TEXT)" if _has_surrogates(next(values)) else "?", sql)
+
+
+def _encoded(value: object) -> object:
+    """Return a parameter; a text with surrogates as bytes, for `CAST`."""
+    if isinstance(value, str) and _has_surrogates(value):
+        return value.encode(errors="surrogateescape")
+    return value
+
+
+def _has_surrogates(value: object) -> bool:
+    return isinstance(value, str) and not is_unicode(value)
 
 
 class _Term:
@@ -330,13 +441,13 @@ class _Scan:
     """A scan from new to old records by one index, in windows of time, for a limited time.
 
     Args:
-        tables: The database.
+        queries: Of the database.
         terms: All conditions.
         wanted: Between which times, and where to begin.
     """
 
-    def __init__(self, tables: AuditTables, terms: list[_Term], wanted: CallFilter) -> None:
-        self._tables = tables
+    def __init__(self, queries: _Queries, terms: list[_Term], wanted: CallFilter) -> None:
+        self._queries = queries
         self._terms = terms
         self._since = wanted.since
         self._until = wanted.until
@@ -379,15 +490,15 @@ class _Scan:
         if self._after is not None:
             at, writer, _ = self._after
             # Other records of the same microsecond may be left, unless a whole window was read.
-            ends.append(at + 1 if writer else at)
+            ends.append(min(at + 1, _LATEST) if writer else at)
         return min(ends, default=None)
 
     async def _window(self, size: int, end: int | None) -> int | None:
         """Return the time of the last of so many records before a time; None if there are fewer."""
         where, parameters = self._between(None, end)
-        sql = f"SELECT at FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"  # noqa: S608
-        found = await self._tables.fetch(sql, *parameters, size - 1)
-        return found[0][0] if found else None
+        rest = f"FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"
+        found = await self._queries.fetch(("at",), rest, *parameters, size - 1)
+        return _time_of(found[0][0]) if found else None
 
     async def _matching(self, start: int | None, end: int | None, limit: int) -> list[Row]:
         where, parameters = self._between(start, end)
@@ -399,8 +510,8 @@ class _Scan:
         if self._after is not None:
             conditions.append("(at, writer, seq) < (?, ?, ?)")
             parameters += self._after
-        sql = f"SELECT {SELECT} FROM audit WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"  # noqa: S608
-        return await self._tables.fetch(sql, *parameters, limit)
+        rest = f"FROM audit WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"
+        return await self._queries.fetch(SELECTED, rest, *parameters, limit)
 
     def _between(self, start: int | None, end: int | None) -> tuple[str, list[object]]:
         where, parameters = ["at >= ?"], list[object]([max(start or 0, self._since or 0)])
@@ -418,21 +529,41 @@ def _unindexed(sql: str) -> str:
 
 
 def _position_of(row: Row) -> _Position:
-    return row[_AT], row[0], row[1]
+    writer, seq, at = row[:3]
+    if isinstance(writer, str) and isinstance(seq, int):
+        return _time_of(at), writer, seq
+    return _time_of(at), "", 0  # damaged: a page that ends here skips the rest of its microsecond
+
+
+def _time_of(at: object) -> int:
+    """Return the time at which a record is sorted: texts and blobs are behind all numbers."""
+    return int(min(at, _LATEST)) if isinstance(at, int | float) else _LATEST
+
+
+def _is_between(at: object, since: int | None, until: int | None) -> bool:
+    if not isinstance(at, int):
+        return True
+    return (since is None or at >= since) and (until is None or at < until)
 
 
 def _cursor(at: int, writer: str, seq: int) -> str:
-    return base64.urlsafe_b64encode(f"{at} {writer} {seq}".encode()).decode().rstrip("=")
+    text = f"{at} {writer} {seq}".encode(errors="surrogateescape")
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
 
 
 def _position(cursor: str) -> _Position:
     padded = cursor + "=" * (-len(cursor) % 4)
-    at, writer, seq = base64.b64decode(padded, altchars=b"-_", validate=True).decode().split(" ")
+    text = base64.b64decode(padded, altchars=b"-_", validate=True)
+    at, _, rest = text.decode(errors="surrogateescape").partition(" ")
+    writer, _, seq = rest.rpartition(" ")
     return int(at), writer, int(seq)
 
 
-def _shown(record: JsonObject) -> JsonObject:
-    return {name: record[name] for name in _CALL_MEMBERS if name in record}
+def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
+    """Return the members of a call's line that a record has, and what is damaged in any record."""
+    shown = {name: record[name] for name in _CALL_MEMBERS if name in record}
+    damaged = dict.fromkeys(name for each in records for name in each.get("damaged", ()))
+    return shown | ({"damaged": [*damaged]} if damaged else {})
 
 
 _CALL_MEMBERS = ("call", "at", "user", "key", "tool", "risk", "reason", "rule")

@@ -7,23 +7,27 @@ copy of the trail whether the whole database is an older one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import Struct
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
-from interlock.store.audit import FIRST_HASH, base_message, head_message
+from interlock.store.audit import FIRST_HASH, base_message, chain_hash, head_message
+from interlock.store.audit_records import as_text, invalid_columns, is_valid
 from interlock.timestamps import rfc3339
 from interlock.types import JsonObject
 
 MAX_PROBLEMS = 100  # that are listed; a chain may have more
 
-_AT, _KIND, _BODY = 2, 4, 12  # positions in a row
+# Positions in a row, which is without the writer.
+_AT, _KIND, _BODY, _HASH = 1, 3, 11, 12
+_HASHED, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -50,14 +54,25 @@ class StoredHead(Struct, frozen=True):
     """A row of the table `audit_heads`."""
 
     writer: str
+    started: int
     ended: int | None
+    host: str
     seq: int
     hash: bytes
     signature: bytes | None
     signed_at: int | None
+    open_seq: int | None
     base_seq: int
     base_hash: bytes | None
     base_signature: bytes | None
+
+    def invalid_columns(self) -> list[str]:
+        """Return the names of the columns whose values no writer can have written."""
+        columns = _HEAD_TYPES.items()
+        return [name for name, kind in columns if not is_valid(getattr(self, name), kind)]
+
+
+_HEAD_TYPES = get_type_hints(StoredHead)
 
 
 class Mark(NamedTuple):
@@ -96,11 +111,13 @@ class Verification:
         self.problems: list[TrailProblem] = []
         self.total = 0
         self._purged_before = ""  # records before this time may be missing
-        self._heads = {each.writer: each for each in heads}
         self._marks = dict(marks or {})
         self._key = key
         self._chain: _Chain | None = None
         self._seen: set[str] = set()
+        self._heads: dict[str, StoredHead | None] = {}  # None: a damaged one
+        for head in heads:
+            self._heads[head.writer] = self._checked(head)
 
     def as_json(self) -> JsonObject:
         """Return the JSON object that commands and the admin API show."""
@@ -113,18 +130,18 @@ class Verification:
             "problems": [each._asdict() for each in self.problems],
         }
 
-    def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Check the next rows of the table `audit`, all of one writer."""
+    def check(self, writer: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Check the next rows of the table `audit`, all of one writer, without its column."""
         chain = self._chain
-        if chain is None or rows[0][0] != chain.writer:
-            chain = self._begin(rows[0][0])
+        if chain is None or writer != chain.writer:
+            chain = self._begin(writer)
         chain.check(rows)
 
     def finish(self) -> None:
         """Check what only the end shows."""
         self._end_chain()
         for writer, head in self._heads.items():
-            if writer not in self._seen and head.seq > head.base_seq:
+            if writer not in self._seen and head is not None and head.seq > head.base_seq:
                 self._begin(writer)
         self._end_chain()
         for writer, mark in self._marks.items():
@@ -136,9 +153,10 @@ class Verification:
         self._end_chain()
         self._seen.add(writer)
         self.writers += 1
-        self._chain = _Chain(
-            writer, self._heads.get(writer), self._marks.get(writer), self._key, self._report
-        )
+        if writer not in self._heads:
+            self._report(writer, 0, "has records but no head: the head was removed")
+        head, mark = self._heads.get(writer), self._marks.get(writer)
+        self._chain = _Chain(writer, head, mark, self._report)
         return self._chain
 
     def _end_chain(self) -> None:
@@ -153,14 +171,38 @@ class Verification:
             self.first = min(times if self.first is None else [self.first, *times])
             self.last = max(times if self.last is None else [self.last, *times])
 
+    def _checked(self, head: StoredHead) -> StoredHead | None:
+        """Return a head after the check of its signatures; None if it is damaged."""
+        if invalid := head.invalid_columns():
+            self._report(head.writer, 0, f"the head was changed: invalid {', '.join(invalid)}")
+            return None
+        if self._key is None:
+            return head
+        if head.base_seq:
+            message = base_message(head.writer, head.base_seq, head.base_hash or b"")
+            if not self._key.has_signed(message, head.base_signature or b""):
+                text = "the purge up to here is not signed by this key"
+                self._report(head.writer, head.base_seq, text)
+        if head.signature is not None and head.signed_at is not None:
+            message = head_message(head.writer, head.seq, head.hash, head.signed_at)
+            if not self._key.has_signed(message, head.signature):
+                self._report(head.writer, head.seq, "the head is not signed by this key")
+        elif head.ended is not None or head.seq:  # it has no signature only while it is new
+            self._report(head.writer, head.seq, "the head has no signature")
+        return head
+
     def _report(self, writer: str, seq: int, text: str) -> None:
         self.total += 1
         if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(TrailProblem(writer, seq, text))
+            self.problems.append(TrailProblem(as_text(writer), seq, text))
 
 
 class _Purge(Struct):
     before: str = ""
+
+
+class _Damaged(Exception):
+    """A row has a value that no writer can have written."""
 
 
 class _Chain:
@@ -171,8 +213,7 @@ class _Chain:
         writer: str,
         head: StoredHead | None,
         mark: Mark | None,
-        key: GatewayKey | None,
-        report: Any,
+        report: Callable[[str, int, str], None],
     ) -> None:
         self.writer = writer
         self.records = 0
@@ -180,62 +221,92 @@ class _Chain:
         self.last: int | None = None
         self.purged_before = ""
         self._head = head
-        self._key = key
         self._report = report
         self._seq = 0
         self._hash = FIRST_HASH
         self._expected: dict[int, tuple[bytes, str]] = {}
-        if head is None:
-            report(writer, 0, "has records but no head: the head was removed")
-        else:
-            self._start(head)
+        if head is not None:
+            if head.base_seq:
+                self._seq, self._hash = head.base_seq, head.base_hash or b""
+            if head.seq > self._seq:
+                self._expected[head.seq] = head.hash, "is not the record that the head states"
         if mark is not None and mark.seq > self._seq:
             self._expected[mark.seq] = mark.hash, "is not the record that the copy states"
 
-    def _start(self, head: StoredHead) -> None:
-        if head.base_seq:
-            self._seq, self._hash = head.base_seq, head.base_hash or b""
-            message = base_message(head.writer, head.base_seq, self._hash)
-            if not self._is_signed(message, head.base_signature):
-                self._report(
-                    head.writer, head.base_seq, "the purge up to here is not signed by this key"
-                )
-        if head.signature is not None and head.signed_at is not None:
-            message = head_message(head.writer, head.seq, head.hash, head.signed_at)
-            if not self._is_signed(message, head.signature):
-                self._report(head.writer, head.seq, "the head is not signed by this key")
-        if head.seq > self._seq:
-            self._expected[head.seq] = head.hash, "is not the record that the head states"
-
     def check(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        last, previous, expected = self._seq, self._hash, self._expected
-        for row in rows:  # the fast path of each record is in this loop
-            seq, hash = row[1], row[-1]
-            if seq != last + 1:
-                self._report_gap(last + 1, seq - 1)
-            elif hash != (
-                sha256(
-                    previous
-                    + seq.to_bytes(8, "big")
-                    + _encode(row[_AT:_BODY])
-                    + row[_BODY].encode()
-                ).digest()
-            ):
-                text = "was changed, or does not follow the record before it"
-                self._report(self.writer, seq, text)
-            if seq in expected:
-                wanted, text = expected.pop(seq)
-                if wanted != hash:
-                    self._report(self.writer, seq, text)
-            if row[_KIND] == "checkpoint":
-                before = msgspec.json.decode(row[_BODY], type=_Purge).before
-                self.purged_before = max(before, self.purged_before)
-            last, previous = seq, hash
-        self._seq, self._hash = last, previous
+        rest = iter(rows)
+        while (damaged := self._check_until_damage(rest)) is not None:
+            self._report_damage(damaged)
         self.records += len(rows)
-        if self.first is None:
-            self.first = rows[0][_AT]
-        self.last = rows[-1][_AT]
+        times = [row[_AT] for row in (rows[0], rows[-1]) if isinstance(row[_AT], int)]
+        if times:
+            self.first = times[0] if self.first is None else self.first
+            self.last = times[-1]
+
+    def _check_until_damage(self, rows: Iterator[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+        """Return the first damaged row; the rows before it are checked."""
+        last, previous, expected = self._seq, self._hash, self._expected
+        try:
+            for row in rows:  # the fast path of each record is in this loop
+                seq, hash = row[0], row[_HASH]
+                if seq != last + 1 or hash != (
+                    sha256(
+                        previous
+                        + seq.to_bytes(8, "big")
+                        + _encode(row[_HASHED])
+                        + row[_BODY].encode()
+                    ).digest()
+                ):
+                    self._report_change(row, last)
+                "".join(row[_TEXTS])  # fails for a blob, which can be encoded like a text
+                if seq in expected:
+                    wanted, text = expected.pop(seq)
+                    if wanted != hash:
+                        self._report(self.writer, seq, text)
+                if row[_KIND] == "checkpoint":
+                    self._read_purge(row[_BODY])
+                last, previous = seq, hash
+        except (_Damaged, TypeError, AttributeError, ValueError, OverflowError):
+            return row
+        finally:
+            self._seq, self._hash = last, previous
+        return None
+
+    def _report_change(self, row: tuple[Any, ...], last: int) -> None:
+        if invalid_columns((self.writer, *row)):
+            raise _Damaged
+        seq = row[0]
+        if seq == last + 1:
+            text = "was changed, or does not follow the record before it"
+            self._report(self.writer, seq, text)
+        else:
+            self._report_place(seq, last)
+
+    def _report_damage(self, row: tuple[Any, ...]) -> None:
+        """Report a damaged row, and go on behind it."""
+        seq, hash = row[0], row[_HASH]
+        invalid = invalid_columns((self.writer, *row))
+        if "seq" in invalid:
+            self._report(self.writer, 0, f"has a record with the invalid number {as_text(seq)}")
+            return
+        if seq != self._seq + 1:
+            self._report_place(seq, self._seq)
+        self._report(self.writer, seq, f"was changed: invalid {', '.join(invalid)}")
+        self._expected.pop(seq, None)
+        if invalid == ["hash"]:
+            hash = chain_hash(self._hash, seq, row[_HASHED], row[_BODY])
+        self._seq, self._hash = seq, hash if isinstance(hash, bytes) else b""
+
+    def _report_place(self, seq: int, last: int) -> None:
+        if seq > last:
+            self._report_gap(last + 1, seq - 1)
+        else:
+            self._report(self.writer, seq, "exists, although the head states that it was purged")
+
+    def _read_purge(self, body: str) -> None:
+        with suppress(ValueError, RecursionError):  # of a changed record
+            before = msgspec.json.decode(body, type=_Purge).before
+            self.purged_before = max(before, self.purged_before)
 
     def finish(self) -> None:
         last = max(self._expected, default=0)
@@ -248,11 +319,6 @@ class _Chain:
     def _report_gap(self, first: int, last: int) -> None:
         also = "" if last == first else f", with all records up to {last}"
         self._report(self.writer, first, f"is missing{also}")
-
-    def _is_signed(self, message: bytes, signature: bytes | None) -> bool:
-        if self._key is None:
-            return True
-        return signature is not None and self._key.has_signed(message, signature)
 
 
 # The copy
@@ -282,12 +348,12 @@ def read_copy(path: Path, key: GatewayKey | None) -> dict[str, Mark]:
     for number, line in _lines(path):
         try:
             found = msgspec.json.decode(line, type=_CopiedLine)
-            hash = bytes.fromhex(found.hash)
+            hash, signature = bytes.fromhex(found.hash), bytes.fromhex(found.signature)
         except ValueError:
             raise ConfigError(f"{path}, line {number}: not a line of an audit copy") from None
-        if found.kind == "checkpoint" and found.signature and key is not None:
+        if found.kind == "checkpoint" and signature and key is not None:
             message = head_message(found.writer, found.seq, hash, found.micros)
-            if not key.has_signed(message, bytes.fromhex(found.signature)):
+            if not key.has_signed(message, signature):
                 raise ConfigError(f"{path}, line {number}: the head is not signed by this key")
         if found.writer not in marks or found.seq >= marks[found.writer].seq:
             marks[found.writer] = Mark(found.seq, hash, found.at)
