@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from interlock.config.gateway import Address
+from interlock.toolbox import restarts, upstream
 from tests.gateway.conftest import bearer, offering
 from tests.gateway.support import steps_of
 from tests.server.http.conftest import Http, Reply
+from tests.support.clock import SetClock
 from tests.support.scripted_server import Json, text
+from tests.toolbox.upstreams import fail
 
 VIEWS = {"support": {"servers": ["crm"]}, "time": {"tools": {"allow": ["time:*"]}}}
 
@@ -289,6 +292,24 @@ async def test_readiness_needs_the_required_servers_and_names_no_others_to_the_p
 
     async with running(down={**broken, "required": True}) as gateway:
         assert (await gateway.http.request("GET", "/readyz")).code == 503
+
+
+@pytest.mark.slow("fills a database")
+async def test_required_server_that_was_down_is_started_again_without_any_call(
+    running, monkeypatch
+):
+    clock = SetClock()
+    for module in (restarts, upstream):
+        monkeypatch.setattr(module, "monotonic", clock)
+    crm = offering("x")
+    crm.answers["initialize"] = fail
+    async with running(crm=(crm, {"required": True})) as gateway:
+        assert (await gateway.http.request("GET", "/readyz")).code == 503
+        del crm.answers["initialize"]
+        clock.now += restarts.LONGEST_BACKOFF
+        async with asyncio.timeout(10):
+            while (await gateway.http.request("GET", "/readyz")).code != 200:
+                pass
 
 
 @pytest.mark.slow("fills a database")

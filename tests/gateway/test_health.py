@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -30,9 +30,16 @@ class Probe:
             raise StoreError("the disk is full")
 
 
-def health(probe: Probe, *states: str, required: str = "", draining: bool = False) -> Health:
+def health(
+    probe: Probe,
+    *states: str,
+    required: str = "",
+    draining: bool = False,
+    start: Callable[[str], None] = lambda _: None,
+) -> Health:
     found: list[Any] = [ServerStatus(f"s{n}", state) for n, state in enumerate(states)]  # type: ignore[arg-type]
-    return Health(probe, lambda: found, lambda: frozenset(required.split()), lambda: draining)
+    names = frozenset(required.split())
+    return Health(probe, lambda: found, lambda: names, lambda: draining, start)
 
 
 async def test_a_server_that_is_down_matters_only_if_it_is_required():
@@ -41,6 +48,14 @@ async def test_a_server_that_is_down_matters_only_if_it_is_required():
 
     assert page.status == 503
     assert json.loads(page.body) == {"ready": False, "degraded": ["server s1"]}
+
+
+async def test_question_starts_the_required_servers_that_are_down():
+    started: list[str] = []
+    states = ("ok", "failed", "down")
+    await health(Probe(), *states, required="s0 s1", start=started.append).ready()
+
+    assert started == ["s1"]
 
 
 async def test_only_operators_see_the_names_of_servers():

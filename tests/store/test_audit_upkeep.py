@@ -114,6 +114,29 @@ async def test_start_after_a_kill_marks_the_running_call_and_closes_the_chain(
     assert (await verify(place)).problems == []
 
 
+@pytest.mark.slow("kills a process")
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE audit SET hash = 'x' WHERE seq = 6",
+        "UPDATE audit_heads SET open_seq = 'x'",
+        "UPDATE audit_heads SET base_seq = x'ff'",
+    ],
+)
+async def test_gateway_starts_beside_a_damaged_chain_of_a_killed_writer_and_names_it(
+    place: str, killed: str, change: str, caplog: pytest.LogCaptureFixture
+):
+    with closing(sqlite3.connect(place)) as database, database:
+        database.execute(change)
+
+    async with open_trail(place, KEY, Audit()) as writer:
+        await writer.append(INTENT)
+
+    assert f"records of writer {killed} were changed" in caplog.text
+    assert {each.writer for each in (await verify(place)).problems} == {killed}
+
+
 async def test_running_writer_is_not_taken_for_dead(place: str, rows: Rows):
     async with open_trail(place, KEY, Audit()) as first:
         await first.append(INTENT)

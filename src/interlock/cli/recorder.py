@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     location = settings.database or None
     secret = GatewayKey.load(folder_beside(location))
     secret.sign(b"")  # fails before the change if a package is missing
-    copy = AuditCopy(Path(settings.audit.copy)) if settings.audit.copy else None
+    copy = AuditCopy.of(settings.audit)
     async with AuditWriter.open(location, key=secret, copy=copy) as writer:
         yield Recorder(writer)
 

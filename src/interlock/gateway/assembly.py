@@ -506,6 +506,7 @@ class Assembly:
             lambda: list(self.gateway.toolbox.status.values()),
             self._required,
             is_draining,
+            lambda name: self.gateway.toolbox.upstreams[name].start_again(),
         )
 
     async def _probe(self) -> None:

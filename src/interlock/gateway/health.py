@@ -32,6 +32,7 @@ class Health:
         servers: Returns the status of the servers.
         required: Returns the names of the servers without which the gateway is not ready.
         is_draining: Returns whether the gateway is shutting down.
+        start: Starts a server again, unless its back-off does not allow that yet.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class Health:
         servers: Callable[[], list[ServerStatus]],
         required: Callable[[], frozenset[str]],
         is_draining: Callable[[], bool],
+        start: Callable[[str], None],
     ) -> None:
         self._probe = probe
         self._servers = servers
         self._required = required
         self._is_draining = is_draining
+        self._start = start
         self._probing: asyncio.Task[bool] | None = None  # the last one, which may have ended
         self._probed_at = float("-inf")
 
@@ -70,7 +73,10 @@ class Health:
             degraded.insert(0, "database")
         if self._is_draining():
             degraded.insert(0, "draining")
-        is_ready = writes and not self._is_draining() and self._required().isdisjoint(down)
+        missing = self._required().intersection(down)
+        for name in missing:  # no call starts it while a load balancer sends none
+            self._start(name)
+        is_ready = writes and not self._is_draining() and not missing
         return Readiness(is_ready, tuple(degraded))
 
     async def _can_write(self) -> bool:

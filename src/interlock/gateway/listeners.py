@@ -19,7 +19,7 @@ DEFAULT = Address("127.0.0.1", 8080)
 
 
 class Listeners(Struct, frozen=True):
-    """Bound sockets, on which nobody is answered yet.
+    """Sockets that are bound, and do not accept connections yet.
 
     Attributes:
         public: For clients.

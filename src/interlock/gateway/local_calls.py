@@ -11,7 +11,6 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -157,8 +156,7 @@ async def local_trail(
 
     location, audit = settings.database or None, settings.audit
     secret = GatewayKey.load(folder_beside(location))
-    copy = AuditCopy(Path(audit.copy)) if audit.copy else None
-    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
+    async with AuditWriter.open(location, key=secret, copy=AuditCopy.of(audit)) as writer:
         trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         yield trail
         trail.flush()

@@ -16,6 +16,7 @@ from threading import Thread
 import msgspec
 
 from interlock import aio
+from interlock.config.gateway import Audit
 from interlock.store.audit_records import as_object
 from interlock.store.claims import Row
 from interlock.timestamps import rfc3339
@@ -65,6 +66,11 @@ class AuditCopy:
             "signature": signature.hex(),
         }
         self._add(_encode(line) + b"\n", 0)
+
+    @classmethod
+    def of(cls, settings: Audit) -> AuditCopy | None:
+        """Return the copy that a configuration wants; None for none."""
+        return cls(Path(settings.copy)) if settings.copy else None
 
     async def close(self) -> None:
         """Write what is waiting."""

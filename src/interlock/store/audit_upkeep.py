@@ -25,11 +25,12 @@ from interlock.config.gateway import Audit
 from interlock.errors import AuditUnavailable
 from interlock.store import rollups
 from interlock.store.audit import (
-    FIRST_HASH,
     LAST,
     SIGN_EVERY,
+    START,
     AuditRecord,
     AuditWriter,
+    Head,
     base_message,
     head_message,
 )
@@ -90,7 +91,7 @@ async def open_trail(
     Raises:
         StoreError: The database cannot be used or written.
     """
-    copy = AuditCopy(Path(settings.copy)) if settings.copy else None
+    copy = AuditCopy.of(settings)
     async with AuditWriter.open(location, key=key, copy=copy, on_failed=on_failed) as writer:
         upkeep = AuditUpkeep(writer, key, settings.keep)
         await writer.append(AuditRecord("started", body=msgspec.json.encode(about or {})))
@@ -144,14 +145,24 @@ class AuditUpkeep:
     async def close_dead_writers(self) -> None:
         """Close the chains of writers that were killed, and record their unfinished calls.
 
+        A chain that another program has damaged stays open, for `interlock audit verify`.
+
         Raises:
             AuditUnavailable: The database does not answer.
         """
         for writer, base_seq, open_seq in await self._tables.fetch(_DEAD, self._writer.id):
-            if not await self._tables.is_alive(writer):
-                await self._close_dead(writer, max(base_seq, open_seq))
+            if await self._tables.is_alive(writer):
+                continue
+            ends = await self._tables.fetch(LAST, writer)
+            end = Head(*ends[0]) if ends else START
+            numbers = (base_seq, open_seq, end.seq)
+            if all(isinstance(each, int) for each in numbers) and isinstance(end.hash, bytes):
+                await self._close_dead(writer, max(base_seq, open_seq), end)
+            else:
+                text = "records of writer %s were changed: see `interlock audit verify`"
+                _log.error(text, writer)
 
-    async def _close_dead(self, writer: str, since: int) -> None:
+    async def _close_dead(self, writer: str, since: int, end: Head) -> None:
         body = msgspec.json.encode({"writer": writer})
         written = [
             self._writer.queue(
@@ -167,11 +178,9 @@ class AuditUpkeep:
             )
         ]
         await asyncio.gather(*written)
-        ends = await self._tables.fetch(LAST, writer)
-        seq, hash = ends[0] if ends else (0, FIRST_HASH)
         at = now_micros()
-        signature = self._key.sign(head_message(writer, seq, hash, at))
-        await self._tables.write((_CLOSE, [(at, seq, hash, signature, at, writer)]))
+        signature = self._key.sign(head_message(writer, *end, at))
+        await self._tables.write((_CLOSE, [(at, *end, signature, at, writer)]))
         await self._tables.forget(writer)
 
     async def purge(self, now: int) -> int:
