@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import TypeAlias
@@ -16,7 +14,6 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock.aio import in_thread
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import AuditUnavailable, StoreError
 from interlock.store.audit_postgres import AuditTables, PostgresAudit
@@ -36,14 +33,16 @@ SCAN_SECONDS = 0.03  # for a page; then it ends with what was found
 FIRST_WINDOW = 500  # records that are read at once; more while that is fast
 PROBE = 1_000  # the index whose newest records so far reach back furthest is used
 
-_HEAD_COLUMNS = StoredHead.__struct_fields__
-_HEADS = f"SELECT {', '.join(_HEAD_COLUMNS)} FROM audit_heads ORDER BY writer"  # noqa: S608
+_HEADS = f"SELECT {', '.join(StoredHead.__struct_fields__)} FROM audit_heads ORDER BY writer"  # noqa: S608
+_RECORDS = f"SELECT {', '.join(SELECTED)} FROM audit"  # noqa: S608
 _CHAIN = f"SELECT {', '.join(SELECTED[1:])} FROM audit WHERE writer = ?"  # noqa: S608
 _CHAIN_START = f"{_CHAIN} ORDER BY seq LIMIT ?"
 _CHAIN_REST = f"{_CHAIN} AND seq > ? ORDER BY seq LIMIT ?"
 _FIRST_WRITER = "SELECT min(writer) FROM audit"
 _NEXT_WRITER = f"{_FIRST_WRITER} WHERE writer > ?"
 _OWNER = 'SELECT "user" FROM keys WHERE id = ?'
+_OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
+_FIRST_SINCE = "SELECT at FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
 _IS_OPEN = (
     "kind = 'intent'"
     " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
@@ -183,12 +182,9 @@ class AuditReader:
             As `_Scan.run`.
         """
         begins: dict[str, int] = {}  # when the oldest call without outcome began, by writer
-        columns = ("writer", "COALESCE(open_seq, 0)")
-        rest = "FROM audit_heads WHERE ended IS NULL"
-        first = "FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
-        for writer, seq in await self._queries.fetch(columns, rest):
+        for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
             if await self._is_alive(writer) == is_running:
-                for (at,) in await self._queries.fetch(("at",), first, writer, seq):
+                for (at,) in await self._queries.fetch(_FIRST_SINCE, writer, seq):
                     begins[writer] = at if isinstance(at, int) else 0
         if not begins:
             return [], []
@@ -219,8 +215,8 @@ class AuditReader:
 
     async def records(self, call: str) -> list[JsonObject]:
         """Return all records of a call, oldest first."""
-        rest = "FROM audit WHERE call = ? ORDER BY at, writer, seq"
-        return [stored_object(row) for row in await self._queries.fetch(SELECTED, rest, call)]
+        sql = f"{_RECORDS} WHERE call = ? ORDER BY at, writer, seq"
+        return [stored_object(row) for row in await self._queries.fetch(sql, call)]
 
     async def last(self, kind: str) -> JsonObject | None:
         """Return the newest record of a kind that no call has, such as "config".
@@ -230,8 +226,7 @@ class AuditReader:
         """
         # The first condition is that of the partial index.
         where = "WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"
-        rest = f"FROM audit {where} ORDER BY at DESC LIMIT 1"
-        rows = await self._queries.fetch(SELECTED, rest, kind)
+        rows = await self._queries.fetch(f"{_RECORDS} {where} ORDER BY at DESC LIMIT 1", kind)
         found = stored_object(rows[0]) if rows else None
         return None if found is None or "damaged" in found else found
 
@@ -270,53 +265,37 @@ class AuditReader:
         try:
             return await self._verify(key, marks)
         except AuditUnavailable:
-            if not isinstance(self._tables, SqliteAudit):
+            if not self._queries.read_any_text():
                 raise
-        return await self._verify_hex(key, marks)
+        return await self._verify(key, marks)
 
     async def _verify(self, key: GatewayKey | None, marks: dict[str, Mark] | None) -> Verification:
+        queries = self._queries
         await self._tables.snapshot()
-        heads = [StoredHead(*row) for row in await self._tables.fetch(_HEADS)]
+        heads = [StoredHead(*row) for row in await queries.fetch(_HEADS)]
         verification = Verification(heads, key, marks)
         async for writer in self._writers():
             check = partial(verification.check, writer)
-            last = await self._tables.scan(_CHAIN_START, writer, BATCH, work=check)
+            last = await queries.scan(_CHAIN_START, writer, BATCH, work=check)
             while last is not None:
-                last = await self._tables.scan(_CHAIN_REST, writer, last[0], BATCH, work=check)
-        verification.finish()
-        return verification
-
-    async def _verify_hex(
-        self, key: GatewayKey | None, marks: dict[str, Mark] | None
-    ) -> Verification:
-        """Check all records of a file with texts that are not UTF-8."""
-        self._queries.as_hex = True
-        await self._tables.snapshot()
-        heads = await self._queries.fetch(_HEAD_COLUMNS, "FROM audit_heads ORDER BY writer")
-        verification = Verification([StoredHead(*row) for row in heads], key, marks)
-
-        def check(rows: list[Row]) -> None:
-            for writer, chain in groupby(rows, key=itemgetter(0)):
-                verification.check(writer, [row[1:] for row in chain])
-
-        async for rows in self._pieces():
-            await in_thread(partial(check, rows))
+                last = await queries.scan(_CHAIN_REST, writer, last[0], BATCH, work=check)
         verification.finish()
         return verification
 
     async def _writers(self) -> AsyncIterator[str]:
-        ((writer,),) = await self._tables.fetch(_FIRST_WRITER)
+        ((writer,),) = await self._queries.fetch(_FIRST_WRITER)
         while writer is not None:
             yield writer
-            ((writer,),) = await self._tables.fetch(_NEXT_WRITER, writer)
+            ((writer,),) = await self._queries.fetch(_NEXT_WRITER, writer)
 
     async def _pieces(self) -> AsyncIterator[list[Row]]:
         """Yield all rows by writer and number."""
-        rest, after = "FROM audit ORDER BY writer, seq LIMIT ?", list[object]()
-        while rows := await self._queries.fetch(SELECTED, rest, *after, EXPORTED_AT_ONCE):
+        where, after = "", list[object]()
+        while rows := await self._queries.fetch(
+            f"{_RECORDS} {where} ORDER BY writer, seq LIMIT ?", *after, EXPORTED_AT_ONCE
+        ):
             yield rows
-            rest = "FROM audit WHERE (writer, seq) > (?, ?) ORDER BY writer, seq LIMIT ?"
-            after = [*rows[-1][:2]]
+            where, after = "WHERE (writer, seq) > (?, ?)", [*rows[-1][:2]]
 
     async def _is_alive(self, writer: str) -> bool:
         try:
@@ -329,9 +308,9 @@ class AuditReader:
         if not calls:
             return {}
         marks = ", ".join("?" * len(calls))
-        rest = f"FROM audit WHERE call IN ({marks}) ORDER BY at, writer, seq"
+        sql = f"{_RECORDS} WHERE call IN ({marks}) ORDER BY at, writer, seq"
         found: dict[str, list[JsonObject]] = {}
-        for row in await self._queries.fetch(SELECTED, rest, *calls):
+        for row in await self._queries.fetch(sql, *calls):
             found.setdefault(row[_CALL], []).append(stored_object(row))
         return found
 
@@ -358,49 +337,36 @@ class AuditReader:
 class _Queries:
     """Queries of an audit trail, also in a SQLite file with texts that are not UTF-8.
 
-    A query that reads such a text fails, so it is run again with texts as hexadecimal digits.
-
-    Attributes:
-        as_hex: Texts are read as digits at once, so that no query fails and ends the snapshot.
+    Such texts are read with surrogates, and parameters may have surrogates, too.
     """
 
     def __init__(self, tables: AuditTables) -> None:
         self._tables = tables
-        self.as_hex = False
 
-    async def fetch(self, columns: Sequence[str], rest: str, *parameters: object) -> list[Row]:
-        """Return the rows of a query; texts that are not UTF-8 have surrogates.
+    def read_any_text(self) -> bool:
+        """Read texts that are not UTF-8 from now on; return whether that is a change."""
+        tables = self._tables
+        if not isinstance(tables, SqliteAudit) or tables.reads_any_text:
+            return False
+        tables.reads_any_text = True
+        return True
 
-        Args:
-            columns: What to select.
-            rest: The query from FROM on.
-            parameters: Of the rest; their texts may have surrogates.
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """As `AuditTables.fetch`; a query that reads a text that is not UTF-8 is run again."""
+        sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
+        try:
+            return await self._tables.fetch(sql, *values)
+        except AuditUnavailable:
+            if not self.read_any_text():
+                raise
+        return await self._tables.fetch(sql, *map(_encoded, parameters))
 
-        Raises:
-            AuditUnavailable: The database cannot be read.
-        """
-        if not self.as_hex:
-            try:
-                sql = f"SELECT {', '.join(columns)} {rest}"
-                return await self._tables.fetch(sql, *parameters)
-            except (AuditUnavailable, UnicodeEncodeError):
-                if not isinstance(self._tables, SqliteAudit):
-                    raise
-                self.as_hex = True
-        sql = f"SELECT {', '.join(map(_hex_of, columns))} {_with_casts(rest, parameters)}"
-        values = [_encoded(each) for each in parameters]
-        return [_from_hex(row) for row in await self._tables.fetch(sql, *values)]
-
-
-def _hex_of(column: str) -> str:
-    return f"CASE typeof({column}) WHEN 'text' THEN hex({column}) ELSE {column} END"
-
-
-def _from_hex(row: Row) -> Row:
-    return tuple(
-        bytes.fromhex(each).decode(errors="surrogateescape") if isinstance(each, str) else each
-        for each in row
-    )
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """As `AuditTables.scan`."""
+        sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
+        return await self._tables.scan(sql, *values, work=work)
 
 
 def _with_casts(sql: str, parameters: Sequence[object]) -> str:
@@ -496,8 +462,8 @@ class _Scan:
     async def _window(self, size: int, end: int | None) -> int | None:
         """Return the time of the last of so many records before a time; None if there are fewer."""
         where, parameters = self._between(None, end)
-        rest = f"FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"
-        found = await self._queries.fetch(("at",), rest, *parameters, size - 1)
+        sql = f"SELECT at FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"  # noqa: S608
+        found = await self._queries.fetch(sql, *parameters, size - 1)
         return _time_of(found[0][0]) if found else None
 
     async def _matching(self, start: int | None, end: int | None, limit: int) -> list[Row]:
@@ -510,8 +476,8 @@ class _Scan:
         if self._after is not None:
             conditions.append("(at, writer, seq) < (?, ?, ?)")
             parameters += self._after
-        rest = f"FROM audit WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"
-        return await self._queries.fetch(SELECTED, rest, *parameters, limit)
+        sql = f"{_RECORDS} WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"
+        return await self._queries.fetch(sql, *parameters, limit)
 
     def _between(self, start: int | None, end: int | None) -> tuple[str, list[object]]:
         where, parameters = ["at >= ?"], list[object]([max(start or 0, self._since or 0)])

@@ -27,12 +27,18 @@ T = TypeVar("T")
 
 
 class SqliteAudit:
-    """The audit tables in one SQLite file. Methods run one at a time, in a thread."""
+    """The audit tables in one SQLite file. Methods run one at a time, in a thread.
+
+    Attributes:
+        reads_any_text: Texts that are not UTF-8 are read with surrogates; otherwise a query that
+            reads one fails, which is faster.
+    """
 
     def __init__(self, path: Path) -> None:
         self._location = str(path)
         self._file = without_links(path)
         self._connection: sqlite3.Connection | None = None
+        self.reads_any_text = False
         self._commits = 0  # since the log was last copied into the file
         self._lock: WriterLock | None = None
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
@@ -143,7 +149,7 @@ class SqliteAudit:
 
     def _fetch(self, sql: str, parameters: Sequence[object]) -> list[Row]:
         try:
-            return self._connected().execute(sql, parameters).fetchall()
+            return self._reading().execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
@@ -152,7 +158,7 @@ class SqliteAudit:
     ) -> Row | None:
         last = None
         try:
-            cursor = self._connected().execute(sql, parameters)
+            cursor = self._reading().execute(sql, parameters)
             while rows := cursor.fetchmany(1_000):
                 work(rows)
                 last = rows[-1]
@@ -184,6 +190,11 @@ class SqliteAudit:
             self._connection = connection
         return self._connection
 
+    def _reading(self) -> sqlite3.Connection:
+        connection = self._connected()
+        connection.text_factory = _any_text if self.reads_any_text else str
+        return connection
+
     def _checkpoint(self, *, over: int) -> None:
         connection = self._connection
         if connection is None:
@@ -203,6 +214,10 @@ class SqliteAudit:
             with sqlite_file.log_preserved(self._file):
                 self._connection.close()
             self._connection = None
+
+
+def _any_text(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
 
 
 def _begin(connection: sqlite3.Connection) -> None:
