@@ -20,7 +20,7 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    errors messages types revisions version lazy
+    extras errors messages types revisions version lazy
     quoting redaction urls aio durable timestamps base32 attachments
     protocol schema
     auth oauth transports connection config store

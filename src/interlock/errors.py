@@ -76,6 +76,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from interlock.extras import install_command
+
 MAX_WORDS = 300  # characters of a server's output in an error
 MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 
@@ -584,11 +586,11 @@ class MissingExtra(InterlockError, ImportError):
     """An optional dependency is not installed.
 
     Attributes:
-        extra: Name for `pip install 'interlock[...]'`.
+        extra: Its name in pyproject.toml; several are separated by commas.
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'interlock[{extra}]'")
+        super().__init__(f"{what} needs the extra {extra}: {install_command(extra)}")
         self.extra = extra
 
 

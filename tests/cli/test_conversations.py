@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli import conversations as module
+from interlock.errors import MissingExtra
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.store import ConversationStore
 
@@ -185,9 +186,8 @@ def test_a_damaged_database_is_a_one_line_error(interlock, home: Path, monkeypat
 def test_a_missing_package_is_an_error_with_the_extra_to_install(program, without):
     ran = program("conversations", "list", env=without("sqlalchemy"))
 
-    assert ran.communicate(timeout=20)[1] == (
-        "error: keeping conversations needs an extra: pip install 'interlock[chat]'\n"
-    )
+    expected = MissingExtra("keeping conversations", "chat")
+    assert ran.communicate(timeout=20)[1] == f"error: {expected}\n"
 
 
 def test_exported_json_escapes_control_characters(interlock, home: Path):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from interlock.config.settings import Settings
+from interlock.errors import MissingExtra
 from interlock.models import Model
 from interlock.web import local_site
 from interlock.web.model_choice import OpenModel
@@ -82,5 +83,5 @@ def test_missing_package_is_an_error_with_all_extras_to_install(interlock, monke
 
     assert (ran.code, ran.err) == (
         1,
-        "error: the chat in the browser needs an extra: pip install 'interlock[web,chat]'\n",
+        f"error: {MissingExtra('the chat in the browser', 'web,chat')}\n",
     )
