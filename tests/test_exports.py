@@ -106,7 +106,7 @@ def test_type_checkers_find_the_same_names():
     assert sorted(seen) == interlock.__all__
 
 
-# Classes that docs/claude-code.md names by words which the rest of the package uses as well.
+# Classes that docs/connect/claude-code.md names by words that the package uses elsewhere, too.
 OF_TWO_MODULES = {
     "Answer": ["claude.events", "protocol.core"],  # of a prompt; JSON-RPC's to a request
     "Done": ["agent", "claude.events"],  # Claude Code's adds the `Answer` to the agent's

@@ -1,4 +1,4 @@
-"""docs/chat.md shows sessions that happen like this: each one is repeated here."""
+"""docs/use/chat.md shows sessions that happen like this: each one is repeated here."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from interlock.cli.approval import QUESTION
 from tests.cli.conftest import Ran
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "chat.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "chat.md").read_text()
 SHOWN = dict(re.findall(r"<!-- session: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
 TALKS = dict(re.findall(r"<!-- conversation: (\w+) -->\n```text\n(.*?)```", PAGE, re.DOTALL))
 SEARCH = {"tool_calls": [{"id": "1", "name": "notes__search", "input": {"query": "short"}}]}

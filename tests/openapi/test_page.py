@@ -1,4 +1,4 @@
-"""docs/openapi.md: its commands print what it shows, and its configuration is accepted."""
+"""docs/use/http-apis.md: its commands print what it shows, and its configuration is accepted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from interlock.config import OpenApiConfig, loads
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "openapi.md").read_text()
+PAGE = (ROOT / "docs" / "use" / "http-apis.md").read_text()
 _SESSION = re.compile(r"```text\n(\$ .*?)```", re.DOTALL)
 _COMMAND = re.compile(r"^\$ interlock (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
