@@ -45,7 +45,7 @@ def test_every_make_command_in_the_docs_is_a_target():
     named = {
         target
         for document in documents
-        for target in re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(), re.M)
+        for target in re.findall(r"(?:^|`|\$ )make ([a-z]+)", document.read_text(), re.M)
     }
 
     assert {"chat", "test", "lint", "conformance"} <= named
