@@ -76,8 +76,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from interlock.extras import install_command
-
 MAX_WORDS = 300  # characters of a server's output in an error
 MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 
@@ -590,6 +588,8 @@ class MissingExtra(InterlockError, ImportError):
     """
 
     def __init__(self, what: str, extra: str) -> None:
+        from interlock.extras import install_command  # only this failure needs it
+
         super().__init__(f"{what} needs the extra {extra}: {install_command(extra)}")
         self.extra = extra
 
