@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from socket import socket
+from socket import SO_REUSEADDR, SOL_SOCKET, socket
 from typing import Any
 
 import pytest
@@ -39,6 +39,7 @@ _ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
 # What asks questions, opens a browser or uses colours; and what keeps it from that.
 _ON_TERMINAL = {"chat", "web", "claude", "login"}
 _NOT_ON_TERMINAL = {"|", "<", ">", "--json", "--link", "--help"}
+WEB_PORT = 8420  # of `interlock web`, unless another program of the machine has it
 QUESTIONS = (QUESTION.strip(), "Do you agree?")
 
 
@@ -154,6 +155,10 @@ class Shell:
         """Run a command in a terminal: type what the page shows as typed, expect the rest."""
         self._play(["interlock", *arguments])
         with _alone(arguments):
+            if arguments == ["web"] and not _is_free(WEB_PORT):
+                port = self.with_ports(f"127.0.0.1:{WEB_PORT}").rpartition(":")[2]
+                arguments = [*arguments, "--port", port]
+                shown = [*map(self.with_ports, shown)]
             program = self._terminal(*arguments)
             for line in shown:
                 if line.startswith("> "):
@@ -254,13 +259,23 @@ def _reply(reply: Any) -> dict[str, Any]:
     return {"tool_calls": calls}
 
 
+def _is_free(port: int) -> bool:
+    with socket() as tried:
+        tried.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
 @contextmanager
 def _alone(arguments: list[str]) -> Iterator[None]:
-    """Let no other test use the port of the pages meanwhile."""
+    """Let no other page use the port of `interlock web` meanwhile."""
     if arguments[0] != "web":
         yield
         return
-    with Path(tempfile.gettempdir(), "interlock-pages-8420.lock").open("w") as lock:
+    with Path(tempfile.gettempdir(), f"interlock-web-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
