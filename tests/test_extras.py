@@ -23,7 +23,7 @@ FROM_AN_INDEX = re.compile(
         (?:-\S+\s+)*['"]?interlock\b(?!\[|\s@\s|-)""",
     re.VERBOSE,
 )
-PAGES = ("*.md", "docs/**/*.md", "examples/*", "benchmarks/*.md")
+PAGES = ("*.md", "docs/**/*.md", "examples/*", "benchmarks/*.md", ".github/**/*")
 SOURCE = ("src/**/*.py", "src/**/*.js")
 
 
