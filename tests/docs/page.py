@@ -62,7 +62,7 @@ def blocks(page: str) -> Iterator[Block]:
         assert norun or ".norun" not in info, f"{info}: .norun needs a reason"
         yield Block(
             line=page.count("\n", 0, found.start(4)) + 1,
-            language=re.match(r"\w*", info.strip())[0],  # type: ignore[index]  # matches always
+            language=info.strip().partition(" ")[0],
             title=title[1] if title else "",
             norun=norun[1] if norun else "",
             comments=tuple(_COMMENT.findall(above)),
