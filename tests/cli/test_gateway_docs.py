@@ -28,7 +28,7 @@ from interlock.store.database import Database, open_database
 from interlock.store.location import folder_beside
 from interlock.store.pin import TOOL_KINDS
 from interlock.store.pins import PinStore
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.pins import offered_server, offered_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"

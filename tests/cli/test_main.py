@@ -11,10 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from interlock import cli
+from interlock import __version__, cli
 from interlock.cli import interlock as group
 from interlock.errors import InterlockError
-from interlock.version import __version__
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:

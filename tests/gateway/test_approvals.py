@@ -16,7 +16,7 @@ from interlock.errors import DecisionRefused
 from interlock.gateway.approvals import approvals_in
 from interlock.store import AuditReader, changes
 from interlock.store.approvals import LEEWAY, Approval
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import CallToolResult, ElicitParams, ElicitResult
 from tests.gateway.approval_corpus import APPROVED, CHANGES, FOLLOWS, MADE
 from tests.gateway.conftest import RunningGateway, bearer, offering

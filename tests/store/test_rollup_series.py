@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from interlock.store import AuditReader, AuditWriter
 from interlock.store.rollup_series import MINUTE, percentiles, read_series
 from interlock.store.rollups import BITS, BOUNDS, add_up
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from tests.store.test_rollups import Clock, ended, fill
 
 

@@ -17,7 +17,7 @@ from interlock.store import AuditRecord, AuditWriter, rollups
 from interlock.store.audit_upkeep import DAY, AuditUpkeep
 from interlock.store.rollup_series import MINUTE, read_series
 from interlock.store.rollups import SPANS, RollupWriter, add_up, upsert
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 KEY = GatewayKey(bytes(range(32)))
 CALL = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", "ok")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.web import inspect_wire
 from interlock.web.inspect_wire import InspectedWire
 

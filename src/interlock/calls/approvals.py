@@ -37,7 +37,7 @@ from interlock.store.approvals import Approval, ApprovalStore, Binding, State, n
 from interlock.store.audit import AuditRecord
 from interlock.store.changes import ChangeFeed
 from interlock.store.claims import Claim
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"

@@ -12,8 +12,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from interlock.auth.principal import Principal
-from interlock.base32 import PAIRS
-from interlock.base32 import encode as encode_base32
 from interlock.calls.back_channel import BackChannel
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
@@ -21,6 +19,8 @@ from interlock.calls.grant import Grant
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
+from interlock.text.base32 import PAIRS
+from interlock.text.base32 import encode as encode_base32
 from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogLevel
 
 Surface = Literal[

@@ -22,7 +22,7 @@ from interlock.errors import InvalidArguments, NotKept
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
 from interlock.store.kept import Kept, Owner
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import (
     AudioContent,
     CallToolResult,

@@ -43,7 +43,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
 from interlock.revisions import FEATURES
 from interlock.store.kept import Kept
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import (
     AudioContent,
     CallToolResult,

@@ -44,7 +44,7 @@ from interlock.errors import (
 )
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
-from interlock.redaction import Redactor, redact_error
+from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.transports.stdio import StdioTransport
 from interlock.types import JsonObject

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock import revisions
+from interlock import __version__, revisions
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.calls.kept_results import URI
 from interlock.claude import names, results
@@ -27,7 +27,6 @@ from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 ALWAYS_LOADED = 40  # tools of all servers together; more are left to the program's tool search
 METHOD_NOT_FOUND = -32601

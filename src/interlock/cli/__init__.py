@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from interlock import __version__
 from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError, MissingExtra
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

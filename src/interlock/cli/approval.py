@@ -8,7 +8,7 @@ from interlock.calls import Call
 from interlock.cli.terminal import safe_line, say
 from interlock.cli.terminal_prompt import NoAnswer, TerminalPrompt
 from interlock.errors import ApprovalMissing
-from interlock.quoting import visible_json
+from interlock.text.quoting import visible_json
 
 if TYPE_CHECKING:
     from interlock.store.approvals import Approval

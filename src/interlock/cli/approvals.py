@@ -12,7 +12,7 @@ from interlock.cli import config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say
-from interlock.quoting import visible_json
+from interlock.text.quoting import visible_json
 
 if TYPE_CHECKING:
     from interlock.calls.approvals import Approvals

@@ -273,7 +273,7 @@ def _key(config: Config, *, create: bool) -> GatewayKey | None:
 
 
 def _summary(result: Verification) -> str:
-    from interlock.timestamps import rfc3339
+    from interlock.text.timestamps import rfc3339
 
     days = [str(rfc3339(at))[:10] for at in (result.first, result.last) if at is not None]
     when = f", {days[0]} to {days[1]}" if days else ""

@@ -59,7 +59,7 @@ def list_(user: str, as_json: bool, config: Path | None) -> None:
     Example:
       interlock credentials list --user anna --json
     """
-    from interlock.timestamps import now_micros
+    from interlock.text.timestamps import now_micros
 
     async def work(store: CredentialStore) -> list[dict[str, Any]]:
         now = now_micros()

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from interlock import __version__
 from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
-from interlock.urls import display
-from interlock.version import __version__
+from interlock.text.urls import display
 
 if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus

@@ -232,7 +232,7 @@ def revoke(id: str, as_json: bool, config: Path | None) -> None:
 
 
 def _show_new(stored: StoredKey, key: str, as_json: bool) -> None:
-    from interlock.timestamps import now_micros, rfc3339
+    from interlock.text.timestamps import now_micros, rfc3339
 
     if as_json:
         emit_json(stored.as_json(now_micros(), key))
@@ -247,7 +247,7 @@ def _show_new(stored: StoredKey, key: str, as_json: bool) -> None:
 
 
 def _fields(stored: StoredKey) -> dict[str, Any]:
-    from interlock.timestamps import now_micros
+    from interlock.text.timestamps import now_micros
 
     return stored.as_json(now_micros())
 

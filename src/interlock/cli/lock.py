@@ -302,6 +302,6 @@ def _what(pin: Pin) -> str:
 
 
 def _day(micros: int) -> str:
-    from interlock.timestamps import rfc3339
+    from interlock.text.timestamps import rfc3339
 
     return (rfc3339(micros) or "")[:10]

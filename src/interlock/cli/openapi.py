@@ -245,7 +245,7 @@ def diff(old: str, new: str | None, config: Path | None, as_json: bool) -> int:
 def _changes_since(name: str, config: Path | None) -> list[Change]:
     """Return what has changed for the tools of a server."""
     from interlock.openapi import review
-    from interlock.timestamps import rfc3339
+    from interlock.text.timestamps import rfc3339
 
     if _is_document(name):
         raise click.UsageError(f"{name} is a document; name the one to compare it with, too")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from interlock import attachments
+from interlock import __version__, attachments
 from interlock.chat import CHAT, Chat
 from interlock.cli.call import format_block, texts_of
 from interlock.cli.output import warn_of_unread
@@ -30,7 +30,6 @@ from interlock.cli.tools import rows
 from interlock.config import Config
 from interlock.errors import InterlockError, MissingExtra
 from interlock.messages import Attachment, UserMessage
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession

@@ -17,7 +17,7 @@ from interlock.cli import config_option
 from interlock.cli.log import open_log
 from interlock.cli.terminal import complain, say, warn
 from interlock.errors import ConfigError, InterlockError, SpawnError
-from interlock.urls import origin
+from interlock.text.urls import origin
 
 if TYPE_CHECKING:
     import asyncio

@@ -223,7 +223,7 @@ def _logins(servers: Mapping[str, ServerConfig]) -> dict[str, Login]:
 
 def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, Any]:
     from interlock.config import HttpServer, OpenApiConfig, PythonServer
-    from interlock.redaction import masked_arguments
+    from interlock.text.redaction import masked_arguments
 
     shown: dict[str, Any] = {"name": name, "enabled": server.enabled}
     stored = {"login": login} if login else {}

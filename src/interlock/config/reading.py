@@ -19,7 +19,6 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from interlock import urls
 from interlock.config import (
     gateway_reading,
     inputs,
@@ -52,6 +51,7 @@ from interlock.config.servers import (
 )
 from interlock.config.user_variables import check_user_variables
 from interlock.errors import ConfigError
+from interlock.text import urls
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
 MAX_SERVERS = 1_000

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
-from interlock import quoting
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Call, Entry, Item
 from interlock.calls.approvals import Approvals, Write
@@ -26,7 +25,8 @@ from interlock.store.audit_postgres import AuditTables
 from interlock.store.claims import Claim, ClaimFailed
 from interlock.store.database import Database, open_database
 from interlock.store.location import folder_beside
-from interlock.timestamps import rfc3339
+from interlock.text import quoting
+from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import ElicitResult
 

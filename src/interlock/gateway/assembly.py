@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from interlock import __version__
 from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
@@ -53,10 +54,9 @@ from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
 from interlock.store.recorded import Record
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others are served
 # Members of `gateway` whose change needs a restart, by field.

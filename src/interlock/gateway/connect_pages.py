@@ -10,11 +10,11 @@ from interlock.errors import InterlockError, InvalidArguments
 from interlock.gateway.connect import CALLBACK_PATH, Logins
 from interlock.gateway.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.gateway.vault import CONNECT_PATH
-from interlock.quoting import clip
 from interlock.server.http.guard import Guard
 from interlock.server.http.options import AsgiApp
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse, reply
+from interlock.text.quoting import clip
 
 MAX_QUERY = 16_384  # bytes of a callback's query
 _SCRIPT = """

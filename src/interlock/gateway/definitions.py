@@ -20,7 +20,7 @@ from interlock.gateway import lock_file
 from interlock.store.claims import Claim
 from interlock.store.pin import Pin, Risk
 from interlock.store.pins import CHANGED, Change, PinStore
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.toolbox.pin_diff import diff
 from interlock.types import JsonObject
 

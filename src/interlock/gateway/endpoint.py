@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import urls
 from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
@@ -35,6 +34,7 @@ from interlock.server.http.responses import Page
 from interlock.server.http.views import Views
 from interlock.store.approvals import Approval
 from interlock.store.page_sessions import PageSessionStore
+from interlock.text import urls
 
 PATH = "/mcp"
 MAX_SEEN = 1_000  # callers that are kept as they are in the only view

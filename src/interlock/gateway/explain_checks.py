@@ -12,7 +12,7 @@ from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded
 from interlock.gateway.explanation import UNKNOWN, Check, ExplainedCall
 from interlock.policy import Decision, Step
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 

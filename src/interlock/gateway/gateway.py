@@ -23,6 +23,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
+from interlock import __version__
 from interlock.auth import Principal
 from interlock.calls import Around, Caller, CallHandler, Entry, Item
 from interlock.calls.results import ResultBudget
@@ -54,7 +55,6 @@ from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer, Transport
 from interlock.transports.memory import MemoryTransport
 from interlock.types import Implementation, JsonObject
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp

@@ -13,7 +13,7 @@ from interlock.config.gateway_reading import scope_problem
 from interlock.config.limits_reading import key_limits, key_limits_problem
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 NEVER = "never"

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 
 from msgspec import Struct
 
-from interlock import urls
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.process import bound, only_gateway
+from interlock.text import urls
 
 DEFAULT = Address("127.0.0.1", 8080)
 

@@ -22,7 +22,7 @@ from interlock import durable
 from interlock.config.gateway import Lock
 from interlock.errors import ConfigError
 from interlock.store.pin import PROMPTS, Key, Kind, Pin, hash_of
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.redaction import Redacted
+from interlock.text.redaction import Redacted
 
 
 class Attempt(Redacted, frozen=True):

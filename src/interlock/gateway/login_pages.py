@@ -33,7 +33,6 @@ from interlock.config.gateway import Issuer
 from interlock.errors import AuthError, InterlockError, StoreError
 from interlock.gateway.login_attempt import Attempt
 from interlock.gateway.plain_page import HTML, cookies_of, headers_for, plain_page
-from interlock.quoting import clip
 from interlock.server.http.guard import Guard
 from interlock.server.http.options import AsgiApp
 from interlock.server.http.request import HttpRequest
@@ -46,8 +45,9 @@ from interlock.server.http.responses import (
     refuse,
     reply,
 )
-from interlock.timestamps import now_micros
-from interlock.urls import is_loopback, origin
+from interlock.text.quoting import clip
+from interlock.text.timestamps import now_micros
+from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
     from interlock.gateway.organisation_login import OidcLogin

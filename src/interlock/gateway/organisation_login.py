@@ -26,8 +26,8 @@ from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.tokens import TokenRefused, exchange
+from interlock.text.urls import display
 from interlock.types import JsonObject
-from interlock.urls import display
 
 METADATA_FRESH = 600.0  # seconds
 

@@ -10,7 +10,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from interlock import urls
 from interlock.aio import beside
 from interlock.config.gateway import Address
 from interlock.errors import AuditFailed
@@ -20,6 +19,7 @@ from interlock.gateway.endpoint import PATH, Endpoint, MakeChat, MakeInspector, 
 from interlock.gateway.listeners import Listeners, address_of
 from interlock.gateway.process import on_signals
 from interlock.server.http.serve import UvicornServer
+from interlock.text import urls
 
 
 class Served(Struct, frozen=True):

@@ -27,7 +27,7 @@ from interlock.server.sealing import EncryptingSeal
 from interlock.store.changes import ChangeFeed
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
 from interlock.store.recorded import Record
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.connect import client_identity
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import Needs

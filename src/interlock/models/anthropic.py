@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import (
     AssistantMessage,
@@ -55,6 +54,7 @@ from interlock.models.vendors import (
     whole_answer,
     without_files,
 )
+from interlock.text import urls
 
 if TYPE_CHECKING:
     import httpx2

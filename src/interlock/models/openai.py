@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import (
     AssistantMessage,
@@ -56,6 +55,7 @@ from interlock.models.vendors import (
     whole_answer,
     without_files,
 )
+from interlock.text import urls
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from interlock import __version__
 from interlock.auth.principal import Principal
 from interlock.config import OpenApiConfig, openapi_reading, resolve
 from interlock.config.openapi import ApiDocument
@@ -46,7 +47,6 @@ from interlock.server.tasks import TASK_TTL
 from interlock.transports import Receiver, Transport
 from interlock.transports.memory import MemoryTransport
 from interlock.types import Implementation, JsonObject
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.openapi.asgi import AsgiApp

@@ -25,7 +25,7 @@ from interlock.store.claims import Claim
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
 State = Literal["pending", "approved", "denied", "expired", "used"]

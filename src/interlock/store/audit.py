@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from interlock import base32
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import AuditFailed, AuditUnavailable
@@ -37,7 +36,8 @@ from interlock.store.location import find, public_name
 from interlock.store.preparation import prepare
 from interlock.store.rollups import Changes, RollupWriter, upsert
 from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.text import base32
+from interlock.text.timestamps import now_micros
 
 FIRST_HASH = bytes(32)  # what precedes the first record of a chain
 SIGN_RECORDS = 1_000  # records between two signatures of the end of a chain

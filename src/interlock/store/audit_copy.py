@@ -19,7 +19,7 @@ from interlock import aio
 from interlock.config.gateway import Audit
 from interlock.store.audit_records import as_object
 from interlock.store.claims import Row
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 
 CLOSE_WAIT = 5.0  # seconds for what is waiting
 MAX_WAITING = 64 * 1024 * 1024  # bytes that wait for a disk that hangs

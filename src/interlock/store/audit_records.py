@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from interlock.auth.stored_key import TENANT
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
 COLUMNS = (

@@ -35,7 +35,7 @@ from interlock.store.audit import (
     head_message,
 )
 from interlock.store.audit_copy import AuditCopy
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 DAY = 86_400 * 1_000_000  # microseconds

@@ -20,7 +20,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import ConfigError
 from interlock.store.audit import FIRST_HASH, base_message, chain_hash, head_message
 from interlock.store.audit_records import as_text, invalid_columns, is_valid
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
 MAX_PROBLEMS = 100  # that are listed; a chain may have more

@@ -20,7 +20,7 @@ from interlock.store.claims import Statement
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.tables import changes
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 Kind = Literal["approvals", "credentials", "keys", "pins", "plugins", "probe"]
 

@@ -14,7 +14,7 @@ from interlock.store import tables
 from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database
 from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 
 class ChatFile(Struct, frozen=True):

@@ -31,7 +31,7 @@ from interlock.store.location import folder_beside
 from interlock.store.on_conflict import KEEP_EXISTING, OnConflict
 from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from interlock.store.kept import Kept, Owner
 from interlock.store.location import find, folder_beside
 from interlock.store.rows import storable
 from interlock.store.tables import kept_results
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 FOLDER = "results"  # beside the database
 SWEEP_EVERY = 60.0  # seconds

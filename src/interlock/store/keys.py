@@ -21,7 +21,7 @@ from interlock.store.connection import AsyncConnection
 from interlock.store.database import Database, open_database
 from interlock.store.recorded import Record, claim_of, make_change, statement_of
 from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 KIND: Final = "keys"  # of rows in `changes`

@@ -18,7 +18,7 @@ from interlock.store.database import Database
 from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
 from interlock.store.recorded import Record, claim_of, make_change, statement_of, unrecorded
 from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
 KIND: Final = "pins"  # of rows in `changes`

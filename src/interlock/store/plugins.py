@@ -14,7 +14,7 @@ from interlock.store.on_conflict import KEEP_EXISTING
 from interlock.store.recorded import Record, claim_of, make_change
 from interlock.store.rows import storable
 from interlock.store.tables import plugin_installations
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 KIND: Final = "plugins"  # of rows in `changes`

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from interlock.store import rollups
 from interlock.store.rollups import BITS, BOUNDS, NOTHING, SPANS, STEPS, Totals
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 
 if TYPE_CHECKING:
     from interlock.store.audit_postgres import AuditTables

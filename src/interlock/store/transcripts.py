@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from interlock.messages import AssistantMessage, Message, ToolMessage
-from interlock.quoting import fenced
+from interlock.text.quoting import fenced
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from interlock.quoting import INVISIBLE
 from interlock.store.pin import Pin
+from interlock.text.quoting import INVISIBLE
 from interlock.types import JsonObject
 
 _INVISIBLE = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f-\x9f{INVISIBLE}]")

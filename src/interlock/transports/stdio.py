@@ -21,7 +21,7 @@ from interlock.errors import (
     MessageTooLarge,
     ServerExited,
 )
-from interlock.redaction import redact_arguments
+from interlock.text.redaction import redact_arguments
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process

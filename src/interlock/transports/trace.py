@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from interlock.errors import InterlockError
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.transports import Receiver, Transport
 from interlock.types import RequestId
 

@@ -19,7 +19,7 @@ from interlock.calls import Call, Outcome, Slots
 from interlock.config.gateway import CALLER
 from interlock.errors import ApprovalMissing, AskRefused, InterlockError
 from interlock.server.http.json_api import Problem, not_found
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import ClientCapabilities, JsonObject
 from interlock.web.app_documents import SUPPORT
 

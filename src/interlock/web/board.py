@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 
+from interlock import __version__
 from interlock.server.http.options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.version import __version__
 from interlock.web import inspect_pages
 from interlock.web.files import SECURITY, Files, HttpResponse, Shell, files_of_package
 

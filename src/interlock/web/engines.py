@@ -20,7 +20,7 @@ from interlock.messages import (
 from interlock.models import Model
 from interlock.store import Conversation, ConversationStore
 from interlock.store.chat_calls import ChatCall
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 from interlock.web.attachments import with_files

@@ -15,7 +15,7 @@ from interlock.agent import (
     ToolStarted,
 )
 from interlock.models import Notice, ReasoningDelta, TextDelta
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 MAX_RESULT = 16 * 1024  # characters of a tool's result in an event

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from interlock.messages import INTERRUPTED, AssistantMessage, ToolCall, ToolMessage, UserMessage
 from interlock.store.chat_calls import ChatCall
 from interlock.store.conversations import StoredMessage
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 from interlock.web.attachments import split_files

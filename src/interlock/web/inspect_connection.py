@@ -21,9 +21,9 @@ from interlock.config import (
     StdioServer,
 )
 from interlock.errors import AskRefused, InterlockError, RemoteError, ServerUnavailable
-from interlock.redaction import Redactor, redact_error
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.store.pin import TOOL_KINDS
+from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pins import CheckedLists

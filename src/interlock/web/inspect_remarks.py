@@ -13,9 +13,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from interlock import quoting, revisions, schema
+from interlock import revisions, schema
 from interlock.errors import InterlockError, SchemaError
 from interlock.protocol.envelope import encode
+from interlock.text import quoting
 from interlock.types import JsonObject
 from interlock.web.inspect_wire import WireEntry
 

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct
 
 from interlock.errors import ParseError
 from interlock.protocol import envelope
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.transports.trace import Note
 from interlock.types import JsonObject, RequestId
 

@@ -28,9 +28,9 @@ from interlock.errors import (
 from interlock.policy import Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
-from interlock.redaction import redact_value
 from interlock.server.http.json_api import not_found
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.redaction import redact_value
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.toolbox import Toolbox
 from interlock.toolbox.user_credentials import UserCredentials
 from interlock.transports import InProcessServer

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NoReturn
 
+from interlock import __version__
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
 from interlock.calls.results import ResultBudget
 from interlock.config import Config
@@ -32,7 +33,6 @@ from interlock.store.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.types import JsonObject
-from interlock.version import __version__
 from interlock.web import chat_api, inspect_api
 from interlock.web.app import ChatApp
 from interlock.web.app_documents import SUPPORT

@@ -8,6 +8,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from interlock import __version__
 from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY
 from interlock.calls import Caller
@@ -17,7 +18,6 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.version import __version__
 from interlock.web import attachments, files, inspect_pages
 from interlock.web.app import ChatApp
 from interlock.web.apps import Apps

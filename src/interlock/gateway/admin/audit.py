@@ -26,7 +26,7 @@ from interlock.store.audit_reading import CallFilter
 from interlock.store.audit_records import Status
 from interlock.store.audit_verification import Mark, read_copy
 from interlock.store.rollup_series import MAX_BUCKETS, By
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 

@@ -13,7 +13,7 @@ from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page
 from interlock.gateway.vault import owner_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.credentials import MAX_VALUE, Place
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.user_credentials import Needs
 
 

@@ -20,7 +20,7 @@ from interlock.gateway.key_rights import (
 )
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.recorded import Record
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 Text = Annotated[str, Meta(max_length=200)]

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from interlock import quoting
+from interlock.text import quoting
 
 
 @pytest.mark.parametrize(

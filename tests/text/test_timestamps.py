@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 
 
 def test_time_is_written_in_utc_whatever_the_zone_of_the_machine(monkeypatch):

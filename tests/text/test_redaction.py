@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from interlock.errors import HttpError, RemoteError
-from interlock.redaction import Redacted, Redactor, redact_arguments, redact_error
+from interlock.text.redaction import Redacted, Redactor, redact_arguments, redact_error
 
 
 @dataclass

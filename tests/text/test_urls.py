@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from interlock import urls
+from interlock.text import urls
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.base32 import DIGITS, PAIRS, encode
+from interlock.text.base32 import DIGITS, PAIRS, encode
 
 
 def test_texts_sort_as_their_numbers():

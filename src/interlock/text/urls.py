@@ -9,7 +9,7 @@ import re
 from ipaddress import IPv6Address, ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from interlock.quoting import clip
+from interlock.text.quoting import clip
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
