@@ -17,7 +17,7 @@ from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER, Policy, enforce
 from interlock.store import ConversationStore
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.types import ImageContent, ToolAnnotations

@@ -14,7 +14,7 @@ from interlock.config import Config, StdioServer
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER, Policy, enforce
 from interlock.store import ConversationStore
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer

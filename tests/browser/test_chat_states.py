@@ -13,7 +13,7 @@ from playwright.async_api import Route, expect
 from interlock.config.settings import ModelSettings, Price, Settings
 from interlock.messages import AssistantMessage, ToolCall, Usage, UserMessage
 from interlock.models.scripted import ScriptedModel
-from interlock.store import transcripts
+from interlock.store.chat import transcripts
 from interlock.web import turn_toolbox
 from tests.browser.chat import call, calls, chat
 from tests.browser.conftest import OpenPage, Watch, violations

@@ -36,7 +36,8 @@ from interlock.errors import (
     ServerUnavailable,
     ToolError,
 )
-from interlock.store import AuditWriter, group_commit
+from interlock.store import AuditWriter
+from interlock.store.audit import group_commit
 from tests.calls.support import OK, Upstream, allowed, call_of, settle
 from tests.faults.failing_disk import failing_disk
 from tests.support.clock import ClockLoop

@@ -10,7 +10,7 @@ from interlock.calls.limits import DAY, Limiter
 from interlock.calls.quotas import Quotas
 from interlock.config.gateway import KeyLimits, Limits
 from interlock.errors import LimitExceeded, StoreError
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.quotas import KEPT_DAYS, QuotaStore
 from tests.calls.support import Upstream, call_of
 

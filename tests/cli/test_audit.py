@@ -13,7 +13,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash
 from interlock.config.gateway import Audit
 from interlock.store import AuditRecord, open_trail
-from interlock.store.location import find, folder_beside
+from interlock.store.database.location import find, folder_beside
 
 COPY = "copy.jsonl"
 

@@ -24,8 +24,8 @@ from interlock.policy import Policy
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.credentials import LOGIN, CredentialStore, Place
-from interlock.store.database import Database, open_database
-from interlock.store.location import folder_beside
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
 from interlock.store.pin import TOOL_KINDS
 from interlock.store.pins import PinStore
 from interlock.text.timestamps import now_micros

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from interlock import durable
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.pin import TOOL_KINDS
 from interlock.store.pins import PinStore
 from interlock.toolbox.pins import offered_server, offered_tool

@@ -20,7 +20,7 @@ import interlock.client.client
 import interlock.gateway.assembly
 import interlock.gateway.endpoint
 import interlock.gateway.serving
-import interlock.store.audit_upkeep  # noqa: F401
+import interlock.store.audit.upkeep  # noqa: F401
 from interlock import cli
 from interlock.cli import serve  # noqa: F401
 

@@ -10,7 +10,7 @@ import pytest
 
 from interlock.gateway import changes
 from interlock.gateway.definitions import Definitions
-from interlock.store import changes as store_changes
+from interlock.store.database import changes as store_changes
 from interlock.store.pins import PinStore
 from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway, bearer

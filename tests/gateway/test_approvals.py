@@ -14,8 +14,9 @@ from interlock.auth.principal import Principal
 from interlock.config import Config
 from interlock.errors import DecisionRefused
 from interlock.gateway.approvals import approvals_in
-from interlock.store import AuditReader, changes
+from interlock.store import AuditReader
 from interlock.store.approvals import LEEWAY, Approval
+from interlock.store.database import changes
 from interlock.text.timestamps import now_micros
 from interlock.types import CallToolResult, ElicitParams, ElicitResult
 from tests.gateway.approval_corpus import APPROVED, CHANGES, FOLLOWS, MADE

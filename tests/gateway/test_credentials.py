@@ -9,7 +9,7 @@ import pytest
 
 from interlock.auth import key_format
 from interlock.store import AuditReader
-from interlock.store.audit_reading import CallFilter
+from interlock.store.audit.reading import CallFilter
 from interlock.store.keys import KeyStore
 from tests.gateway.conftest import bearer, offering
 from tests.gateway.support import steps_of

@@ -12,7 +12,7 @@ import pytest
 from interlock import Context, Server
 from interlock.errors import ToolError
 from interlock.revisions import INVALID_PARAMS, TASKS_EXTENSION
-from interlock.store.audit_reading import AuditReader
+from interlock.store.audit.reading import AuditReader
 from tests.gateway.conftest import RunningGateway, bearer
 from tests.support.scripted_server import Json
 

@@ -24,9 +24,9 @@ from interlock.gateway.endpoint import Endpoint
 from interlock.gateway.explain import Explainer
 from interlock.gateway.planning import plan_of
 from interlock.gateway.plugins import read_plugins
-from interlock.store import changes as store_changes
-from interlock.store.changes import ChangeFeed
-from interlock.store.database import Database
+from interlock.store.database import changes as store_changes
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.database import Database
 from interlock.store.keys import KeyStore
 from interlock.store.plugins import Installation, PluginStore
 from tests.gateway.conftest import RESOURCE, bearer

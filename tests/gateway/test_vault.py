@@ -194,7 +194,7 @@ async def test_resources_and_prompts_use_the_credential_of_the_tools(running, cr
 async def test_change_by_another_process_is_used_within_two_seconds(
     running, crm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("interlock.store.changes.POLL_EVERY", 0.01)
+    monkeypatch.setattr("interlock.store.database.changes.POLL_EVERY", 0.01)
     async with (
         running(crm=crm) as gateway,
         CredentialStore.open(tmp_path / "gateway.db") as elsewhere,

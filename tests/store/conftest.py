@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, inspect
 
 from interlock.store import ConversationStore
-from interlock.store.connection import AsyncConnection, connect, dispose
+from interlock.store.database.connection import AsyncConnection, connect, dispose
 from tests.store.audit_chains import Rows
 
 _numbers = count()

@@ -21,7 +21,7 @@ from interlock.messages import AssistantMessage, ToolCall, ToolMessage, UserMess
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER
 from interlock.store import ConversationStore
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.web import apps, chat_api, inspect_api
 from interlock.web.attachments import split_files, with_files

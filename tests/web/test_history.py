@@ -13,8 +13,8 @@ from interlock.messages import (
     ToolMessage,
     UserMessage,
 )
-from interlock.store.chat_calls import ChatCall
-from interlock.store.conversations import StoredMessage
+from interlock.store.chat.chat_calls import ChatCall
+from interlock.store.chat.conversations import StoredMessage
 from interlock.web.history import Cards, shown_page
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

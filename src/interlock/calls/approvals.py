@@ -34,9 +34,9 @@ from interlock.config.gateway import CALLER, ApprovalSettings
 from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
 from interlock.protocol import Progress
 from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
-from interlock.store.audit import AuditRecord
-from interlock.store.changes import ChangeFeed
-from interlock.store.claims import Claim
+from interlock.store.audit.writer import AuditRecord
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.claims import Claim
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 

@@ -48,8 +48,8 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
-from interlock.store.audit import Added
-from interlock.store.claims import Claim
+from interlock.store.audit.writer import Added
+from interlock.store.database.claims import Claim
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:

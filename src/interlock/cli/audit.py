@@ -13,13 +13,13 @@ from interlock.cli import config_option
 from interlock.cli.gateway_options import database_of
 from interlock.cli.signals import run
 from interlock.cli.terminal import complain, emit, emit_json, emit_table, say, working
-from interlock.store.audit_records import Status
+from interlock.store.audit.records import Status
 
 if TYPE_CHECKING:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.config import Config
-    from interlock.store.audit_reading import AuditReader
-    from interlock.store.audit_verification import Verification
+    from interlock.store.audit.reading import AuditReader
+    from interlock.store.audit.verification import Verification
     from interlock.types import JsonObject
 
 _T = TypeVar("_T")
@@ -102,7 +102,7 @@ def list_(
 
     async def work(reader: AuditReader) -> list[JsonObject]:
         from interlock.auth.principal import principal_id
-        from interlock.store.audit_reading import CallFilter
+        from interlock.store.audit.reading import CallFilter
 
         of = principal_id(user) if user else ""
         wanted = CallFilter(
@@ -203,7 +203,7 @@ def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
         say("warning: signatures are not checked: there is neither gateway.key nor INTERLOCK_KEY")
 
     async def work(reader: AuditReader) -> Verification:
-        from interlock.store.audit_verification import read_copy
+        from interlock.store.audit.verification import read_copy
 
         marks = {} if head is None else read_copy(head, key)
         return await reader.verify(key, marks)
@@ -263,7 +263,7 @@ def _with_reader(config: Config, work: Callable[[AuditReader], Awaitable[_T]]) -
 
 def _key(config: Config, *, create: bool) -> GatewayKey | None:
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.store.location import folder_beside
+    from interlock.store.database.location import folder_beside
 
     folder = folder_beside(database_of(config))
     return GatewayKey.load(folder) if create or GatewayKey.exists(folder) else None

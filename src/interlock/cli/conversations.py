@@ -14,7 +14,7 @@ from interlock.cli import completion, config_option, settings
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table, is_terminal, safe_line, say
 from interlock.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from interlock.store import transcripts
+from interlock.store.chat import transcripts
 
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore

@@ -20,9 +20,9 @@ from interlock.errors import ConfigError, InterlockError, StoreCorrupt, StoreErr
 if TYPE_CHECKING:
     from interlock.config import Config, ServerConfig
     from interlock.oauth import TokenStore
-    from interlock.store.claims import Claim
     from interlock.store.credentials import CredentialStore, Place
-    from interlock.store.recorded import Record
+    from interlock.store.database.claims import Claim
+    from interlock.store.database.recorded import Record
 
 _T = TypeVar("_T")
 _MAX_INPUT = 64 * 1024  # characters that are read from stdin

@@ -169,7 +169,7 @@ def _claude() -> str:
 
 async def _database(report: Report) -> None:
     from interlock import store
-    from interlock.store import location
+    from interlock.store.database import location
 
     try:
         found = location.find(None)

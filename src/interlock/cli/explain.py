@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.gateway.explain import Explainer
     from interlock.gateway.explanation import Explanation
     from interlock.gateway.parts import Parts, Servers
-    from interlock.store.database import Database
+    from interlock.store.database.database import Database
     from interlock.toolbox import Toolbox
     from interlock.types import JsonObject
 
@@ -108,8 +108,8 @@ async def _explainer(
     from interlock.gateway.pinning import make_pinning
     from interlock.gateway.vault import Vault
     from interlock.store.credentials import CredentialStore
-    from interlock.store.database import open_database
-    from interlock.store.location import folder_beside
+    from interlock.store.database.database import open_database
+    from interlock.store.database.location import folder_beside
     from interlock.store.pins import PinStore
     from interlock.store.plugins import PluginStore
 

@@ -17,9 +17,9 @@ from interlock.cli.terminal import emit, emit_json, emit_table, say
 if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.config import Config
-    from interlock.store.claims import Claim
+    from interlock.store.database.claims import Claim
+    from interlock.store.database.recorded import Record
     from interlock.store.keys import KeyStore
-    from interlock.store.recorded import Record
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from interlock.cli.terminal import complain, emit, emit_json, emit_table, is_ter
 if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.gateway.definitions import Definitions, Record, Shown
-    from interlock.store.claims import Claim
+    from interlock.store.database.claims import Claim
     from interlock.store.pin import Pin
     from interlock.store.pins import Change
 
@@ -260,7 +260,7 @@ def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
 @asynccontextmanager
 async def _open(config: Config, record: Record | None) -> AsyncIterator[Definitions]:
     from interlock.gateway.definitions import Definitions
-    from interlock.store.database import open_database
+    from interlock.store.database.database import open_database
     from interlock.store.pins import PinStore
 
     file = None

@@ -271,8 +271,8 @@ async def _accepted(name: str, config: Config) -> dict[str, State]:
     import msgspec
 
     from interlock.openapi import review
-    from interlock.store import location
-    from interlock.store.database import open_database
+    from interlock.store.database import location
+    from interlock.store.database.database import open_database
     from interlock.store.pins import PinStore
 
     place = database_of(config)

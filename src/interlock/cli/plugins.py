@@ -17,9 +17,9 @@ from interlock.cli.terminal import emit_json, emit_table, say, warn
 if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.gateway.plugins import Plugin
-    from interlock.store.claims import Claim
+    from interlock.store.database.claims import Claim
+    from interlock.store.database.recorded import Record
     from interlock.store.plugins import Installation, PluginStore
-    from interlock.store.recorded import Record
     from interlock.types import JsonObject
 
 _T = TypeVar("_T")
@@ -155,7 +155,7 @@ def _principal(user: str) -> str:
 
 def _with_store(config: Config, work: Callable[[PluginStore], Awaitable[_T]]) -> _T:
     async def opened() -> _T:
-        from interlock.store.database import open_database
+        from interlock.store.database.database import open_database
         from interlock.store.plugins import PluginStore
 
         database = await open_database(database_of(config))

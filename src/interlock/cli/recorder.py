@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.store import AuditWriter
-    from interlock.store.claims import Claim
+    from interlock.store.database.claims import Claim
     from interlock.types import JsonObject
 
 OPERATOR = "user:local"  # who may open the database is the administrator
@@ -72,8 +72,8 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     from interlock.auth.gateway_key import GatewayKey
     from interlock.config.gateway_reading import resolve
     from interlock.store import AuditWriter
-    from interlock.store.audit_copy import AuditCopy
-    from interlock.store.location import folder_beside
+    from interlock.store.audit.copies import AuditCopy
+    from interlock.store.database.location import folder_beside
 
     settings = resolve(config, os.environ)
     if settings.audit.mode == "off":

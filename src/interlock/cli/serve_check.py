@@ -18,8 +18,9 @@ from interlock.gateway.parts import Parts, described_parts, make_parts
 from interlock.gateway.pinning import LAUNCH_KEY
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
-from interlock.store import AuditReader, location, sqlite_file
-from interlock.store.database import open_database
+from interlock.store import AuditReader
+from interlock.store.database import location, sqlite_file
+from interlock.store.database.database import open_database
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.toolbox import Toolbox

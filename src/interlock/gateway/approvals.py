@@ -20,11 +20,11 @@ from interlock.gateway.forwarding import ApprovalTicket, ticket_of
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.store.approvals import Approval, ApprovalStore
-from interlock.store.audit import AuditRecord, AuditWriter, open_tables
-from interlock.store.audit_postgres import AuditTables
-from interlock.store.claims import Claim, ClaimFailed
-from interlock.store.database import Database, open_database
-from interlock.store.location import folder_beside
+from interlock.store.audit.postgres_tables import AuditTables
+from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
+from interlock.store.database.claims import Claim, ClaimFailed
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
 from interlock.text import quoting
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox

@@ -41,19 +41,19 @@ from interlock.gateway.plugins import following
 from interlock.gateway.vault import Vault
 from interlock.policy import enforce
 from interlock.server.catalogue import Kind
-from interlock.store.audit import AuditWriter
-from interlock.store.audit_upkeep import open_trail
-from interlock.store.changes import ChangeFeed, note_change
-from interlock.store.claims import Claim
+from interlock.store.audit.upkeep import open_trail
+from interlock.store.audit.writer import AuditWriter
 from interlock.store.credentials import CredentialStore, Place
-from interlock.store.database import Database, open_database
+from interlock.store.database.changes import ChangeFeed, note_change
+from interlock.store.database.claims import Claim
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
+from interlock.store.database.recorded import Record
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
-from interlock.store.location import folder_beside
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
-from interlock.store.recorded import Record
 from interlock.text.timestamps import now_micros
 from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from interlock.durable import NotSynced
 from interlock.errors import ConfigError, DefinitionChanged, StoreError
 from interlock.gateway import lock_file
-from interlock.store.claims import Claim
+from interlock.store.database.claims import Claim
 from interlock.store.pin import Pin, Risk
 from interlock.store.pins import CHANGED, Change, PinStore
 from interlock.text.timestamps import now_micros, rfc3339

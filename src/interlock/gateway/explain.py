@@ -26,7 +26,7 @@ from interlock.gateway.gateway import Gateway
 from interlock.gateway.vault import Vault
 from interlock.policy import Policy
 from interlock.store.approvals import Approval, ApprovalStore
-from interlock.store.database import Database
+from interlock.store.database.database import Database
 from interlock.store.pin import Pin
 from interlock.toolbox.names import address as address_of
 from interlock.toolbox.user_credentials import needs_of

@@ -87,10 +87,10 @@ async def _gateway_calls(
     from interlock.gateway.assembly import make_trail
     from interlock.gateway.parts import layers_of, limits_of, make_parts
     from interlock.gateway.pinning import make_pinning
-    from interlock.store.audit_upkeep import open_trail
-    from interlock.store.changes import ChangeFeed
-    from interlock.store.database import open_database
-    from interlock.store.location import folder_beside
+    from interlock.store.audit.upkeep import open_trail
+    from interlock.store.database.changes import ChangeFeed
+    from interlock.store.database.database import open_database
+    from interlock.store.database.location import folder_beside
     from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, environ)
@@ -150,9 +150,9 @@ async def local_trail(
         return
     from interlock.auth.gateway_key import GatewayKey
     from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
-    from interlock.store.audit import AuditWriter
-    from interlock.store.audit_copy import AuditCopy
-    from interlock.store.location import folder_beside
+    from interlock.store.audit.copies import AuditCopy
+    from interlock.store.audit.writer import AuditWriter
+    from interlock.store.database.location import folder_beside
 
     location, audit = settings.database or None, settings.audit
     secret = GatewayKey.load(folder_beside(location))
@@ -198,8 +198,8 @@ class _OpenedOnDemand:
         import cryptography  # noqa: F401
 
         from interlock.auth.gateway_key import GatewayKey
+        from interlock.store.database.location import folder_beside
         from interlock.store.kept_results import KeptResultStore
-        from interlock.store.location import folder_beside
 
         secret = GatewayKey.load(folder_beside(self._location))
         return KeptResultStore.beside(self._location, secret, lambda: self._settings)

@@ -18,8 +18,8 @@ from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Lock
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.lock_file import LockFile
-from interlock.store.changes import ChangeFeed
-from interlock.store.database import Database
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.database import Database
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.types import JsonObject

@@ -27,7 +27,7 @@ from interlock import aio
 from interlock.config import Config, OpenApiConfig
 from interlock.errors import ConfigError
 from interlock.openapi.selection import TOOL_NAME
-from interlock.store.changes import ChangeFeed
+from interlock.store.database.changes import ChangeFeed
 from interlock.store.plugins import PluginStore
 from interlock.types import JsonObject
 

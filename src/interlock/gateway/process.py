@@ -14,7 +14,7 @@ from pathlib import Path
 
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreLocked
-from interlock.store.location import find
+from interlock.store.database.location import find
 
 
 @contextmanager

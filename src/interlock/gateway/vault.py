@@ -24,9 +24,9 @@ from interlock.auth.stored_key import TENANT
 from interlock.config import HttpServer
 from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
 from interlock.server.sealing import EncryptingSeal
-from interlock.store.changes import ChangeFeed
 from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
-from interlock.store.recorded import Record
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.recorded import Record
 from interlock.text.timestamps import now_micros
 from interlock.toolbox.connect import client_identity
 from interlock.toolbox.upstream import Upstream

@@ -19,12 +19,12 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
-from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements
-from interlock.store.claims import Claim
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
-from interlock.store.rows import storable
+from interlock.store.database import tables
+from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.claims import Claim
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.rows import storable
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 

@@ -21,7 +21,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from interlock.calls import Call, Caller, Entry
 from interlock.errors import InterlockError, UnknownConversation
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
-from interlock.store.chat_apps import ChatAppStore
+from interlock.store.chat.apps import ChatAppStore
 from interlock.types import JsonObject
 from interlock.web.app_calls import AppCall, AppCalls
 from interlock.web.app_documents import AppDocument, app_of, unavailable

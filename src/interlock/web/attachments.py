@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from interlock.attachments import BLOCK, MAX_FILE, MAX_FILES, TEXT, block, sniff
 from interlock.errors import UnknownConversation
-from interlock.store.chat_files import ChatFile, ChatFileStore
+from interlock.store.chat.chat_files import ChatFile, ChatFileStore
 from interlock.types import JsonObject
 from interlock.web.errors import TurnError
 

@@ -23,7 +23,8 @@ from interlock.server.http.json_api import (
     Route,
     not_found,
 )
-from interlock.store import Conversation, ConversationStore, transcripts
+from interlock.store import Conversation, ConversationStore
+from interlock.store.chat import transcripts
 from interlock.types import JsonObject
 from interlock.web import attachments
 from interlock.web.app_documents import app_of

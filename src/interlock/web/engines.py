@@ -19,7 +19,7 @@ from interlock.messages import (
 )
 from interlock.models import Model
 from interlock.store import Conversation, ConversationStore
-from interlock.store.chat_calls import ChatCall
+from interlock.store.chat.chat_calls import ChatCall
 from interlock.text.timestamps import now_micros
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject

@@ -15,7 +15,7 @@ from interlock.gateway.endpoint import Listener
 from interlock.server.http.json_api import Route, check_scope
 from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore
-from interlock.store.chat_apps import ChatAppStore
+from interlock.store.chat.apps import ChatAppStore
 from interlock.text.urls import origin
 from interlock.web import chat_api
 from interlock.web.app import ChatApp

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from interlock.messages import INTERRUPTED, AssistantMessage, ToolCall, ToolMessage, UserMessage
-from interlock.store.chat_calls import ChatCall
-from interlock.store.conversations import StoredMessage
+from interlock.store.chat.chat_calls import ChatCall
+from interlock.store.chat.conversations import StoredMessage
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject

@@ -28,8 +28,8 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.server.http.serve import UvicornServer
 from interlock.store import ConversationStore
-from interlock.store.chat_apps import ChatAppStore
-from interlock.store.database import open_database
+from interlock.store.chat.apps import ChatAppStore
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.types import JsonObject

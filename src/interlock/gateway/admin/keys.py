@@ -19,7 +19,7 @@ from interlock.gateway.key_rights import (
     user_problem,
 )
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
-from interlock.store.recorded import Record
+from interlock.store.database.recorded import Record
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 

@@ -10,8 +10,8 @@ from interlock.gateway.admin.operations import BASE, Operations
 from interlock.gateway.admin.status import server
 from interlock.gateway.definitions import Definitions, as_json
 from interlock.server.http.json_api import ApiRequest, Route
+from interlock.store.audit.rollup_series import Series
 from interlock.store.pins import PinStore
-from interlock.store.rollup_series import Series
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
