@@ -13,8 +13,8 @@ from websockets.asyncio.client import connect
 from interlock import StdioServer, Toolbox
 from interlock.models.scripted import ScriptedModel
 from interlock.store import ConversationStore
-from interlock.web.app import ChatApp
-from interlock.web.engines import AgentEngine
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.engines import AgentEngine
 
 NOTES = StdioServer(command=sys.executable, args=(str(Path(__file__).with_name("demo_server.py")),))
 

@@ -22,10 +22,10 @@ from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.types import ImageContent, ToolAnnotations
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.engines import AgentEngine
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.chat.turn_toolbox import TurnApproval
 from interlock.web.local_site import make_site, may_use
-from interlock.web.model_choice import ModelChoice
-from interlock.web.turn_toolbox import TurnApproval
 from tests.browser.conftest import OpenPage, served
 
 PIXEL = (

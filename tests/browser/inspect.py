@@ -19,11 +19,11 @@ from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.engines import AgentEngine
-from interlock.web.inspection import Host
-from interlock.web.inspector import Inspector
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.inspector.inspection import Host
+from interlock.web.inspector.inspector import Inspector
 from interlock.web.local_site import make_site
-from interlock.web.model_choice import ModelChoice
 from tests.browser.conftest import OpenPage, served
 
 

@@ -14,9 +14,9 @@ from interlock.messages import Message
 from interlock.models import ModelEvent, ReasoningDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from interlock.types import JsonObject
-from interlock.web import turn_text
-from interlock.web.socket import Socket
-from interlock.web.turn import Turn
+from interlock.web.chat import turn_text
+from interlock.web.chat.socket import Socket
+from interlock.web.chat.turn import Turn
 from tests.browser.chat import Chat, call, calls, chat
 from tests.browser.conftest import OpenPage, Watch
 

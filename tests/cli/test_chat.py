@@ -20,7 +20,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.store import Conversation, ConversationStore
-from interlock.web.attachments import split_files
+from interlock.web.chat.attachments import split_files
 
 BROKEN = {"command": "no-such-program"}
 

@@ -12,7 +12,7 @@ import pytest
 from interlock.config.settings import Settings
 from interlock.models import Model
 from interlock.web import local_site
-from interlock.web.model_choice import OpenModel
+from interlock.web.chat.model_choice import OpenModel
 
 
 class Served:

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from interlock.server.http.json_api import Route
-from interlock.web import apps, chat_api, inspect_api
+from interlock.web.apps import apps
+from interlock.web.chat import chat_api
+from interlock.web.inspector import inspector_api as inspect_api
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "web.md"

@@ -215,7 +215,7 @@ def _print_event(event: AgentEvent, conversation: Conversation | None) -> None:
     """Print an event as the chat stream of a web page has it, without the members of a turn."""
     from interlock.agent import Done
     from interlock.cli.terminal import emit_json_line
-    from interlock.web.events import fields_of
+    from interlock.web.chat.events import fields_of
 
     fields = fields_of(event)
     if isinstance(event, Done):

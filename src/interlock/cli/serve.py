@@ -162,7 +162,7 @@ def _import_http(config: Config) -> ServeHttp:
     """Return `serve_http` with the pages that a configuration has."""
     from interlock.gateway.serving import serve_http
     from interlock.web.board import Board
-    from interlock.web.inspect_gateway import GatewayInspector
+    from interlock.web.inspector.gateway_inspector import GatewayInspector
 
     chat = None
     if config.gateway is not None and config.gateway.chat is not None:

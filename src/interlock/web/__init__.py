@@ -1,3 +1,3 @@
-"""The chat for other programs: turns, and three encodings of their events."""
+"""The pages: the chat, the board of a gateway, the inspector, and the apps of servers."""
 
 from __future__ import annotations

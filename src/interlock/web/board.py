@@ -15,8 +15,8 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.web import inspect_pages
 from interlock.web.files import SECURITY, Files, HttpResponse, Shell, files_of_package
+from interlock.web.inspector import inspector_page as inspect_pages
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 

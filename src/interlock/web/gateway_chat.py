@@ -17,18 +17,18 @@ from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore
 from interlock.store.chat.apps import ChatAppStore
 from interlock.text.urls import origin
-from interlock.web import chat_api
-from interlock.web.app import ChatApp
-from interlock.web.app_origin import AppsOrigin
-from interlock.web.apps import ROUTES as APP_ROUTES
-from interlock.web.apps import Apps
+from interlock.web.apps.apps import ROUTES as APP_ROUTES
+from interlock.web.apps.apps import Apps
+from interlock.web.apps.origin import AppsOrigin
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatApiContext
-from interlock.web.engines import AgentEngine, agents_of
-from interlock.web.model_choice import ModelChoice
+from interlock.web.chat import chat_api
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.chat_api import ChatApiContext
+from interlock.web.chat.engines import AgentEngine, agents_of
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.chat.turn import TurnLimits
+from interlock.web.chat.turn_toolbox import TurnApproval
 from interlock.web.site import Site
-from interlock.web.turn import TurnLimits
-from interlock.web.turn_toolbox import TurnApproval
 
 
 class GatewayChat:

@@ -33,19 +33,20 @@ from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.types import JsonObject
-from interlock.web import chat_api, inspect_api
-from interlock.web.app import ChatApp
 from interlock.web.app_documents import SUPPORT
-from interlock.web.apps import ROUTES as APP_ROUTES
-from interlock.web.apps import Apps
+from interlock.web.apps.apps import ROUTES as APP_ROUTES
+from interlock.web.apps.apps import Apps
 from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatApiContext
-from interlock.web.engines import AgentEngine, agents_of
-from interlock.web.inspection import Host
-from interlock.web.inspector import Inspector
-from interlock.web.model_choice import ModelChoice, OpenModel
+from interlock.web.chat import chat_api
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.chat_api import ChatApiContext
+from interlock.web.chat.engines import AgentEngine, agents_of
+from interlock.web.chat.model_choice import ModelChoice, OpenModel
+from interlock.web.chat.turn_toolbox import MayUse, TurnApproval
+from interlock.web.inspector import inspector_api as inspect_api
+from interlock.web.inspector.inspection import Host
+from interlock.web.inspector.inspector import Inspector
 from interlock.web.site import Site
-from interlock.web.turn_toolbox import MayUse, TurnApproval
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the page is served
 

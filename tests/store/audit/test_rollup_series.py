@@ -7,12 +7,12 @@ from bisect import bisect_left
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store.audit.test_rollups import Clock, ended, fill
 
 from interlock.store import AuditReader, AuditWriter
 from interlock.store.audit.rollup_series import MINUTE, percentiles, read_series
 from interlock.store.audit.rollups import BITS, BOUNDS, add_up
 from interlock.text.timestamps import now_micros
+from tests.store.audit.test_rollups import Clock, ended, fill
 
 
 @pytest.mark.slow("fills a database")
