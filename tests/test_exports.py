@@ -174,7 +174,7 @@ def test_importing_the_public_names_loads_no_heavy_module():
 
 @pytest.mark.slow("works through much data")
 def test_opening_a_chat_loads_no_server_and_no_package_of_a_provider():
-    loaded = loaded_modules("import interlock.cli.terminal_chat")
+    loaded = loaded_modules("import interlock.cli.chat.terminal_chat")
 
     assert not {name for name in loaded if name.startswith("interlock.server")}
     assert not {"aiohttp", "anthropic", "openai", "sqlalchemy", "xllamacpp"} & loaded

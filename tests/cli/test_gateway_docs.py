@@ -18,7 +18,7 @@ import pytest
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash, canonical
-from interlock.cli import key_reach
+from interlock.cli.gateway import key_reach
 from interlock.config import load
 from interlock.policy import Policy
 from interlock.store import AuditRecord, AuditWriter

@@ -73,7 +73,7 @@ def test_help_version_and_completion_import_no_command(words: str):
     loaded = ran.stderr.split()
 
     own = {name for name in loaded if name.startswith("interlock")}
-    parts = {"cli", "cli.terminal", "errors", "lazy", "quoting", "version"}
+    parts = {"cli", "cli.terminal", "errors", "lazy", "text", "text.quoting"}
     assert own == {"interlock", *(f"interlock.{part}" for part in parts)}
     assert not {*loaded} & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
     assert len(loaded) < 150  # 277 when each command was imported

@@ -22,7 +22,7 @@ import interlock.gateway.endpoint
 import interlock.gateway.serving
 import interlock.store.audit.upkeep  # noqa: F401
 from interlock import cli
-from interlock.cli import serve  # noqa: F401
+from interlock.cli.gateway import serve  # noqa: F401
 
 
 def main() -> None:

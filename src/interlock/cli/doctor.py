@@ -123,7 +123,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
-    from interlock.cli.login_status import logins
+    from interlock.cli.servers.login_status import logins
 
     try:
         config = config_option.load(path)
@@ -144,7 +144,7 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _model(report: Report) -> None:
-    from interlock.cli.settings import wishes
+    from interlock.cli.chat.settings import wishes
 
     try:
         model = await wishes().preferred()
