@@ -16,7 +16,7 @@ from interlock.auth import Principal
 from interlock.config import load, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.gateway_chat import GatewayChat
 from interlock.web.inspector.gateway_inspector import GatewayInspector

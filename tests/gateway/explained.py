@@ -13,8 +13,8 @@ from interlock.calls.limits import Limiter
 from interlock.config import loads
 from interlock.config.gateway import Limits
 from interlock.gateway import Gateway
-from interlock.gateway.explain import Explainer
-from interlock.gateway.explanation import Explanation
+from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway.explain.explanation import Explanation
 from interlock.policy import Policy
 from tests.support.scripted_server import MODERN, ScriptedServer, text, tool
 

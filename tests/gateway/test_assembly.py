@@ -21,7 +21,7 @@ from interlock.store.database.database import Database, Work
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from tests.gateway.conftest import bearer, offering
-from tests.gateway.test_forwarded_items import library
+from tests.gateway.forwarding.test_items import library
 from tests.support.scripted_server import Json, text
 
 API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}}

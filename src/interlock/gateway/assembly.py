@@ -26,19 +26,19 @@ from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Audit, GatewaySettings, Issuer
 from interlock.errors import CallRefused
-from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
-from interlock.gateway.connect import Logins
-from interlock.gateway.explain import Explainer, credentials_of
-from interlock.gateway.explanation import UNKNOWN
-from interlock.gateway.gateway import Gateway
+from interlock.gateway.client_approvals import ClientQuestions, open_approvals, pin_in
+from interlock.gateway.definitions.pinning import make_pinning
+from interlock.gateway.explain.explainer import Explainer, credentials_of
+from interlock.gateway.explain.explanation import UNKNOWN
+from interlock.gateway.forwarding.server import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
+from interlock.gateway.logins.connect import Logins
+from interlock.gateway.logins.vault import Vault
+from interlock.gateway.manifests import following
 from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
-from interlock.gateway.pinning import make_pinning
-from interlock.gateway.plugins import following
-from interlock.gateway.vault import Vault
 from interlock.policy import enforce
 from interlock.server.catalogue import Kind
 from interlock.store.audit.upkeep import open_trail

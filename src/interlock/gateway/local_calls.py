@@ -83,10 +83,10 @@ async def _gateway_calls(
     """Open what calls need if the configuration has a gateway; the stack closes it."""
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.approvals import open_approvals
     from interlock.gateway.assembly import make_trail
+    from interlock.gateway.client_approvals import open_approvals
+    from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.parts import layers_of, limits_of, make_parts
-    from interlock.gateway.pinning import make_pinning
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
     from interlock.store.database.database import open_database

@@ -17,7 +17,7 @@ from interlock.calls.results import ResultLimits
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
-from interlock.gateway.plugins import Plugins, with_plugins
+from interlock.gateway.manifests import Plugins, with_plugins
 from interlock.policy import Policy
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject

@@ -11,7 +11,7 @@ from interlock.auth.authenticator import Headers
 from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Listener
+from interlock.gateway.serving.endpoint import Listener
 from interlock.server.http.json_api import Route, check_scope
 from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore

@@ -12,7 +12,7 @@ import pytest
 
 from interlock import Toolbox, config
 from interlock.config.gateway import Lock
-from interlock.gateway.pinning import Pinning
+from interlock.gateway.definitions.pinning import Pinning
 from interlock.store.database.database import open_database
 from interlock.store.pins import PinStore
 from tests.openapi.scripted_api import http, scripted_api

@@ -172,7 +172,7 @@ def _with_approvals(
     config: Config, work: Callable[[Approvals], Awaitable[_T]], *, decides: bool = False
 ) -> _T:
     async def opened() -> _T:
-        from interlock.gateway.approvals import approvals_in
+        from interlock.gateway.client_approvals import approvals_in
 
         async with approvals_in(config, database_of(config), decides=decides) as found:
             return await work(found)

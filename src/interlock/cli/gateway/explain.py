@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from interlock.auth.stored_key import StoredKey
     from interlock.calls import Caller
     from interlock.config import Config
-    from interlock.gateway.explain import Explainer
-    from interlock.gateway.explanation import Explanation
+    from interlock.gateway.explain.explainer import Explainer
+    from interlock.gateway.explain.explanation import Explanation
     from interlock.gateway.parts import Parts, Servers
     from interlock.store.database.database import Database
     from interlock.toolbox import Toolbox
@@ -102,11 +102,11 @@ async def _explainer(
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
     """Make a gateway that serves no client. Servers start only if their tools are unknown."""
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.explain import Explainer, credentials_of, reading_approvals
-    from interlock.gateway.gateway import Gateway
+    from interlock.gateway.definitions.pinning import make_pinning
+    from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
+    from interlock.gateway.forwarding.server import Gateway
+    from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
-    from interlock.gateway.pinning import make_pinning
-    from interlock.gateway.vault import Vault
     from interlock.store.credentials import CredentialStore
     from interlock.store.database.database import open_database
     from interlock.store.database.location import folder_beside

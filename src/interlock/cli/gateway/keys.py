@@ -292,7 +292,7 @@ def _change(config: Config, work: Callable[[KeyStore, Recorded], Awaitable[_T]])
 def _recording(recorder: Recorder | None, action: str) -> Record | None:
     if recorder is None:
         return None
-    from interlock.gateway.key_rights import change_of
+    from interlock.gateway.admin.key_rights import change_of
 
     async def record(claim: Claim, before: StoredKey | None, *keys: StoredKey) -> None:
         await recorder.write("admin", change_of(action, before, *keys), claim)
@@ -301,7 +301,7 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
 
 
 def _checked_user(user: str) -> str:
-    from interlock.gateway.key_rights import user_problem
+    from interlock.gateway.admin.key_rights import user_problem
 
     user = user.removeprefix("user:")
     if problem := user_problem(user):

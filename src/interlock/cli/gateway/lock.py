@@ -18,7 +18,7 @@ from interlock.cli.terminal import complain, emit, emit_json, emit_table, is_ter
 
 if TYPE_CHECKING:
     from interlock.config import Config
-    from interlock.gateway.definitions import Definitions, Record, Shown
+    from interlock.gateway.definitions.decisions import Definitions, Record, Shown
     from interlock.store.database.claims import Claim
     from interlock.store.pin import Pin
     from interlock.store.pins import Change
@@ -57,7 +57,7 @@ def status(server: str | None, as_json: bool, config: Path | None) -> None:
       interlock lock status
       interlock lock status crm --json | jq -r '.[] | select(.state == "changed").tool'
     """
-    from interlock.gateway.definitions import as_json as pin_as_json
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
 
     pins = _with_definitions(config_option.load(config), lambda each: each.list(server))
     if as_json:
@@ -123,7 +123,7 @@ def accept(
       interlock lock accept crm:refund --hash 3f2a… --risk-from-hints
       interlock lock accept crm --yes
     """
-    from interlock.gateway.definitions import as_json as pin_as_json
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
 
     found = config_option.load(config)
 
@@ -165,7 +165,7 @@ def reject(address: str, hash: str, as_json: bool, config: Path | None) -> None:
     Example:
       interlock lock reject crm:refund
     """
-    from interlock.gateway.definitions import as_json as pin_as_json
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
 
     async def work(definitions: Definitions) -> list[Pin | None]:
         named = await definitions.find(address)
@@ -259,7 +259,7 @@ def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
 
 @asynccontextmanager
 async def _open(config: Config, record: Record | None) -> AsyncIterator[Definitions]:
-    from interlock.gateway.definitions import Definitions
+    from interlock.gateway.definitions.decisions import Definitions
     from interlock.store.database.database import open_database
     from interlock.store.pins import PinStore
 
@@ -277,7 +277,7 @@ async def _open(config: Config, record: Record | None) -> AsyncIterator[Definiti
 def _recording(recorder: Recorder | None) -> Record | None:
     if recorder is None:
         return None
-    from interlock.gateway.definitions import decision_of
+    from interlock.gateway.definitions.decisions import decision_of
 
     async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
         about = [decision_of(decision, each) for each in changes]

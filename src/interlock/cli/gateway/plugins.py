@@ -16,7 +16,7 @@ from interlock.cli.terminal import emit_json, emit_table, say, warn
 
 if TYPE_CHECKING:
     from interlock.config import Config
-    from interlock.gateway.plugins import Plugin
+    from interlock.gateway.manifests import Plugin
     from interlock.store.database.claims import Claim
     from interlock.store.database.recorded import Record
     from interlock.store.plugins import Installation, PluginStore
@@ -122,7 +122,7 @@ def remove(name: str, user: str, config: Path | None) -> int:
 
 
 def _plugins(config: Config) -> list[Plugin]:
-    from interlock.gateway.plugins import with_plugins
+    from interlock.gateway.manifests import with_plugins
 
     return with_plugins(config)[1].found
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interlock.config import Config
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
-    from interlock.gateway.serving import Served
+    from interlock.gateway.serving.http import Served
     from interlock.toolbox import ServerStatus
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
@@ -140,7 +140,7 @@ async def _serve_http(
 ) -> None:
     from interlock.aio import beside, in_thread
     from interlock.gateway.assembly import Assembly
-    from interlock.gateway.listeners import listeners
+    from interlock.gateway.serving.listeners import listeners
 
     async with Assembly.open(config) as assembly:
         with listeners(assembly, address) as bound:
@@ -160,7 +160,7 @@ async def _serve_http(
 
 def _import_http(config: Config) -> ServeHttp:
     """Return `serve_http` with the pages that a configuration has."""
-    from interlock.gateway.serving import serve_http
+    from interlock.gateway.serving.http import serve_http
     from interlock.web.board import Board
     from interlock.web.inspector.gateway_inspector import GatewayInspector
 
@@ -177,7 +177,7 @@ async def _serve_stdio(
     file: Path | None, config: Config, source: int, target: int, view: str
 ) -> None:
     from interlock.gateway.assembly import Assembly
-    from interlock.gateway.serving_stdio import serve_stdio
+    from interlock.gateway.serving.stdio import serve_stdio
 
     async with Assembly.open(config) as assembly:
         reload = _Reloading(assembly, file).begin

@@ -14,8 +14,8 @@ from interlock.cli.terminal import say, warn
 from interlock.config import Config
 from interlock.config.resolving import resolve
 from interlock.errors import ConfigError
+from interlock.gateway.definitions.pinning import LAUNCH_KEY
 from interlock.gateway.parts import Parts, described_parts, make_parts
-from interlock.gateway.pinning import LAUNCH_KEY
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
 from interlock.store import AuditReader

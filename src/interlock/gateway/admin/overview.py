@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
 from interlock.gateway.admin.status import server
-from interlock.gateway.definitions import Definitions, as_json
+from interlock.gateway.definitions.decisions import Definitions, as_json
 from interlock.server.http.json_api import ApiRequest, Route
 from interlock.store.audit.rollup_series import Series
 from interlock.store.pins import PinStore
