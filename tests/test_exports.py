@@ -7,6 +7,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -22,9 +23,10 @@ PACKAGE = Path(interlock.__file__).parent
 TABLE = """
     errors messages types revisions lazy text
     aio durable attachments protocol schema
-    auth oauth transports connection config store
-    calls context
-    client server openapi toolbox policy
+    auth oauth transports connection config
+    store calls
+    context policy layers
+    client server openapi toolbox
     models compaction agent chat
     callables langchain langgraph
     gateway web claude
@@ -104,24 +106,23 @@ def test_type_checkers_find_the_same_names():
     assert sorted(seen) == interlock.__all__
 
 
-# Classes that docs/claude-code.md names by words which the rest of the package uses as well.
-OF_TWO_MODULES = {
-    "Answer": ["claude.events", "protocol.core"],  # of a prompt; JSON-RPC's to a request
-    "Done": ["agent", "claude.events"],  # Claude Code's adds the `Answer` to the agent's
-    "Notice": ["claude.events", "models.model"],  # what Claude Code reports; a remark about a model
-    "Request": ["claude.decisions", "protocol.core"],  # a call to decide about; JSON-RPC's
-    "ToolProgress": ["agent", "claude.events"],  # Claude Code's also has the tool's address
-}
-
-
 def test_no_two_modules_define_public_classes_of_one_name():
     homes: dict[str, list[str]] = {}
     for module, path in MODULES.items():
         for name in re.findall(r"^class ([^_]\w*)", path.read_text(), re.MULTILINE):
             homes.setdefault(name, []).append(module)
 
-    shared = {name: sorted(places) for name, places in homes.items() if len(places) > 1}
-    assert shared == OF_TWO_MODULES
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
+def test_no_two_files_of_a_room_have_one_name():
+    names = Counter(
+        (room(each), each.rpartition(".")[2])
+        for each, path in MODULES.items()
+        if "." in each and path.stem != "__init__"
+    )
+
+    assert {name: count for name, count in names.items() if count > 1} == {}
 
 
 def test_an_unknown_name_raises_attribute_error():
@@ -183,6 +184,15 @@ def test_opening_a_chat_loads_no_server_and_no_package_of_a_provider():
 # Architecture
 
 
+def test_the_page_of_the_architecture_shows_the_rows_of_rooms_and_at_most_ten():
+    page = (PACKAGE.parents[1] / "docs/architecture.md").read_text()
+    shown = re.findall(r"^\| (`.*?`) \|", page[page.index("## Layers") :], re.MULTILINE)
+    rows = [line.split() for line in TABLE.strip().splitlines()]
+
+    assert [re.findall(r"`(\w+)/?`", row) for row in shown] == rows
+    assert len(rows) <= 10
+
+
 def test_every_module_belongs_to_a_room():
     assert {room(module) for module in MODULES if module} <= set(ROOMS)
     assert len(set(ROOMS)) == len(ROOMS)
@@ -215,7 +225,7 @@ def test_gateway_needs_neither_command_line_nor_pages_nor_agent():
         reached |= found
         left += found
 
-    assert reached & {"calls.audit", "toolbox.toolbox"}
+    assert reached & {"layers.audit", "toolbox.toolbox"}
     assert {room(each) for each in reached} & {"cli", "web", "agent"} == set()
 
 

@@ -32,7 +32,6 @@ from interlock import store
 from interlock.agent import Agent, AgentEvent, Record
 from interlock.attachments import TEXT, block
 from interlock.calls import Around, Caller
-from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.config.settings import Settings
@@ -44,6 +43,7 @@ from interlock.errors import (
     StoreError,
     UnknownConversation,
 )
+from interlock.layers.results import ResultBudget
 from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
 from interlock.models import Model, choose, claude_code
 from interlock.models.anthropic import AnthropicModel

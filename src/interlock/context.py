@@ -18,7 +18,6 @@ from msgspec import Raw, Struct, field
 
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
-from interlock.calls.back_channel import BackChannel
 from interlock.connection import cancel_reason
 from interlock.errors import (
     ClientRefused,
@@ -28,6 +27,7 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.schema.elicitation import for_legacy
 from interlock.types import (

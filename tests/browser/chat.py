@@ -10,12 +10,13 @@ from typing import Any
 
 from interlock import Context, Server
 from interlock.auth.page_session import PageSessions
-from interlock.calls.asking import asking
 from interlock.config import Config, StdioServer
 from interlock.errors import ToolError
+from interlock.layers.asking import asking
+from interlock.layers.enforcement import enforce
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
-from interlock.policy import LOCAL_USER, Policy, enforce
+from interlock.policy import LOCAL_USER, Policy
 from interlock.store import ConversationStore
 from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore

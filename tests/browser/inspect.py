@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from interlock.auth.page_session import PageSessions
-from interlock.calls.asking import asking
 from interlock.config import Config, StdioServer
+from interlock.layers.asking import asking
+from interlock.layers.enforcement import enforce
 from interlock.models.scripted import ScriptedModel
-from interlock.policy import LOCAL_USER, Policy, enforce
+from interlock.policy import LOCAL_USER, Policy
 from interlock.store import ConversationStore
 from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore

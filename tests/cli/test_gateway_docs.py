@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash, canonical
 from interlock.cli.gateway import key_reach
 from interlock.config import load
+from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
 from interlock.policy import Policy
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.approvals import Approval, ApprovalStore

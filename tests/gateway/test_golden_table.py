@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from interlock.auth.key_ring import principal_of
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
-from interlock.calls.limits import Limiter
 from interlock.config import loads
 from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
@@ -27,6 +26,7 @@ from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.forwarder import Forwarder
 from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.gateway.forwarding.task_ids import TaskIds
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox

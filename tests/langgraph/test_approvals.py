@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from interlock.langgraph.approvals import approval_of, refusal
-from tests.calls.support import call_of
+from tests.layers.support import call_of
 
 ENTRY = call_of().entry
 CALL = {"id": "t1", "name": "crm__refund", "args": {"order": 1}}

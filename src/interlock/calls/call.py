@@ -12,11 +12,11 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from interlock.auth.principal import Principal
-from interlock.calls.back_channel import BackChannel
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant
 from interlock.protocol import ProgressHandler
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
 from interlock.text.base32 import PAIRS

@@ -19,10 +19,6 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.calls import Around, Call, Caller, Entry, Item
-from interlock.calls.approvals import Approvals
-from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
-from interlock.calls.quotas import Quotas
-from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Audit, GatewaySettings, Issuer
 from interlock.errors import CallRefused
@@ -39,7 +35,11 @@ from interlock.gateway.manifests import following
 from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
-from interlock.policy import enforce
+from interlock.layers.approvals import Approvals
+from interlock.layers.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
+from interlock.layers.enforcement import enforce
+from interlock.layers.quotas import Quotas
+from interlock.layers.results import ResultBudget
 from interlock.server.catalogue import Kind
 from interlock.store.audit.upkeep import open_trail
 from interlock.store.audit.writer import AuditWriter

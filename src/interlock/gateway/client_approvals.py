@@ -8,15 +8,15 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.calls import Call, Entry, Item
-from interlock.calls.approvals import Approvals, Write
-from interlock.calls.asking import AskCaller
-from interlock.calls.audit import ARGUMENTS_KEY
 from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import ApprovalSettings
 from interlock.context import Context, Question, elicitation, url_elicitation
 from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
 from interlock.gateway.forwarding.call_link import CallLink
 from interlock.gateway.forwarding.forwarder import ApprovalTicket, ticket_of
+from interlock.layers.approvals import Approvals, Write
+from interlock.layers.asking import AskCaller
+from interlock.layers.audit import ARGUMENTS_KEY
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.store.approvals import Approval, ApprovalStore

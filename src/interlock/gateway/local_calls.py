@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from interlock.calls import Around
-from interlock.calls.asking import AskCaller, asking
-from interlock.calls.kept_results import MemoryResults, ResultStore
-from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
-from interlock.policy import Policy, enforce
+from interlock.layers.asking import AskCaller, asking
+from interlock.layers.enforcement import enforce
+from interlock.layers.kept_results import MemoryResults, ResultStore
+from interlock.layers.results import ResultBudget, ResultLimits
+from interlock.policy import Policy
 from interlock.store.kept import Kept, Owner
 
 if TYPE_CHECKING:
-    from interlock.calls.audit import AuditTrail
+    from interlock.layers.audit import AuditTrail
     from interlock.toolbox.pins import PinKeeper
     from interlock.transports import InProcessServer
 
@@ -149,7 +150,7 @@ async def local_trail(
         yield None
         return
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
+    from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.copies import AuditCopy
     from interlock.store.audit.writer import AuditWriter
     from interlock.store.database.location import folder_beside

@@ -22,10 +22,10 @@ from interlock import aio
 from interlock.agent import ToolProgress
 from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
-from interlock.calls.kept_results import TOOL as READER
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.langchain.schemas import readable
+from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
 from interlock.toolbox import Toolbox
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from interlock.openapi.asgi import AsgiApp
     from interlock.openapi.document import Document
     from interlock.server.http.app import HttpApp
-    from interlock.server.http.options import HttpKeywords
+    from interlock.server.http.http_options import HttpKeywords
     from interlock.transports.http_pool import HttpPool
 
 TIMEOUT = 30.0  # seconds for one call
@@ -452,7 +452,7 @@ class OpenApiServer:
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
         """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
         from interlock.server.http.app import HttpApp
-        from interlock.server.http.options import HttpOptions
+        from interlock.server.http.http_options import HttpOptions
 
         return HttpApp(self, HttpOptions(**options))
 

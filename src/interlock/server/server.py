@@ -41,7 +41,7 @@ from interlock.types import Icon, Implementation
 
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
-    from interlock.server.http.options import HttpKeywords
+    from interlock.server.http.http_options import HttpKeywords
 
 Middleware = Callable[[Handler], Handler]
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -300,7 +300,7 @@ class Server:
         describes the options.
         """
         from interlock.server.http.app import HttpApp
-        from interlock.server.http.options import HttpOptions
+        from interlock.server.http.http_options import HttpOptions
 
         return HttpApp(self, HttpOptions(**options))
 

@@ -68,7 +68,7 @@ class Binding(Struct, frozen=True):
         key: Id of its API key; "" for none.
         server: Name of the server.
         tool: Address of the tool.
-        hash: Of the arguments; see `calls.audit.arguments_hash`.
+        hash: Of the arguments; see `layers.audit.arguments_hash`.
         rule: Id of the rule that asked.
         policy: Hash of the policy.
         pin: Hash of the tool's definition.

@@ -10,7 +10,7 @@ import logging
 from functools import cached_property
 
 from interlock import __version__
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse

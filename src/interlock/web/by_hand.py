@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from interlock.calls import Call
-from interlock.calls.asking import AskCaller
+from interlock.layers.asking import AskCaller
 
 if TYPE_CHECKING:
     from interlock.store.approvals import Approval

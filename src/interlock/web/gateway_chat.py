@@ -12,8 +12,8 @@ from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
-from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore
 from interlock.store.chat.apps import ChatAppStore
 from interlock.text.urls import origin

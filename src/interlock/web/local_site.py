@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from interlock import __version__
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
-from interlock.calls.results import ResultBudget
 from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.config.gateway_reading import resolve
@@ -22,6 +21,7 @@ from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.local_calls import LocalCalls, local_calls
 from interlock.gateway.serving.process import bound
+from interlock.layers.results import ResultBudget
 from interlock.policy import LOCAL_USER, Policy
 from interlock.server.http.json_api import ApiRequest, JsonApi, Route
 from interlock.server.http.page_guard import PageGuard

@@ -13,7 +13,7 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY
 from interlock.calls import Caller
 from interlock.errors import AuthError
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash
 from interlock.config.gateway import Audit
+from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash
 from interlock.store import AuditRecord, open_trail
 from interlock.store.database.location import find, folder_beside
 

@@ -14,11 +14,11 @@ from interlock.auth.key_ring import principal_of
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
-from interlock.calls.limits import Limiter
 from interlock.config import PythonServer, ToolFilter
 from interlock.config.gateway import Limits, PolicyRules, Rule
 from interlock.gateway import Gateway
 from interlock.gateway.explain.explainer import Explainer
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.schema import condition
 from tests.gateway.conftest import offering

@@ -12,14 +12,14 @@ import pytest
 from interlock import Client
 from interlock.auth.principal import Principal
 from interlock.calls import Call, Caller, Item, Outcome
-from interlock.calls.fair_queue import FairQueue, queued
-from interlock.calls.limits import Limiter
 from interlock.config.gateway import KeyLimits, Limits
 from interlock.context import Context
 from interlock.errors import AskRefused, InputRequired, InvalidArguments
 from interlock.gateway import Gateway
 from interlock.gateway.forwarding import parking
 from interlock.gateway.forwarding.parking import Parking, StaleState, Ticket
+from interlock.layers.fair_queue import FairQueue, queued
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult

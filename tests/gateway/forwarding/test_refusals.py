@@ -24,7 +24,7 @@ from interlock.errors import (
     ServerUnavailable,
 )
 from interlock.gateway.forwarding.refusals import refusal, refused
-from interlock.policy import CallDenied
+from interlock.layers.enforcement import CallDenied
 
 TOOL = Item("tools", "s", "t")
 

@@ -9,7 +9,7 @@ from msgspec import Raw
 from interlock.auth import Principal
 from interlock.errors import InvalidArguments, RemoteProtocolError
 from interlock.gateway.forwarding.task_ids import TaskIds
-from tests.calls.support import call_of
+from tests.layers.support import call_of
 
 ENTRY = call_of().entry
 ANNA, BERT = Principal("anna"), Principal("bert")

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from interlock.calls.asking import asking
 from interlock.config import load
-from interlock.policy import LOCAL_USER, Policy, enforce
+from interlock.layers.asking import asking
+from interlock.layers.enforcement import enforce
+from interlock.policy import LOCAL_USER, Policy
 from interlock.toolbox import Toolbox
 from interlock.web.by_hand import asked_by_hand
 from interlock.web.inspector import call_texts as inspect_texts

@@ -20,7 +20,7 @@ from interlock.cli.utf8_command import Utf8Command
 from interlock.errors import CapabilityError, InterlockError, ModelInterrupted
 
 if TYPE_CHECKING:
-    from interlock.claude import Answer, ClaudeCode, ClaudeEvent
+    from interlock.claude import ClaudeAnswer, ClaudeCode, ClaudeEvent
     from interlock.cli.chat.output import Screen
     from interlock.client import ClientOptions
     from interlock.config import Config
@@ -181,9 +181,9 @@ async def _converse(opened: ClaudeCode, screen: Screen) -> None:
         say("")
 
 
-async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> Answer:
+async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> ClaudeAnswer:
     """Show one turn on the screen, or print its events as lines of JSON."""
-    from interlock.claude import Done, Notice, Retrying, ToolProgress
+    from interlock.claude import ClaudeDone, ClaudeNotice, ClaudeToolProgress, Retrying
 
     with nullcontext() if screen is None else screen.turn():
         async with aclosing(opened.stream(prompt)) as events:
@@ -192,9 +192,9 @@ async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> Answe
                     click.echo(_as_json(event))
                 elif isinstance(event, Retrying):
                     say(f"the model is busy; retry {event.attempt} in {event.seconds:.0f} s")
-                elif not isinstance(event, ToolProgress | Notice):
+                elif not isinstance(event, ClaudeToolProgress | ClaudeNotice):
                     screen.show(event)
-                if isinstance(event, Done):
+                if isinstance(event, ClaudeDone):
                     return event.answer
     raise ModelInterrupted("the answer ended without its last event")
 

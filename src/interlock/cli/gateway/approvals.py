@@ -15,8 +15,8 @@ from interlock.cli.terminal import emit, emit_json, emit_table, safe_line, say
 from interlock.text.quoting import visible_json
 
 if TYPE_CHECKING:
-    from interlock.calls.approvals import Approvals
     from interlock.config import Config
+    from interlock.layers.approvals import Approvals
     from interlock.store.approvals import Approval, State
     from interlock.types import JsonObject
 

@@ -235,7 +235,7 @@ def hash_(arguments: str, config: Path | None) -> None:
     """
     import msgspec
 
-    from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash, canonical
+    from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
 
     try:
         decoded = msgspec.json.decode(arguments)

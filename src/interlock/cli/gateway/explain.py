@@ -189,7 +189,7 @@ async def _caller(
 
 async def _load_limits(parts: Parts, database: Database, key: StoredKey | None) -> None:
     """Load what is stored about limits. Only a running gateway knows its rates."""
-    from interlock.calls.quotas import Quotas
+    from interlock.layers.quotas import Quotas
     from interlock.store.quotas import QuotaStore
 
     limiter = parts.limiter

@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.calls.audit import AuditTrail
 from interlock.config import Config, GatewaySettings
 from interlock.config.gateway import Lock
 from interlock.errors import InterlockError, StoreError
 from interlock.gateway.definitions.lock_file import LockFile
+from interlock.layers.audit import AuditTrail
 from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.database import Database
 from interlock.store.pin import Key, Kinds, Offered, Pin

@@ -13,9 +13,6 @@ from typing import Any, NoReturn
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Call, Caller, Entry, Item
-from interlock.calls.approvals import Approvals
-from interlock.calls.audit import ARGUMENTS_KEY
-from interlock.calls.limits import Limiter
 from interlock.config import GatewaySettings, ServerConfig
 from interlock.config.gateway import OWN
 from interlock.errors import StoreError
@@ -24,6 +21,9 @@ from interlock.gateway.explain.checks import CHECKS, policy_checks
 from interlock.gateway.explain.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
 from interlock.gateway.forwarding.server import Gateway
 from interlock.gateway.logins.vault import Vault
+from interlock.layers.approvals import Approvals
+from interlock.layers.audit import ARGUMENTS_KEY
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.database.database import Database

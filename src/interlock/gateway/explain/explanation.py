@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller, Entry, Item
-from interlock.calls.limits import Limiter
 from interlock.gateway.forwarding.tool import UnusableTool
+from interlock.layers.limits import Limiter
 from interlock.policy import Decision, Policy
 from interlock.store.approvals import Approval
 from interlock.toolbox.upstream import Upstream

@@ -7,7 +7,6 @@ from typing import Any
 
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Entry, Item
-from interlock.calls.kept_results import URI
 from interlock.config.gateway import OWN
 from interlock.context import Context
 from interlock.errors import InvalidArguments
@@ -20,6 +19,7 @@ from interlock.gateway.forwarding.items import (
 from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
+from interlock.layers.kept_results import URI
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION

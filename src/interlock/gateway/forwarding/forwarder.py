@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
-from interlock.calls.kept_results import URI
 from interlock.client.caller_answers import lacking
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
@@ -17,7 +16,9 @@ from interlock.gateway.forwarding.call_link import CallLink
 from interlock.gateway.forwarding.parking import Parking, Ticket
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.uris import Uris
-from interlock.policy import CallDenied, Policy
+from interlock.layers.enforcement import CallDenied
+from interlock.layers.kept_results import URI
+from interlock.policy import Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
 from interlock.revisions import MODERN

@@ -31,7 +31,7 @@ from interlock.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
-from interlock.policy import CallDenied
+from interlock.layers.enforcement import CallDenied
 from interlock.protocol.envelope import encode
 from interlock.revisions import MISSING_CAPABILITY
 from interlock.server.wire_errors import request_refusal

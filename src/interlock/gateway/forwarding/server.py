@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 from interlock import __version__
 from interlock.auth import Principal
 from interlock.calls import Around, Caller, CallHandler, Entry, Item
-from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
@@ -37,7 +36,9 @@ from interlock.gateway.forwarding.forwarder import Forwarder, NoteRefusal, calle
 from interlock.gateway.forwarding.offers import check_names
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.tasks import ForwardedTasks, NoteTask
-from interlock.policy import Policy, enforce
+from interlock.layers.enforcement import enforce
+from interlock.layers.results import ResultBudget
+from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.server.catalogue import Kind, ServedTool
 from interlock.server.encoders import Encoder
@@ -58,7 +59,7 @@ from interlock.types import Implementation, JsonObject
 
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
-    from interlock.server.http.options import HttpKeywords
+    from interlock.server.http.http_options import HttpKeywords
 
 Admit = Callable[[Principal | None], None]
 NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
@@ -350,7 +351,7 @@ class Gateway:
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
         """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
         from interlock.server.http.app import HttpApp
-        from interlock.server.http.options import HttpOptions
+        from interlock.server.http.http_options import HttpOptions
 
         return HttpApp(self, HttpOptions(**options))
 

@@ -11,7 +11,7 @@ from interlock.gateway.logins.connect import CALLBACK_PATH, Logins
 from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.gateway.logins.vault import CONNECT_PATH
 from interlock.server.http.guard import Guard
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse, reply
 from interlock.text.quoting import clip

@@ -34,7 +34,7 @@ from interlock.errors import AuthError, InterlockError, StoreError
 from interlock.gateway.logins.login_attempt import Attempt
 from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.server.http.guard import Guard
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     Header,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from interlock.auth import Authenticator
 from interlock.errors import AuthError
 from interlock.server.http.guard import Guard
-from interlock.server.http.options import AsgiApp, MakePage
+from interlock.server.http.http_options import AsgiApp, MakePage
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     HttpRefusal,

@@ -27,8 +27,8 @@ from interlock.gateway.metrics import Samples
 from interlock.gateway.serving.admin_app import AdminApp
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
+from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
 from interlock.server.http.json_api import JsonApi, Route
-from interlock.server.http.options import AsgiApp, HttpOptions, MakePage
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Page
 from interlock.server.http.views import Views

@@ -11,7 +11,7 @@ from time import monotonic
 
 from msgspec import Struct
 
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.web.files import SECURITY, HttpResponse
 

@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 from interlock import schema
 from interlock.auth import Principal
 from interlock.calls import Caller, Entry
-from interlock.calls.kept_results import Reading
-from interlock.calls.results import ResultBudget
 from interlock.errors import InvalidArguments, UnknownConversation
+from interlock.layers.kept_results import Reading
+from interlock.layers.results import ResultBudget
 from interlock.protocol.envelope import encode_lossy
 from interlock.server.http.json_api import (
     ApiRequest,

@@ -8,8 +8,8 @@ from typing import Any
 from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
 from interlock.gateway.assembly import Assembly
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
-from interlock.server.http.options import AsgiApp
 from interlock.store.keys import KeyStore
 from interlock.web.apps.tickets import TicketSite
 from interlock.web.by_hand import asked_by_hand

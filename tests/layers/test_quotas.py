@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from interlock.calls.limits import DAY, Limiter
-from interlock.calls.quotas import Quotas
 from interlock.config.gateway import KeyLimits, Limits
 from interlock.errors import LimitExceeded, StoreError
+from interlock.layers.limits import DAY, Limiter
+from interlock.layers.quotas import Quotas
 from interlock.store.database.database import open_database
 from interlock.store.quotas import KEPT_DAYS, QuotaStore
-from tests.calls.support import Upstream, call_of
+from tests.layers.support import Upstream, call_of
 
 NOON = 20_000 * DAY + DAY / 2
 

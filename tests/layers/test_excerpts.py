@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interlock.calls.excerpts import items_of, part_of_items, part_of_text
+from interlock.layers.excerpts import items_of, part_of_items, part_of_text
 
 texts = st.text(st.sampled_from('aäé😀\n\n"\\\t\x01 '), max_size=200)
 sizes = st.integers(20, 120)

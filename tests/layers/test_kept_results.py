@@ -12,16 +12,16 @@ from msgspec import Raw
 
 from interlock.auth import Principal
 from interlock.calls import Caller, Outcome
-from interlock.calls.kept_results import URI, MemoryResults, Reading
-from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config.gateway import Results
 from interlock.errors import InvalidArguments, NotKept, UnknownResource
+from interlock.layers.kept_results import URI, MemoryResults, Reading
+from interlock.layers.results import ResultBudget, ResultLimits
 from interlock.types import (
     CallToolResult,
     EmbeddedResource,
     TextContent,
 )
-from tests.calls.support import call_of
+from tests.layers.support import call_of
 
 
 def outcome_of(**members: Any) -> Outcome:

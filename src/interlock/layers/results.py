@@ -18,11 +18,14 @@ from typing import TypeVar
 
 from msgspec import Raw
 
-from interlock.calls import excerpts
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Item
-from interlock.calls.excerpts import Part
-from interlock.calls.kept_results import (
+from interlock.config import Config
+from interlock.config.gateway import OWN, Results
+from interlock.errors import InvalidArguments, NotKept, UnknownResource
+from interlock.layers import excerpts
+from interlock.layers.excerpts import Part
+from interlock.layers.kept_results import (
     URI,
     KeptDocument,
     KeptPart,
@@ -36,9 +39,6 @@ from interlock.calls.kept_results import (
     span,
     split_id,
 )
-from interlock.config import Config
-from interlock.config.gateway import OWN, Results
-from interlock.errors import InvalidArguments, NotKept, UnknownResource
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
 from interlock.revisions import FEATURES

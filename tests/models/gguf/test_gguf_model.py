@@ -322,7 +322,7 @@ def test_damaged_weights_are_one_error(hello: Path) -> None:
 async def test_model_larger_than_the_memory_is_refused_before_it_is_loaded(
     hello: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interlock.models.gguf.model.free_memory", lambda: 1_000_000)
+    monkeypatch.setattr("interlock.models.gguf.gguf_model.free_memory", lambda: 1_000_000)
 
     with pytest.raises(ModelUnavailable, match=r"needs 0\.0 GiB of memory .* smaller"):
         GgufModel(hello)
@@ -337,7 +337,8 @@ async def test_context_is_the_files_unless_memory_or_the_user_allows_less(
 
     token = 2 * 2 * 288  # bytes: key and value, two bytes a number, the width of the tiny models
     monkeypatch.setattr(
-        "interlock.models.gguf.model.free_memory", lambda: path.stat().st_size + 2 * 4096 * token
+        "interlock.models.gguf.gguf_model.free_memory",
+        lambda: path.stat().st_size + 2 * 4096 * token,
     )
 
     assert GgufModel(path).context == 4096

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.auth.principal import Principal
-from interlock.calls import excerpts
-from interlock.calls.excerpts import Part
 from interlock.errors import InvalidArguments, NotKept
+from interlock.layers import excerpts
+from interlock.layers.excerpts import Part
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode_lossy
 from interlock.store.kept import Kept, Owner

@@ -30,7 +30,6 @@ from interlock.auth.stored_key import TENANT
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import GrantLost
-from interlock.calls.refusals import Refusals
 from interlock.calls.stack import CallHandler
 from interlock.config.gateway import Audit, Risk
 from interlock.errors import (
@@ -46,6 +45,7 @@ from interlock.errors import (
     ServerUnavailable,
     ToolError,
 )
+from interlock.layers.refusals import Refusals
 from interlock.protocol.envelope import encode_large
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.audit.writer import Added

@@ -23,8 +23,6 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.auth.principal import Principal
-from interlock.calls.asking import AskCaller
-from interlock.calls.audit import arguments_hash, canonical, record_of
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
@@ -32,6 +30,8 @@ from interlock.calls.grant import Grant, GrantLost
 from interlock.calls.stack import Around, CallHandler
 from interlock.config.gateway import CALLER, ApprovalSettings
 from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
+from interlock.layers.asking import AskCaller
+from interlock.layers.audit import arguments_hash, canonical, record_of
 from interlock.protocol import Progress
 from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
 from interlock.store.audit.writer import AuditRecord

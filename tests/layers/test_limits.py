@@ -9,8 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given as examples
 
-from interlock.calls import Call, limits
-from interlock.calls.limits import Limiter
+from interlock.calls import Call
 from interlock.config.gateway import KeyLimits, Limits, Rate
 from interlock.errors import (
     AuditUnavailable,
@@ -22,7 +21,9 @@ from interlock.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
-from tests.calls.support import Upstream, call_of, settle
+from interlock.layers import limits
+from interlock.layers.limits import Limiter
+from tests.layers.support import Upstream, call_of, settle
 
 NOON = 1_800_014_400.0  # 2027-01-15 12:00 UTC
 PER_SECOND = Rate(20, 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from interlock.calls import Around, Call
-from interlock.calls.asking import asking
 from interlock.calls.decision import Decision
 from interlock.errors import ApprovalMissing
-from tests.calls.support import Upstream, call_of
+from interlock.layers.asking import asking
+from tests.layers.support import Upstream, call_of
 
 
 async def ask(upstream: Upstream, layer: Around, effect: str, approvers: tuple[str, ...]) -> None:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from time import time
 
 from interlock import aio
-from interlock.calls.limits import DAY, DayCounter
 from interlock.errors import InterlockError
+from interlock.layers.limits import DAY, DayCounter
 from interlock.store.quotas import QuotaStore
 
 SAVE_EVERY = 10.0  # seconds

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from interlock.calls import Call, Caller, Entry, Outcome, build
-from interlock.calls.asking import asking
 from interlock.config import loads
 from interlock.errors import CallRefused
-from interlock.policy import Policy, enforce
+from interlock.layers.asking import asking
+from interlock.layers.enforcement import enforce
+from interlock.policy import Policy
 from interlock.types import Tool
 
 READS, DESTROYS = b'{"readOnlyHint": true}', b'{"destructiveHint": true}'

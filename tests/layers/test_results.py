@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.calls.kept_results import URI, MemoryResults
-from interlock.calls.results import META_KEY, ResultBudget, ResultLimits
 from interlock.config.gateway import Results
 from interlock.errors import NotKept, RemoteProtocolError
+from interlock.layers.kept_results import URI, MemoryResults
+from interlock.layers.results import META_KEY, ResultBudget, ResultLimits
 from interlock.store.kept import Kept, Owner
 from interlock.types import (
     CallToolResult,
@@ -23,7 +23,7 @@ from interlock.types import (
     ResourceLink,
     TextContent,
 )
-from tests.calls.support import call_of
+from tests.layers.support import call_of
 
 KIB = 1024
 LIMIT = 64 * KIB

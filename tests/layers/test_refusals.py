@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from interlock.calls import refusals
-from interlock.calls.refusals import Refusals
+from interlock.layers import refusals
+from interlock.layers.refusals import Refusals
 from interlock.store import AuditRecord
 
 

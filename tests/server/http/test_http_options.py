@@ -6,7 +6,7 @@ import pytest
 
 from interlock.auth import BearerAuth, Principal, static_tokens
 from interlock.errors import ConfigError
-from interlock.server.http.options import HttpOptions
+from interlock.server.http.http_options import HttpOptions
 
 VERIFY = static_tokens({"token-of-anna-0123": Principal("anna")})
 RESOURCE = "https://a.example/mcp"

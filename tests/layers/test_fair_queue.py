@@ -7,10 +7,11 @@ from collections import Counter
 
 import pytest
 
-from interlock.calls import CallHandler, fair_queue
-from interlock.calls.fair_queue import FairQueue, queued
+from interlock.calls import CallHandler
 from interlock.errors import LimitExceeded, RemoteError
-from tests.calls.support import Upstream, call_of, settle
+from interlock.layers import fair_queue
+from interlock.layers.fair_queue import FairQueue, queued
+from tests.layers.support import Upstream, call_of, settle
 from tests.support.clock import SteppedLoop
 
 

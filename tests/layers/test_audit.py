@@ -16,10 +16,7 @@ import pytest
 from interlock import Server, Toolbox
 from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.stored_key import StoredKey
-from interlock.calls import Call, Caller, CallHandler, Outcome, audit, refusals
-from interlock.calls.audit import AuditTrail
-from interlock.calls.fair_queue import FairQueue, queued
-from interlock.calls.limits import Limiter
+from interlock.calls import Call, Caller, CallHandler, Outcome
 from interlock.config.gateway import Audit, KeyLimits, Limits, Rate, Risk
 from interlock.errors import (
     AuditUnavailable,
@@ -36,10 +33,14 @@ from interlock.errors import (
     ServerUnavailable,
     ToolError,
 )
+from interlock.layers import audit, refusals
+from interlock.layers.audit import AuditTrail
+from interlock.layers.fair_queue import FairQueue, queued
+from interlock.layers.limits import Limiter
 from interlock.store import AuditWriter
 from interlock.store.audit import group_commit
-from tests.calls.support import OK, Upstream, allowed, call_of, settle
 from tests.faults.failing_disk import failing_disk
+from tests.layers.support import OK, Upstream, allowed, call_of, settle
 from tests.support.clock import ClockLoop
 
 KEY = b"k" * 32

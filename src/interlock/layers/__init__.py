@@ -1,0 +1,1 @@
+"""The layers that a call passes on its way to a server."""
