@@ -49,7 +49,7 @@ from interlock.config.servers import (
     ToolRisk,
     has_token,
 )
-from interlock.config.user_variables import check_user_variables
+from interlock.config.variables import check_user_variables
 from interlock.errors import ConfigError
 from interlock.text import urls
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
@@ -13,6 +14,7 @@ from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
+import msgspec
 from langchain_core.callbacks import AsyncCallbackManager, Callbacks
 from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
@@ -24,10 +26,11 @@ from interlock.calls import Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
-from interlock.langchain.schemas import readable
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
+from interlock.schema.annotations import Hints
 from interlock.toolbox import Toolbox
+from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
@@ -315,3 +318,59 @@ def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
             loop.call_soon_threadsafe(write, event, context=context)
 
     return report
+
+
+# It neither unescapes a pointer nor finds an anchor.
+_PLAIN = re.compile(r"#(/[A-Za-z0-9_.$-]+)*")
+
+
+def readable(schema: bytes) -> JsonObject:
+    """Return an input schema with a member `properties`, and with plain references only.
+
+    What another reference leads to is copied to `$defs`, under a plain name.
+
+    Raises:
+        ValueError: A reference leads to nothing.
+    """
+    document: JsonObject = msgspec.json.decode(schema)
+    if b'"$ref"' in schema:
+        _Rewriting(document).run()
+    document.setdefault("properties", {})
+    return document
+
+
+class _Rewriting:
+    def __init__(self, document: JsonObject) -> None:
+        self._document = document
+        self._hints = Hints(document)
+        self._names: dict[str, str] = {}
+        self._copies: dict[str, Any] = {}
+
+    def run(self) -> None:
+        parts: list[Any] = [self._document]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, list):
+                parts += part
+            elif isinstance(part, dict):
+                reference = part.get("$ref")
+                if isinstance(reference, str):
+                    part["$ref"] = self._plain(reference, parts)
+                parts += part.values()
+        if self._copies:
+            self._document.setdefault("$defs", {}).update(self._copies)
+
+    def _plain(self, reference: str, parts: list[Any]) -> str:
+        if reference in self._names:
+            return self._names[reference]
+        target = self._hints.resolve(reference)
+        if target is None:
+            raise ValueError(f"the reference {reference[:100]!r} cannot be followed")
+        if _PLAIN.fullmatch(reference):
+            return reference
+        name = f"interlock-{len(self._names)}"
+        self._names[reference] = plain = f"#/$defs/{name}"
+        # A copy, because the rewriting changes what it visits.
+        self._copies[name] = copy = msgspec.json.decode(msgspec.json.encode(target))
+        parts.append(copy)
+        return plain

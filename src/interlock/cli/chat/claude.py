@@ -84,11 +84,10 @@ async def _main(
 ) -> int:
     from interlock.claude import ClaudeCode
     from interlock.claude.decisions import allow_all
-    from interlock.cli.approval import TerminalApproval
     from interlock.cli.chat.output import Screen
     from interlock.cli.questions import TerminalQuestions
     from interlock.cli.server_status import warn_of_broken
-    from interlock.cli.terminal_prompt import TerminalPrompt
+    from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
     from interlock.config import Config
     from interlock.gateway.local_calls import local_calls
 
