@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import re
 import subprocess
 import sys
@@ -78,18 +77,8 @@ def room(module: str) -> str:
 # Names
 
 
-def test_public_names_are_sorted_and_unique():
-    assert interlock.__all__ == sorted(set(interlock.__all__))
-
-
-@pytest.mark.parametrize("name", interlock.__all__)
-def test_every_public_name_can_be_imported_and_has_a_docstring(name: str):
-    value = getattr(interlock, name)
-
-    assert inspect.getdoc(value)
-    assert value.__name__ == name
-    assert value.__module__.startswith("interlock.")
-    assert name in dir(interlock)
+def test_names_of_the_package_are_listed_by_dir():
+    assert {*interlock.__all__} <= {*dir(interlock)}
 
 
 def test_type_checkers_find_the_same_names():

@@ -64,6 +64,20 @@ from interlock.types import (
     TextContent,
 )
 
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "ApprovalAsked",
+    "Compacted",
+    "Done",
+    "QuestionAsked",
+    "Stopped",
+    "ToolFinished",
+    "ToolProgress",
+    "ToolStarted",
+    "text_of",
+]
+
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
 MAX_CALLS = 64  # tool calls of one answer that run
@@ -196,6 +210,7 @@ AgentEvent = (
     | Stopped
     | Done
 )
+"""An event of `Agent.run`; the last one is `Done`."""
 
 
 class Agent:
@@ -203,7 +218,7 @@ class Agent:
 
     Args:
         model: A model, its name as for `--model` ("anthropic:..."), or None to let
-            `models.choose` pick one.
+            `models.choosing` pick one.
         tools: An open toolbox; None for a model without tools.
         max_rounds: How often the model may call tools before `StepLimit` is raised.
         record: Awaited with messages as they are added, so that they can be stored. A tool
@@ -399,9 +414,9 @@ class Agent:
         async with self._choosing:  # two answers may start at the same time
             if self._model is None or isinstance(self._model, str):
                 # Here, because a program with a model of its own needs no providers.
-                from interlock.models import choose
+                from interlock.models import choosing
 
-                self._model = self._own_model = await choose.choose(self._model)
+                self._model = self._own_model = await choosing.choose(self._model)
             return self._model
 
     async def _definitions(self, messages: Sequence[Message]) -> list[ToolDefinition]:

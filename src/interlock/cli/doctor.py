@@ -201,7 +201,7 @@ def _versions() -> dict[str, str]:
 
 
 def _keys() -> dict[str, bool]:
-    from interlock.models.choose import PROVIDERS
+    from interlock.models.choosing import PROVIDERS
 
     return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
 

@@ -54,6 +54,7 @@ from interlock.errors import ConfigError
 from interlock.text import urls
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
+"""The environment variable that names the file of servers."""
 MAX_SERVERS = 1_000
 MAX_NAME = 64
 MAX_CONCURRENCY = 10_000

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from interlock.server.http.http_options import HttpKeywords
 
 Middleware = Callable[[Handler], Handler]
+"""Takes the next handler of a server and returns its own."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("interlock.server")
 

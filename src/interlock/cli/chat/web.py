@@ -100,13 +100,13 @@ async def _serve(
 
 async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
     """Return the names of the models to choose among, the default first."""
-    from interlock.models import choose
+    from interlock.models import choosing
 
     if given:
         return [wishes.settings.name_of(each) for each in given]
     chosen = await wishes.preferred()
     await chosen.close()
-    others = [each.name for each in await choose.available() if not each.problem]
+    others = [each.name for each in await choosing.available() if not each.problem]
     return [chosen.name, *(name for name in others if name != chosen.name)]
 
 

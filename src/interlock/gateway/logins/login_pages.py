@@ -31,7 +31,7 @@ from interlock.auth.page_session import PageSessions, SessionCookie
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError, InterlockError, StoreError
-from interlock.gateway.logins.organisation_login import Attempt
+from interlock.gateway.logins.login_attempt import Attempt
 from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
 from interlock.server.http.guard import Guard
 from interlock.server.http.http_options import AsgiApp

@@ -20,12 +20,12 @@ from interlock.auth.jwt import JwtVerifier
 from interlock.auth.principal import Principal
 from interlock.config.gateway import Issuer
 from interlock.errors import AuthError
+from interlock.gateway.logins.login_attempt import Attempt
 from interlock.oauth.authorization import AuthorizationRequest, Pending, begin, is_same
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery, server_metadata
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.tokens import TokenRefused, exchange
-from interlock.text.redaction import Redacted
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
@@ -165,25 +165,3 @@ class OidcLogin:
 
 
 __all__ = ["BegunOrganisationLogin", "OidcLogin"]
-
-
-class Attempt(Redacted, frozen=True):
-    """A login that has begun; what is needed to finish it.
-
-    Attributes:
-        issuer: Where, as the issuer's metadata spell it.
-        redirect_uri: Where the browser comes back to.
-        state: What it must bring.
-        verifier: Of PKCE.
-        nonce: What the ID token must repeat.
-        requires_iss: The browser must also bring the issuer.
-    """
-
-    public = ("issuer", "redirect_uri")
-
-    issuer: str
-    redirect_uri: str
-    state: str
-    verifier: str
-    nonce: str
-    requires_iss: bool

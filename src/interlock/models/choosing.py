@@ -27,9 +27,10 @@ import msgspec
 from msgspec import Struct
 
 from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
-from interlock.models import Model, claude_code
+from interlock.models import claude_code
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.claude_code import ClaudeCodeModel
+from interlock.models.model import Model
 from interlock.models.model_name import split_url
 from interlock.models.openai import OpenAIModel, ollama_url
 from interlock.models.scripted import ScriptedModel

@@ -12,9 +12,9 @@ from aiohttp import web
 
 from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
 from interlock.messages import AssistantMessage, UserMessage
-from interlock.models import choose as choose_module
+from interlock.models import choosing as choose_module
 from interlock.models import complete
-from interlock.models.choose import available, choose
+from interlock.models.choosing import available, choose
 from interlock.models.openai import OpenAIModel
 from tests.models import wire_openai as wire
 from tests.servers.ports import free_port
@@ -357,7 +357,7 @@ async def test_no_available_model_is_an_error_with_the_options() -> None:
 @pytest.mark.slow("starts a program")
 async def test_choosing_does_not_import_a_vendor_package() -> None:
     code = (
-        "import asyncio, sys; from interlock.models.choose import choose;"
+        "import asyncio, sys; from interlock.models.choosing import choose;"
         "asyncio.run(choose('anthropic:x')); asyncio.run(choose('openai:x'));"
         "print([name for name in ('anthropic', 'openai', 'httpx2') if name in sys.modules])"
     )
