@@ -39,8 +39,7 @@ def modules() -> dict[str, Path]:
     found = {}
     for path in PACKAGE.rglob("*.py"):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        if "migrations" not in parts:  # loaded by file, by alembic
-            found[".".join(part for part in parts if part != "__init__")] = path
+        found[".".join(part for part in parts if part != "__init__")] = path
     return found
 
 
@@ -136,7 +135,6 @@ def loaded_modules(statement: str) -> set[str]:
 
 HEAVY = {
     "aiohttp",
-    "alembic",
     "anthropic",
     "click",
     "cryptography",

@@ -359,6 +359,8 @@ def damaged(home: Path) -> str:
 def newer(home: Path) -> str:
     path = home / "x.db"
     with sqlite3.connect(path) as database:
+        for table in ("conversations", "messages"):
+            database.execute(f"CREATE TABLE {table} (id TEXT)")
         database.execute("CREATE TABLE alembic_version (version_num TEXT PRIMARY KEY)")
         database.execute("INSERT INTO alembic_version VALUES ('9999')")
     database.close()

@@ -199,6 +199,7 @@ async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> Claud
 
 
 def _as_json(event: ClaudeEvent) -> str:
-    """Return an event as one line; its type is the name of its class in snake case."""
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    """Return an event as one line; its type is the class name without "Claude", in snake case."""
+    name = type(event).__name__.removeprefix("Claude")
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return msgspec.json.encode({"type": kind, **msgspec.structs.asdict(event)}).decode()
