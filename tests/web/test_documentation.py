@@ -49,7 +49,7 @@ def test_frames_of_the_socket_are_all_documented():
     text = (ROOT / "docs" / "langchain.md").read_text().partition("### `/ws`")[2]
     tables = re.findall(r"(?m)(?:^\|.*\n)+", text)[:2]
     to_server, from_server = ({*re.findall(r"`(\w+)`", _names(each))} for each in tables)
-    folder = ROOT / "src/interlock/web"
+    folder = ROOT / "src/interlock/web/chat"
     source = "".join((folder / f"{each}.py").read_text() for each in ("events", "turn", "socket"))
     sent = {*re.findall(r"""(?:"type": |type=|_end\(\s*)"(\w+)"(?!\.)""", source)}
 

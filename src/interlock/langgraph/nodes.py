@@ -46,7 +46,7 @@ from interlock.langgraph.state import (
     ModelSource,
     ToolSource,
 )
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
 MAX_INPUT = 32 * 1024  # characters of a user's message
@@ -91,7 +91,7 @@ class Nodes:
         self._local = {each.name: each for each in local_tools}
         self._images = images
         self._bind_options = bind_options
-        self._bound: dict[tuple[int, int, bool], tuple[Any, Toolbox | None, int, Any]] = {}
+        self._bound: dict[tuple[int, int, bool], tuple[Any, Tools | None, int, Any]] = {}
         self._warned: set[str] = set()
 
     # Nodes
@@ -182,6 +182,7 @@ class Nodes:
                     progress=report,
                     images=self._images,
                     id=id,
+                    around=context.around,
                 ),
             )
         seconds = monotonic() - started
@@ -198,11 +199,11 @@ class Nodes:
 
     # What they need
 
-    def _toolbox_of(self, context: ChatContext) -> Toolbox | None:
+    def _toolbox_of(self, context: ChatContext) -> Tools | None:
         found: Any = self._toolbox  # a function, or anything that behaves as a toolbox
         return found if found is None or hasattr(found, "handle") else found(context)
 
-    def _with_tools(self, model: Any, toolbox: Toolbox | None, reader: bool) -> Any:
+    def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
         """Return the model with its tools, bound again only if they have changed."""
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
@@ -224,7 +225,7 @@ class Nodes:
         self,
         task: dict[str, Any],
         entry: Entry | None,
-        toolbox: Toolbox | None,
+        toolbox: Tools | None,
         runtime: Runtime[ChatContext],
     ) -> Finished | None:
         """Return the answer to a call that must not run; None if it may."""
@@ -286,7 +287,7 @@ def _is_resumed(runtime: Runtime[ChatContext]) -> bool:
     return info is not None and info.task_id in context.resumed
 
 
-def _find(toolbox: Toolbox | None, name: str, caller: Caller) -> Entry | None:
+def _find(toolbox: Tools | None, name: str, caller: Caller) -> Entry | None:
     if toolbox is None:
         return None
     try:
