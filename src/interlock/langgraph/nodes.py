@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from interlock.agent import (
     TOO_MANY_CALLS,
     ToolFinished,
     ToolStarted,
+    approval_hash,
 )
 from interlock.calls import Caller, Entry
 from interlock.calls.call import new_call_id
@@ -37,7 +39,6 @@ from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls,
 from interlock.langchain.messages import Finished, message
 from interlock.langchain.tool import need_reader, reporter, run, tools
 from interlock.langgraph.answers import ask, normalized
-from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
 from interlock.langgraph.state import (
     Approve,
     ChatContext,
@@ -51,6 +52,12 @@ from interlock.toolbox import Tools
 MAX_ROUNDS = 10
 MAX_INPUT = 32 * 1024  # characters of a user's message
 MAX_BOUND = 32  # models with tools that are remembered
+APPROVAL_SECONDS = 86_400
+REFUSALS = {
+    "approval_denied": "a person denied it",
+    "approval_expired": "the time to allow it was over",
+    "approval_changed": "it was not allowed with these arguments",
+}
 _log = logging.getLogger("interlock.langgraph")
 
 
@@ -317,3 +324,34 @@ async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage |
         return Finished(str(result)), None
     is_error = result.status == "error"
     return Finished(str(result.text), is_error, "failed" if is_error else "ran"), result
+
+
+# Approvals
+
+
+def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str, Any]:
+    """Describe a call for the person who decides. Its id is bound to its arguments."""
+    hash = approval_hash(entry.address, call["args"])
+    return {
+        "id": "a_" + hashlib.sha256(f"{call['id']} {hash}".encode()).hexdigest()[:24],
+        "tool_call_id": call["id"],
+        "address": entry.address,
+        "arguments": call["args"],
+        "reason": reason,
+        "expires": expires,
+        "hash": hash,
+    }
+
+
+def refusal(approval: dict[str, Any], decisions: Any) -> str | None:
+    """Return the code of why a call was not allowed; None if it was."""
+    given = decisions.get(approval["id"]) if isinstance(decisions, dict) else None
+    if given is None:
+        return "approval_changed"
+    if isinstance(given, str):
+        given = {"decision": given}
+    if given.get("hash", approval["hash"]) != approval["hash"]:
+        return "approval_changed"
+    if datetime.fromisoformat(approval["expires"]) < datetime.now(UTC):
+        return "approval_expired"
+    return None if given.get("decision") == "allow" else "approval_denied"
