@@ -52,7 +52,7 @@ from interlock.models import (
 from interlock.models.answer_size import AnswerSize, check_size
 from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
 from interlock.types import (
     AudioContent,
@@ -219,7 +219,7 @@ class Agent:
     Args:
         model: A model, its name as for `--model` ("anthropic:..."), or None to let
             `models.choosing` pick one.
-        tools: An open toolbox; None for a model without tools.
+        tools: An open toolbox, or other `Tools`; None for a model without tools.
         max_rounds: How often the model may call tools before `StepLimit` is raised.
         record: Awaited with messages as they are added, so that they can be stored. A tool
             call is recorded before it runs.
@@ -230,7 +230,7 @@ class Agent:
     def __init__(
         self,
         model: Model | str | None = None,
-        tools: Toolbox | None = None,
+        tools: Tools | None = None,
         *,
         max_rounds: int = MAX_ROUNDS,
         record: Record | None = None,
@@ -435,7 +435,7 @@ class Agent:
         if self._toolbox is None:
             return wire_name
         try:
-            return self._toolbox.find(wire_name).address
+            return self._toolbox.find(wire_name, self._caller).address
         except InterlockError:
             return wire_name
 

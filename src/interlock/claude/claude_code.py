@@ -32,8 +32,7 @@ from interlock.claude.decisions import (
 from interlock.claude.events import ClaudeAnswer, ClaudeDone, ClaudeEvent, ClaudeToolProgress
 from interlock.claude.facade import FacadeHost
 from interlock.claude.link import Link, object_of
-from interlock.claude.program import environment
-from interlock.claude.program_options import ProgramOptions, checked_options
+from interlock.claude.program import ProgramOptions, checked_options, environment
 from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT
 from interlock.claude.servers import Server, Servers, direct_configuration

@@ -22,14 +22,14 @@ from pydantic import PrivateAttr
 
 from interlock import aio
 from interlock.agent import ToolProgress
-from interlock.calls import Call, Caller, Entry
+from interlock.calls import Around, Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
 from interlock.schema.annotations import Hints
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Toolbox, Tools
 from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
@@ -45,14 +45,14 @@ class LangChainTool(BaseTool):
     goes wrong is returned to the model as a `ToolMessage` with status "error".
     """
 
-    _toolbox: Toolbox = PrivateAttr()
+    _toolbox: Tools = PrivateAttr()
     _address: str = PrivateAttr()
     _caller: Caller = PrivateAttr()
     _images: int = PrivateAttr()
 
     def __init__(
         self,
-        toolbox: Toolbox,
+        toolbox: Tools,
         entry: Entry,
         *,
         caller: Caller = LANGCHAIN,
@@ -161,7 +161,7 @@ for _method in (LangChainTool._arun, LangChainTool._run):
 
 
 async def run(
-    toolbox: Toolbox,
+    toolbox: Tools,
     name: str,
     arguments: Any,
     *,
@@ -169,6 +169,7 @@ async def run(
     progress: ProgressHandler | None = None,
     images: int = 0,
     id: str | None = None,
+    around: Around | None = None,
 ) -> Finished:
     """Call a tool. Nothing is raised but cancellation.
 
@@ -180,7 +181,9 @@ async def run(
         progress: Called with each `Progress`.
         images: As for `finished`.
         id: The call's id in the audit trail; None for a new one.
+        around: A layer outside of those of the toolbox.
     """
+    handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
         if not isinstance(arguments, dict):
@@ -188,7 +191,7 @@ async def run(
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         id = id or new_call_id()
         call = Call(entry, dict(arguments), caller, progress=progress, id=id)
-        return finished((await toolbox.handle(call)).result, images)
+        return finished((await handle(call)).result, images)
     except InterlockError as error:
         return failed(error)
     except Exception:
@@ -198,7 +201,7 @@ async def run(
 
 
 def tools(
-    toolbox: Toolbox,
+    toolbox: Tools,
     select: str | Sequence[str] | None = None,
     *,
     images: bool = False,
@@ -209,7 +212,7 @@ def tools(
     """Return the tools of a toolbox as it is now.
 
     Args:
-        toolbox: An open toolbox.
+        toolbox: An open toolbox, or other `Tools`.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
         images: Pass images on to the model; otherwise it gets a line of text for each.
         max_image_bytes: The largest image that is passed on.
@@ -224,16 +227,16 @@ def tools(
 
     @cache
     def server_infos() -> dict[str, str]:
-        return {name: each.server_info for name, each in toolbox.status.items()}
+        status = toolbox.status if isinstance(toolbox, Toolbox) else {}
+        return {name: each.server_info for name, each in status.items()}
 
     def make(entry: Entry) -> LangChainTool | None:
         info = server_infos().get(entry.server, "")  # none for a tool of interlock itself
         return _make(toolbox, entry, caller, most, info)
 
-    kept: dict[object, _Made] | None = getattr(toolbox, "adapted", None)
-    if caller != LANGCHAIN or kept is None:
+    if caller != LANGCHAIN or not isinstance(toolbox, Toolbox):
         return [tool for each in found if (tool := make(each))]
-    made = kept.setdefault((LangChainTool, images, most), {})
+    made: _Made = toolbox.adapted.setdefault((LangChainTool, images, most), {})
     every = [*toolbox.tools, *toolbox.own.entries]
     for address in made.keys() - {each.address for each in every}:
         del made[address]
@@ -253,7 +256,7 @@ def need_reader(messages: Iterable[AnyMessage]) -> bool:
 
 
 def _make(
-    toolbox: Toolbox, entry: Entry, caller: Caller, images: int, server_info: str
+    toolbox: Tools, entry: Entry, caller: Caller, images: int, server_info: str
 ) -> LangChainTool | None:
     try:
         return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)

@@ -16,7 +16,7 @@ from interlock.layers.asking import asking
 from interlock.layers.enforcement import enforce
 from interlock.policy import LOCAL_USER, Policy
 from interlock.toolbox import Toolbox
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.inspector import call_texts as inspect_texts
 from interlock.web.inspector.inspection import Host, Inspection
 from interlock.web.inspector.inspector import Inspector, Wanted
@@ -30,7 +30,7 @@ def inspector_of(path: Path) -> Inspector:
     """Return the inspector of a configuration file, for the local user."""
     config = load(path)
     policy = Policy.for_local_user(config)
-    around = [enforce(policy, asks_pass=True), asking(asked_by_hand(None))]
+    around = [enforce(policy, asks_pass=True), asking(ask_on_page)]
     return Inspector(
         Host(
             servers=lambda: config.servers,

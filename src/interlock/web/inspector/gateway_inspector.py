@@ -12,7 +12,7 @@ from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.keys import KeyStore
 from interlock.web.apps.tickets import TicketSite
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.inspector import inspector_api as inspect_api
 from interlock.web.inspector.inspection import Host
 from interlock.web.inspector.inspector import Inspector
@@ -50,8 +50,7 @@ class GatewayInspector:
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._inspector, inspect_api.routes("admin:write"))
         ]
-        questions = assembly.approval_questions
-        questions.elsewhere = asked_by_hand(questions.elsewhere)
+        assembly.approval_questions.elsewhere = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return an application that serves the documents of inspected apps.
