@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.approval import QUESTION
+from interlock.cli.terminal_prompt import QUESTION
 from tests.cli.conftest import Ran, Terminal
 from tests.docs.page import ROOT, Block
 from tests.servers.ports import reserved

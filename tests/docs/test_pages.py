@@ -19,7 +19,7 @@ from types import ModuleType
 import pytest
 
 from interlock.config import load, settings
-from interlock.gateway.plugins import read_plugins
+from interlock.gateway.manifests import read_plugins
 from tests.cli.conftest import home, interlock, terminal
 from tests.docs.page import ROOT, Block, blocks, pages
 from tests.docs.session import Shell

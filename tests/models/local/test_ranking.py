@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from interlock.models import ToolDefinition
-from interlock.models.local.model import CLEAR, SURE
+from interlock.models.local.embedded import CLEAR, SURE
 from interlock.models.local.ranking import ToolIndex
 
 

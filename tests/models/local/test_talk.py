@@ -10,7 +10,7 @@ import pytest
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ToolDefinition, complete
 from interlock.models.llama import Text
-from interlock.models.local.model import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
+from interlock.models.local.embedded import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
 
 MADE_UP = "It is 10 pm now."
 
