@@ -86,6 +86,12 @@ def test_every_class_of_the_vocabulary_is_public():
         assert {name for name in classes if name[0] != "_"} <= set(PUBLIC[module])
 
 
+def test_page_of_the_library_lists_every_public_module():
+    page = (ROOT / "docs/library.md").read_text()
+
+    assert re.findall(r"^\| `(interlock[\w.]*)` \|", page, re.MULTILINE) == sorted(PUBLIC)
+
+
 def test_examples_and_pages_import_public_names_only():
     found = [
         f"{path.relative_to(ROOT)}: {name}"
