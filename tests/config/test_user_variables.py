@@ -10,9 +10,10 @@ from interlock import config
 from interlock.config import StdioServer
 from interlock.errors import ConfigError
 from tests.config.support import gateway
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
+@each_row("sharing", ["per_user", "per_session", "per_call"])
 def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str):
     loaded = gateway(
         a={"command": "a", "env": {"KEY": "${user:KEY}"}, "sharing": sharing},
@@ -26,7 +27,7 @@ def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str)
         config.resolve(loaded.servers["b"], {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         ({"env": {"A": "${user:KEY}"}}, "env.A has .*, but all users share this server"),

@@ -2,11 +2,12 @@ import pytest
 
 from interlock.config import variables
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("${KEY}", "k"),
@@ -25,7 +26,7 @@ def test_fill_replaces_each_variable_once(text: str, expected: str) -> None:
     assert variables.fill(text, "command", ENVIRON) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (
