@@ -26,6 +26,7 @@ from interlock.types import (
     ToolAnnotations,
     UnknownContent,
 )
+from tests.support.rows import each_row
 
 OLDEST, SECOND, THIRD, LAST_LEGACY, MODERN = ALL
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
@@ -212,9 +213,10 @@ async def test_a_structured_list_is_wrapped_for_legacy_clients(
     assert result.get("structuredContent") == structured
 
 
-@pytest.mark.parametrize("revision", ALL)
-@pytest.mark.parametrize("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
-async def test_output_schema_and_result_are_wrapped_alike(server: Server, revision, hint):
+@each_row("revision", ALL)
+@each_row("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
+async def test_output_schema_and_result_are_wrapped_alike(revision, hint):
+    server = Server("s")
     values = {
         Hit: Hit("a", Hit("b")),
         Hit | None: Hit("a"),
@@ -350,7 +352,7 @@ async def test_completion_without_values_has_an_empty_list(server: Server, asker
         }
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@each_row("revision", LEGACY)
 async def test_ping_and_set_level_have_empty_results(server: Server, asker, revision):
     assert await asker(revision, "ping") == {}
     assert await asker(revision, "logging/setLevel", {"level": "error"}) == {}
@@ -507,7 +509,7 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
     assert result["content"] == [{"type": "text", "text": "look"}, fields]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "result",
     [
         '{"content":[],"resultType":"complete"}',
@@ -521,7 +523,7 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
         '{"isError":true,"resultType":"complete"}',
     ],
 )
-@pytest.mark.parametrize("revision", [LAST_LEGACY, MODERN])
+@each_row("revision", [LAST_LEGACY, MODERN])
 def test_a_result_of_another_server_is_passed_on_with_one_type_and_our_identity(result, revision):
     whole = Encoder(Implementation(name="s", version="2")).call(Raw(result.encode()), revision, {})
 
