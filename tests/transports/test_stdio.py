@@ -8,6 +8,7 @@ import pytest
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
 from interlock.transports import process, stdio
 from interlock.transports.stdio import StdioTransport
+from tests.support.rows import each_row
 from tests.transports.support import Uncopied
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -109,7 +110,7 @@ async def test_exit_is_reported_after_the_last_line_with_code_and_stderr():
     await transport.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "words"),
     [("no key in KEY", ": no key in KEY"), ('{"jsonrpc":"2.0"}', ""), ("[]", "")],
 )
