@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from interlock import Client
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,7 +32,7 @@ def blocks() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("page", "example", "code"), blocks())
+@each_row(("page", "example", "code"), blocks())
 def test_code_on_a_page_is_part_of_its_example(page: str, example: str, code: str) -> None:
     text = (ROOT / example).read_text()
     body = [line.strip() for line in textwrap.dedent(code).strip().splitlines()]
@@ -42,7 +43,7 @@ def test_code_on_a_page_is_part_of_its_example(page: str, example: str, code: st
     assert starts, f"{page} shows code that is not in {example}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@each_row("page", PAGES)
 def test_links_on_a_page_lead_to_files(page: Path) -> None:
     for target in _LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -79,7 +80,7 @@ def test_an_example_runs_without_errors(example: Path) -> None:
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize("example", SERVERS, ids=lambda path: path.stem)
+@each_row("example", SERVERS)
 async def test_an_example_server_lists_its_tools(example: Path) -> None:
     async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:
         assert await client.list_tools()

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import interlock
+from tests.support.rows import each_row
 
 PACKAGE = Path(interlock.__file__).parent
 
@@ -82,7 +83,7 @@ def test_public_names_are_sorted_and_unique():
     assert interlock.__all__ == sorted(set(interlock.__all__))
 
 
-@pytest.mark.parametrize("name", interlock.__all__)
+@each_row("name", interlock.__all__)
 def test_every_public_name_can_be_imported_and_has_a_docstring(name: str):
     value = getattr(interlock, name)
 
