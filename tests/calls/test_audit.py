@@ -42,6 +42,7 @@ from interlock.store import AuditWriter, group_commit
 from tests.calls.support import OK, Upstream, allowed, call_of, settle
 from tests.faults.failing_disk import failing_disk
 from tests.support.clock import ClockLoop
+from tests.support.rows import each_row
 
 KEY = b"k" * 32
 SECRET = {"note": "canary-7d2f", "amount": 5}
@@ -569,7 +570,7 @@ async def test_mode_off_records_no_refusal_and_no_refused_credential(tmp_path: P
         assert await crm.rows() == []
 
 
-@pytest.mark.parametrize("key", [b"k" * 32, b"k" * 64, b"k" * 100])
+@each_row("key", [b"k" * 32, b"k" * 64, b"k" * 100])
 def test_hash_of_arguments_is_hmac_sha_256_in_base64(key: bytes):
     expected = hmac.digest(key, b'{"a":1}', "sha256")
 

@@ -27,6 +27,7 @@ from interlock.web import apps, chat_api, inspect_api
 from interlock.web.attachments import split_files, with_files
 from interlock.web.engines import AgentEngine
 from interlock.web.local_site import make_site
+from tests.support.rows import each_row
 from tests.support.toolboxes import box, described, kb
 from tests.web.test_inspect_texts import inspector_of
 
@@ -329,7 +330,7 @@ async def test_servers_and_tools_are_listed_with_what_the_page_shows_of_them(pla
     assert one == tool | {"schema": {"type": "object", "properties": {"x": {}}}}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "path"),
     [
         ("GET", "/api/servers/none/stderr"),
