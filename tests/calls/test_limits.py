@@ -417,6 +417,20 @@ async def test_check_states_the_refusal_of_a_call_and_spends_nothing():
         limited.limiter.check(call.caller, call.entry)
 
 
+async def test_check_states_that_too_many_calls_run():
+    limited = Limited(per_key(concurrent=1))
+    limited.upstream.gate.clear()
+    call = call_of()
+    running = asyncio.create_task(limited.refusal(call))
+    await settle()
+
+    with pytest.raises(LimitExceeded, match="too many calls at once with this key"):
+        limited.limiter.check(call.caller, call.entry)
+    limited.upstream.gate.set()
+    await running
+    limited.limiter.check(call.caller, call.entry)
+
+
 def test_each_limit_of_a_call_is_described_in_words():
     given = Limits(per_key=KeyLimits(rate=PER_SECOND, per_day=50), tools={"crm:*": Rate(5, 60)})
     call = call_of()

@@ -367,6 +367,8 @@ async def test_listener_of_one_view_serves_nothing_else_to_any_key(running):
         assert (await gateway.call("crm__x", free)).error == -32602
         assert (await gateway.call("time__now", other)).code == 404
         assert (await gateway.call("crm__x", free, "/mcp/support")).code == 404
+        for key, code in ((free, 200), (time, 200), (other, 404)):
+            assert (await gateway.http.request("GET", "/me", headers=bearer(key))).code == code
 
 
 @pytest.mark.slow("fills a database")
