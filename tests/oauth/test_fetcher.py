@@ -465,11 +465,6 @@ async def test_names_are_looked_up_in_the_system(server: Server):
     assert (await fetch.get(f"http://localhost:{server.port}/")).status == 200
 
 
-async def test_a_host_is_looked_up_once():
-    assert await fetcher._look_up("127.0.0.1", 80) == ["127.0.0.1"]
-    assert await fetcher._look_up("::1", 80) == ["::1"]
-
-
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
 async def test_other_schemes_are_refused_on_this_machine(server: Server, scheme: str):
     with pytest.raises(AuthError, match="it is not a valid https URL"):
