@@ -120,9 +120,9 @@ REPLIES = {
 }
 
 
+@pytest.mark.parametrize("kind", ["person", "renewal", "client"])
 @each_row("reply", REPLIES.values(), ids=REPLIES)
 @each_row("path", ["/token", "/register"])
-@each_row("kind", ["person", "renewal", "client"])
 async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
     build: Build, caplog: pytest.LogCaptureFixture, kind: str, path: str, reply: Handler
 ):
