@@ -18,11 +18,11 @@ from time import perf_counter
 
 from sqlalchemy import text
 
-from interlock.store import database as database_module
-from interlock.store.audit_reading import AuditReader, CallFilter
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import open_database
-from interlock.store.tables import audit
+from interlock.store.audit.reading import AuditReader, CallFilter
+from interlock.store.database import database as database_module
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import open_database
+from interlock.store.database.tables import audit
 
 START = 1_760_000_000_000_000  # microseconds since 1970 of the first call
 EVERY = 3_000_000  # microseconds between two calls

@@ -3,7 +3,7 @@
 import asyncio
 
 from interlock import Server
-from interlock.claude import Allow, ClaudeCode, Deny, Request, TextDelta, ToolFinished
+from interlock.claude import Allow, ClaudeCode, Deny, PermissionRequest, TextDelta, ToolFinished
 
 server = Server("math")
 
@@ -14,7 +14,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-async def decide(request: Request) -> Allow | Deny:
+async def decide(request: PermissionRequest) -> Allow | Deny:
     """Allow arithmetic, and nothing that Claude Code has itself."""
     if request.address.startswith("math:"):
         return Allow()

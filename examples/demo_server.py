@@ -21,8 +21,7 @@ from interlock import Context, Server, ToolError
 from interlock.context import elicitation, sampling
 from interlock.errors import InvalidArguments, UnknownResource
 from interlock.protocol import Request
-from interlock.server.methods import Handler
-from interlock.server.values import image
+from interlock.server import Handler, image
 from interlock.types import (
     Content,
     EmbeddedResource,

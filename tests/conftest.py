@@ -17,8 +17,8 @@ import uvicorn.server
 from hypothesis import HealthCheck, settings
 
 from interlock.client import Client
-from interlock.store import database
-from interlock.store.location import prepare_file
+from interlock.store.database import database
+from interlock.store.database.location import prepare_file
 from interlock.transports import process
 from interlock.transports.reaper import marked, own_mark, reaper
 from tests.servers.postgres import Postgres

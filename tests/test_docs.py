@@ -61,7 +61,7 @@ def test_tests_named_on_a_page_exist() -> None:
 
 
 @pytest.mark.program("mcp-server-time and the embedded model")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@each_row("example", EXAMPLES)
 def test_an_example_runs_without_errors(example: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 

@@ -25,8 +25,9 @@ from interlock.config import StdioServer
 from interlock.gateway import Gateway as McpGateway
 from interlock.policy import Policy
 from interlock.protocol import Request
-from interlock.store import AuditReader, AuditWriter, KeyStore, audit
-from interlock.store.audit_upkeep import DAY, AuditUpkeep
+from interlock.store import AuditReader, AuditWriter, KeyStore
+from interlock.store.audit import writer as audit
+from interlock.store.audit.upkeep import DAY, AuditUpkeep
 from tests.gateway.test_golden_table import context_of
 from tests.servers.postgres import Postgres
 from tests.support.scripted_server import MODERN

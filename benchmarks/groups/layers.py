@@ -11,9 +11,9 @@ from msgspec import Raw
 from benchmarks.harness import BARE, US, Effort, Row, Sample, contest
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, CallHandler, Entry, Outcome
-from interlock.calls.audit import AuditTrail
-from interlock.calls.limits import ROUNDING, Buckets, Limiter
 from interlock.config.gateway import Audit, KeyLimits, Limits, Rate
+from interlock.layers.audit import AuditTrail
+from interlock.layers.limits import ROUNDING, Buckets, Limiter
 from interlock.store import AuditRecord
 from interlock.types import Tool
 

@@ -25,9 +25,9 @@ from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from interlock.web.board import SCREENS
+from interlock.web.chat.turn import TurnLimits
 from interlock.web.files import files_of_package
 from interlock.web.site import CHAT
-from interlock.web.turn import TurnLimits
 from tests.browser import chromium
 from tests.browser.board import board
 from tests.browser.chat import Chat, call, calls, chat

@@ -19,8 +19,8 @@ from interlock.calls import Caller
 from interlock.models import TextDelta
 from interlock.server.http.sockets import SocketConnection
 from interlock.types import JsonObject
-from interlock.web.app import ChatApp
-from interlock.web.turn import Turn, TurnLimits
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.turn import Turn, TurnLimits
 
 PAUSE = 0.05  # seconds
 SPACING = 0.003  # between the starts of two answers

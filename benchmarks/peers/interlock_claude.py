@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from benchmarks.peers.claude_host import PROGRAM, TEXT, Ask, serve
 from interlock import Server
-from interlock.claude import Allow, ClaudeCode, Request
+from interlock.claude import Allow, ClaudeCode, PermissionRequest
 
 server = Server("math")
 
@@ -47,7 +47,7 @@ def number_of(name: str) -> int:
     return next((int(value) for key, _, value in given if key == name), 0)
 
 
-async def allow(_: Request) -> Allow:
+async def allow(_: PermissionRequest) -> Allow:
     return Allow()
 
 

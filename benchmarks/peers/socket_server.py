@@ -21,9 +21,9 @@ from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
 from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
-from interlock.web.app import ChatApp
-from interlock.web.engines import AgentEngine
-from interlock.web.turn import TurnLimits
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.turn import TurnLimits
 
 TOKENS = 5_000
 SLOWLY = "Go on slowly."

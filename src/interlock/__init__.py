@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.lazy import loader
-from interlock.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from interlock.agent import Agent
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from interlock.server import Server
     from interlock.toolbox import Toolbox
 
+__version__ = "0.1.0"
 
 __all__ = [
     "Agent",

@@ -18,7 +18,6 @@ from msgspec import Raw, Struct, field
 
 from interlock import revisions, schema
 from interlock.auth.principal import Principal
-from interlock.calls.back_channel import BackChannel
 from interlock.connection import cancel_reason
 from interlock.errors import (
     ClientRefused,
@@ -28,6 +27,7 @@ from interlock.errors import (
     MissingCapability,
     RemoteError,
 )
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.schema.elicitation import for_legacy
 from interlock.types import (
@@ -50,7 +50,9 @@ from interlock.types import (
 LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
+"""The levels of log messages, the least severe first."""
 ASK_TIMEOUT = 600.0  # seconds, as a user may be asked
+"""Seconds that a question to a user may take."""
 
 
 class Question(Struct, frozen=True):

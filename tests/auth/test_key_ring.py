@@ -15,8 +15,8 @@ from interlock.auth import key_format
 from interlock.auth.key_ring import SERVED_FOR, KeyRing
 from interlock.auth.stored_key import StoredKey
 from interlock.errors import AuthUnavailable, StoreError, UnknownKey
-from interlock.store.changes import ChangeFeed
-from interlock.store.database import Database, Work, open_database
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.database import Database, Work, open_database
 from interlock.store.keys import KeyStore
 from tests.support.clock import SteppedLoop
 from tests.support.rows import each_row

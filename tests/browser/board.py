@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 from interlock.config import loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.board import Board
-from interlock.web.inspect_gateway import GatewayInspector
+from interlock.web.inspector.gateway_inspector import GatewayInspector
 from tests.browser.conftest import OpenPage, served
 from tests.server.http.conftest import Http
 

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from interlock.auth.page_session import PageSessions
-from interlock.calls.asking import asking
 from interlock.config import Config, StdioServer
+from interlock.layers.asking import asking
+from interlock.layers.enforcement import enforce
 from interlock.models.scripted import ScriptedModel
-from interlock.policy import LOCAL_USER, Policy, enforce
+from interlock.policy import LOCAL_USER, Policy
 from interlock.store import ConversationStore
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer
-from interlock.web.by_hand import asked_by_hand
-from interlock.web.engines import AgentEngine
-from interlock.web.inspection import Host
-from interlock.web.inspector import Inspector
+from interlock.web.by_hand import ask_on_page
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.inspector.inspection import Host
+from interlock.web.inspector.inspector import Inspector
 from interlock.web.local_site import make_site
-from interlock.web.model_choice import ModelChoice
 from tests.browser.conftest import OpenPage, served
 
 
@@ -65,7 +66,7 @@ async def inspecting(
 ) -> AsyncIterator[Inspected]:
     """Serve the inspector of some servers; `path` is their configuration file, if there is one."""
     policy = Policy.for_local_user(Config())
-    around = [enforce(policy, asks_pass=True), asking(asked_by_hand(None))]
+    around = [enforce(policy, asks_pass=True), asking(ask_on_page)]
     toolbox = Toolbox({})
     async with toolbox, AsyncExitStack() as stack:
         database = await open_database(folder / "inspect.db")

@@ -14,7 +14,7 @@ from playwright.async_api import Route, expect
 
 from interlock.config import StdioServer
 from interlock.messages import AssistantMessage, ToolCall
-from interlock.web.app_origin import AppsOrigin
+from interlock.web.apps.origin import AppsOrigin
 from tests.browser.apps import RPC, app, box, offering
 from tests.browser.chat import call, calls, chat
 from tests.browser.chromium import ROOT

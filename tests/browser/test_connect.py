@@ -14,7 +14,7 @@ from playwright.async_api import expect
 from interlock.config import loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from tests.browser.conftest import OpenPage, Watch, served, violations
 from tests.gateway.notes import User, reason, serving_notes
 from tests.server.http.conftest import Http

@@ -16,7 +16,7 @@ from interlock import Client
 from interlock.config import Config, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.board import Board
 from interlock.web.gateway_chat import GatewayChat

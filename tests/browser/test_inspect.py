@@ -14,7 +14,7 @@ from playwright.async_api import expect
 from interlock import Context, Server
 from interlock.types import ToolAnnotations
 from interlock.web.files import FOLDER, files_of_package
-from interlock.web.inspect_pages import INSPECTOR
+from interlock.web.inspector.inspector_page import INSPECTOR
 from tests.browser.apps import app, box
 from tests.browser.board import board
 from tests.browser.conftest import (

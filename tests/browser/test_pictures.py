@@ -16,7 +16,7 @@ from sqlalchemy import insert
 from interlock import Server
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
-from interlock.store import tables
+from interlock.store.database import tables
 from tests.browser.board import BoardUnderTest, board
 from tests.browser.chat import READ, chat
 from tests.browser.conftest import OpenPage

@@ -6,7 +6,7 @@ import pytest
 
 from interlock.calls.grant import Grant, GrantLost
 from interlock.errors import CallRefused
-from interlock.store.claims import Claim
+from interlock.store.database.claims import Claim
 
 
 def test_a_claim_that_failed_loses_the_grant():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock.calls import Call, Caller, CallHandler, Outcome
-from interlock.claude import Allow, ClaudeCode, Deny, Request
+from interlock.claude import Allow, ClaudeCode, Deny, PermissionRequest
 from interlock.claude.built_in_calls import BuiltInCalls
 from interlock.claude.decisions import allow_all
 from interlock.config import loads
@@ -21,7 +21,7 @@ from interlock.types import JsonObject
 from tests.claude.messages_api import MessagesApi, call, say, script
 
 CALLER = Caller(surface="claude")
-BASH = Request("claude-built-in:Bash", {"command": "ls"}, "toolu_1")
+BASH = PermissionRequest("claude-built-in:Bash", {"command": "ls"}, "toolu_1")
 
 
 class Layer:
@@ -81,7 +81,7 @@ async def test_end_of_a_turn_cancels_calls_but_those_of_subagents():
     layer = Layer()
     calls = calls_of(layer)
     await calls.enter(BASH)
-    await calls.enter(Request("claude-built-in:Write", {}, "toolu_2", agent="toolu_0"))
+    await calls.enter(PermissionRequest("claude-built-in:Write", {}, "toolu_2", agent="toolu_0"))
 
     calls.cancel(with_agents=False)
     await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_gateway_section_decides_and_records(tmp_path: Path):
         calls = BuiltInCalls(local.around, CALLER, lambda *_: {**origin})
         assert isinstance(await calls.enter(BASH), Allow)
         calls.finish("toolu_1", "made", False)
-        denied = await calls.enter(Request("claude-built-in:Write", {}, "toolu_2"))
+        denied = await calls.enter(PermissionRequest("claude-built-in:Write", {}, "toolu_2"))
         assert isinstance(denied, Deny)
         await calls.close()
 

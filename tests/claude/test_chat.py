@@ -19,7 +19,7 @@ from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage, interrupted
 from interlock.models import TextDelta
 from interlock.store import ConversationStore
-from interlock.store.transcripts import role_of
+from interlock.store.chat.transcripts import role_of
 from tests.claude.conftest import Run
 from tests.claude.messages_api import MessagesApi, call, say, script
 

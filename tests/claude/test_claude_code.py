@@ -7,7 +7,7 @@ from typing import Any
 
 from interlock import Server
 from interlock.agent import ToolFinished, ToolStarted
-from interlock.claude import Allow, ClaudeCode, Deny, Done, Request
+from interlock.claude import Allow, ClaudeCode, ClaudeDone, Deny, PermissionRequest
 from interlock.models import TextDelta
 from tests.claude.messages_api import MessagesApi, call, say, script
 
@@ -50,7 +50,7 @@ async def test_stream_yields_text_and_calls_in_order_and_done_last(claude: Make)
         ]
 
     seen: list[Any] = [event for event in events if not isinstance(event, TextDelta)]
-    assert [type(event) for event in seen] == [ToolStarted, ToolFinished, Done]
+    assert [type(event) for event in seen] == [ToolStarted, ToolFinished, ClaudeDone]
     assert seen[0].address == "math:add"
     assert (seen[1].result, seen[1].is_error) == ("5", False)
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
@@ -60,9 +60,9 @@ async def test_stream_yields_text_and_calls_in_order_and_done_last(claude: Make)
 async def test_permissions_decide_once_about_each_call_built_in_ones_included(
     claude: Make, api: MessagesApi
 ):
-    asked: list[Request] = []
+    asked: list[PermissionRequest] = []
 
-    async def decide(request: Request) -> Allow | Deny:
+    async def decide(request: PermissionRequest) -> Allow | Deny:
         asked.append(request)
         if request.address == "math:add":
             return Allow({"a": 20, "b": 3})
@@ -72,7 +72,7 @@ async def test_permissions_decide_once_about_each_call_built_in_ones_included(
         answer = await opened.ask(
             script(
                 call(("mcp__math__add", {"a": 2, "b": 3}), ("Bash", {"command": "touch made"})),
-                say("Done."),
+                say("ClaudeDone."),
             )
         )
 

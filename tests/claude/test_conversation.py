@@ -10,7 +10,14 @@ import pytest
 
 from interlock.agent import ToolFinished, ToolStarted
 from interlock.claude.conversation import ConversationState, SystemInit
-from interlock.claude.events import MAX_EVENTS, ClaudeEvent, Done, EventQueue, Notice, Retrying
+from interlock.claude.events import (
+    MAX_EVENTS,
+    ClaudeDone,
+    ClaudeEvent,
+    ClaudeNotice,
+    EventQueue,
+    Retrying,
+)
 from interlock.claude.protocol import ControlProtocol, Message
 from interlock.models import ReasoningDelta, TextDelta
 from tests.claude.test_protocol import lines, per_version
@@ -130,7 +137,7 @@ def test_result_belongs_to_the_prompt_it_names(more: dict[str, Any], is_ours: bo
 
     assert turn.is_over is is_ours
     [done] = drained(turn.events if is_ours else talk.background)
-    assert isinstance(done, Done)
+    assert isinstance(done, ClaudeDone)
     assert done.answer.text == "text"
 
 
@@ -202,7 +209,7 @@ def test_retry_and_notice_are_events_and_unknown_lines_are_ignored():
 
     assert drained(turn.events) == [
         Retrying(2, 1.5, "overloaded"),
-        Notice("informational", "low on disk"),
+        ClaudeNotice("informational", "low on disk"),
     ]
 
 
@@ -210,7 +217,7 @@ def test_queue_without_reader_keeps_calls_and_drops_notices():
     queue = EventQueue()
     for n in range(MAX_EVENTS + 10):
         queue.put(ToolStarted(str(n), "s:t", {}))
-    queue.put(Notice("n", "text"))
+    queue.put(ClaudeNotice("n", "text"))
     kept = drained(queue)
 
     assert len(kept) == MAX_EVENTS + 10

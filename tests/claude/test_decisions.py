@@ -13,10 +13,10 @@ from interlock.claude.decisions import (
     Allow,
     Decisions,
     Deny,
-    Request,
+    PermissionRequest,
 )
 
-CALL = Request("s:add", {"a": 1}, "t1")
+CALL = PermissionRequest("s:add", {"a": 1}, "t1")
 
 
 class Decider:
@@ -26,7 +26,7 @@ class Decider:
         self.count = 0
         self._verdict = Allow() if verdict is None else verdict
 
-    async def __call__(self, request: Request) -> Any:
+    async def __call__(self, request: PermissionRequest) -> Any:
         self.count += 1
         await asyncio.sleep(0)
         return self._verdict
@@ -52,13 +52,15 @@ async def test_allowed_call_runs_once():
 @pytest.mark.parametrize(
     "altered",
     [
-        Request("s:add", {"a": 2}, "t1"),
-        Request("s:add", {"a": True}, "t1"),
-        Request("s:add", {"a": 1, "b": None}, "t1"),
-        Request("s:sub", {"a": 1}, "t1"),
+        PermissionRequest("s:add", {"a": 2}, "t1"),
+        PermissionRequest("s:add", {"a": True}, "t1"),
+        PermissionRequest("s:add", {"a": 1, "b": None}, "t1"),
+        PermissionRequest("s:sub", {"a": 1}, "t1"),
     ],
 )
-async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(altered: Request):
+async def test_call_that_differs_from_the_allowed_one_is_denied_and_uses_it_up(
+    altered: PermissionRequest,
+):
     decisions = Decisions(Decider(), 5.0)
     await decisions.of(CALL)
 
@@ -79,9 +81,9 @@ async def test_call_changed_only_by_javascript_is_the_allowed_one(
     allowed: dict[str, Any], called: dict[str, Any]
 ):
     decisions = Decisions(Decider(), 5.0)
-    await decisions.of(Request("s:add", allowed, "t1"))
+    await decisions.of(PermissionRequest("s:add", allowed, "t1"))
 
-    assert isinstance(await decisions.use(Request("s:add", called, "t1")), Allow)
+    assert isinstance(await decisions.use(PermissionRequest("s:add", called, "t1")), Allow)
 
 
 async def test_changed_arguments_run_even_if_the_program_sends_the_original_ones():
@@ -95,7 +97,7 @@ async def test_question_without_id_finds_the_decision_by_tool_and_arguments():
     decide = Decider()
     decisions = Decisions(decide, 5.0)
     await decisions.of(CALL)
-    await decisions.of(Request("s:add", {"a": 1}))
+    await decisions.of(PermissionRequest("s:add", {"a": 1}))
 
     assert decide.count == 1
 
@@ -110,7 +112,7 @@ async def test_call_without_earlier_question_is_decided_when_it_runs():
 async def test_withdrawn_question_cancels_the_function_and_denies_the_call():
     cancelled = asyncio.Event()
 
-    async def decide(_: Request) -> Allow:
+    async def decide(_: PermissionRequest) -> Allow:
         try:
             await asyncio.sleep(60)
         finally:
@@ -141,7 +143,7 @@ async def test_wrong_verdict_is_a_denial(verdict: Any):
     assert isinstance(await Decisions(Decider(verdict), 5.0).of(CALL), Deny)
 
 
-def broken(_: Request) -> Any:
+def broken(_: PermissionRequest) -> Any:
     raise ValueError("s3cr3t")
 
 
@@ -151,7 +153,7 @@ def broken(_: Request) -> Any:
 async def test_a_denial_is_reported_once_even_if_the_decider_or_policy_raises(
     decide: Any, check: Any
 ):
-    denied: list[Request] = []
+    denied: list[PermissionRequest] = []
     decisions = Decisions(
         decide, 5.0, check=check, on_deny=lambda request, _: denied.append(request)
     )
@@ -165,7 +167,9 @@ async def test_a_denial_is_reported_once_even_if_the_decider_or_policy_raises(
 async def test_number_of_remembered_decisions_is_bounded_and_the_newest_stay():
     decide = Decider()
     decisions = Decisions(decide, 5.0)
-    calls = [Request("s:add", {"a": 1}, str(number)) for number in range(MAX_DECISIONS + 1)]
+    calls = [
+        PermissionRequest("s:add", {"a": 1}, str(number)) for number in range(MAX_DECISIONS + 1)
+    ]
     for call in calls:
         await decisions.of(call)
 
@@ -194,7 +198,7 @@ async def test_policy_comes_before_the_function(
 
 
 async def test_changed_arguments_are_checked_by_the_policy_as_well():
-    def check(request: Request) -> Allow | Deny:
+    def check(request: PermissionRequest) -> Allow | Deny:
         return Deny("too much") if request.arguments["a"] > 5 else Allow()
 
     decisions = Decisions(Decider(Allow({"a": 9})), 5.0, check=check)
@@ -217,4 +221,4 @@ async def test_change_that_the_program_would_ignore_is_a_denial(
     ("address", "kind"), [("s:add", Allow), ("claude-built-in:Bash", Deny), (ASK_USER, Deny)]
 )
 async def test_without_a_function_only_our_tools_are_allowed(address: str, kind: type):
-    assert isinstance(await Decisions(None, 5.0).of(Request(address, {}, "t")), kind)
+    assert isinstance(await Decisions(None, 5.0).of(PermissionRequest(address, {}, "t")), kind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from interlock.agent import ToolStarted
-from interlock.claude.events import MAX_EVENTS, EventQueue, Notice
+from interlock.claude.events import MAX_EVENTS, ClaudeNotice, EventQueue
 from interlock.models import ReasoningDelta, TextDelta
 
 
@@ -33,8 +33,8 @@ def test_neighbouring_pieces_of_one_text_are_joined() -> None:
 def test_a_full_queue_drops_notices_and_keeps_calls() -> None:
     queue = EventQueue()
     for number in range(MAX_EVENTS):
-        queue.put(Notice("status", str(number)))
-    queue.put(Notice("status", "late"))
+        queue.put(ClaudeNotice("status", str(number)))
+    queue.put(ClaudeNotice("status", "late"))
     queue.put(ToolStarted("t1", "kb:get", {}))
 
     found = everything(queue)

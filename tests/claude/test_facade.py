@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from interlock import Server, Toolbox
 from interlock.calls import Caller
-from interlock.claude.decisions import Allow, Deny, Request
+from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.claude.facade import ALWAYS_LOADED, Facade, FacadeHost, RpcError
 from interlock.types import JsonObject, ToolAnnotations
 
@@ -52,7 +52,7 @@ async def facade_of(
     always_load: bool | None = None,
     max_result: int = 0,
     timeout: float = 10.0,
-    use: Callable[[Request], Awaitable[Allow | Deny]] | None = None,
+    use: Callable[[PermissionRequest], Awaitable[Allow | Deny]] | None = None,
 ) -> AsyncIterator[Facade]:
     async with Toolbox({"math": server_of(count)}, environ={}) as toolbox:
         made: list[Facade] = []
@@ -133,9 +133,9 @@ async def test_resources_are_listed_and_read():
 
 
 async def test_call_runs_with_the_arguments_of_its_decision_and_only_after_it():
-    asked: list[Request] = []
+    asked: list[PermissionRequest] = []
 
-    async def use(request: Request) -> Allow | Deny:
+    async def use(request: PermissionRequest) -> Allow | Deny:
         asked.append(request)
         return Allow({"x": 2}) if request.arguments == {"x": 1} else Deny("no")
 
@@ -146,7 +146,7 @@ async def test_call_runs_with_the_arguments_of_its_decision_and_only_after_it():
             for each in ((b'{"x":1}', meta), (b'{"x":3}', meta))
         ]
 
-    assert asked[0] == Request("math:look", {"x": 1}, "t1")
+    assert asked[0] == PermissionRequest("math:look", {"x": 1}, "t1")
     changed, denied = [msgspec.json.decode(each)["content"][0]["text"] for each in texts]
     assert (changed, denied) == ('{"x":2}', "denied: no")
 

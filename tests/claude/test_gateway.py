@@ -15,7 +15,7 @@ import pytest
 
 from interlock.auth.principal import Principal
 from interlock.config import load
-from interlock.gateway.approvals import approvals_in
+from interlock.gateway.client_approvals import approvals_in
 from interlock.store import AuditReader, KeyStore
 from interlock.types import JsonObject
 from tests.claude import programs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from interlock import Server
-from interlock.claude import Allow, ClaudeCode, Deny, Done, Request
+from interlock.claude import Allow, ClaudeCode, ClaudeDone, Deny, PermissionRequest
 from interlock.config.gateway import PolicyRules, Rule
 from interlock.policy import Policy
 from tests.claude.messages_api import MessagesApi, call, say, script
@@ -24,10 +24,10 @@ class Recorder:
     """A decision function that keeps what it was asked."""
 
     def __init__(self, verdict: Any = None) -> None:
-        self.asked: list[Request] = []
+        self.asked: list[PermissionRequest] = []
         self._verdict = verdict or Allow()
 
-    async def __call__(self, request: Request) -> Any:
+    async def __call__(self, request: PermissionRequest) -> Any:
         self.asked.append(request)
         return self._verdict
 
@@ -85,7 +85,7 @@ async def test_denied_calls_do_not_run_in_any_mode(
 async def test_changed_arguments_are_those_that_run(
     claude: Make, claude_program: str, api: MessagesApi, server: Server, tmp_path: Path, mode: str
 ):
-    async def decide(request: Request) -> Allow:
+    async def decide(request: PermissionRequest) -> Allow:
         if request.address == "s:add":
             return Allow({"a": 40, "b": 2})
         return Allow({**request.arguments, "command": "touch other"})
@@ -103,7 +103,7 @@ async def test_changed_arguments_are_those_that_run(
 async def test_decision_that_fails_is_a_denial(
     claude: Make, api: MessagesApi, server: Server, tmp_path: Path, wrong: str
 ):
-    async def decide(request: Request) -> Any:
+    async def decide(request: PermissionRequest) -> Any:
         if wrong == "raises":
             raise ValueError("s3cr3t")
         if wrong == "is late":
@@ -202,7 +202,7 @@ async def test_subagent_in_the_background_keeps_its_tools_and_shifts_no_answer(
         if claude_program != "2.1.59":  # it joins both answers
             async with asyncio.timeout(15):
                 async for event in opened.events():
-                    if isinstance(event, Done):
+                    if isinstance(event, ClaudeDone):
                         break
         second = await opened.ask(script(say("second")))
 

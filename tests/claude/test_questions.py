@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.claude.decisions import Allow, Decisions, Deny, Request
+from interlock.claude.decisions import Allow, Decisions, Deny, PermissionRequest
 from interlock.claude.questions import Questions, UnsupportedQuestion
 from interlock.types import ElicitParams, ElicitResult
 
@@ -15,7 +15,7 @@ SUGGESTED = {"type": "addRules", "destination": "localSettings", "rules": [{"too
 
 
 def questions_of(verdict: Allow | Deny) -> Questions:
-    async def decide(request: Request) -> Allow | Deny:
+    async def decide(request: PermissionRequest) -> Allow | Deny:
         assert request.suggestions in ((), (SUGGESTED,))
         return verdict
 

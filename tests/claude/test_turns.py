@@ -12,7 +12,7 @@ import pytest
 
 from interlock import Server
 from interlock.agent import ToolFinished, ToolStarted
-from interlock.claude import ClaudeCode, Done, Retrying, ToolProgress
+from interlock.claude import ClaudeCode, ClaudeDone, ClaudeToolProgress, Retrying
 from interlock.claude.decisions import allow_all
 from interlock.context import Context
 from interlock.errors import ConnectionClosed, UnknownSession
@@ -78,9 +78,9 @@ async def test_cancelled_ask_ends_the_tool_and_the_next_turn_is_clean(claude: Ma
 
 
 async def test_abandoned_stream_reports_progress_and_ends_the_tool(claude: Make):
-    async def first_progress(prompt: str) -> ToolProgress:
+    async def first_progress(prompt: str) -> ClaudeToolProgress:
         async for event in opened.stream(prompt):
-            if isinstance(event, ToolProgress):
+            if isinstance(event, ClaudeToolProgress):
                 return event
         raise AssertionError("no progress")
 
@@ -114,7 +114,7 @@ async def test_error_of_the_api_is_an_answer_with_the_reason(
         events = [event async for event in opened.stream(script(say("no luck", status=status)))]
 
     done = events[-1]
-    assert isinstance(done, Done)
+    assert isinstance(done, ClaudeDone)
     assert done.answer.is_error
     assert done.answer.stop_reason == "api_error"
     assert done.answer.reason

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pytest
 
 from interlock import cli
-from interlock.models.choose import PROVIDERS
+from interlock.models.choosing import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
 from tests.models import wire_anthropic, wire_responses
 from tests.models.wire_http import WireServer

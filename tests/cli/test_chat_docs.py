@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from interlock.cli.approval import QUESTION
+from interlock.cli.terminal_prompt import QUESTION
 from tests.cli.conftest import Ran
 
 ROOT = Path(__file__).parents[2]

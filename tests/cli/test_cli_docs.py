@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.cli.repl import COMMANDS
+from interlock.cli.chat.repl import COMMANDS
 
 pages = runpy.run_path(str(Path(__file__).with_name("help_pages.py")), run_name="help_pages")
 PAGE = pages["PAGE"].read_text()

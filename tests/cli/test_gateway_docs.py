@@ -17,18 +17,18 @@ from typing import Any
 import pytest
 
 from interlock.auth.gateway_key import GatewayKey
-from interlock.calls.audit import ARGUMENTS_KEY, arguments_hash, canonical
-from interlock.cli import key_reach
+from interlock.cli.gateway import key_reach
 from interlock.config import load
+from interlock.layers.audit import ARGUMENTS_KEY, arguments_hash, canonical
 from interlock.policy import Policy
 from interlock.store import AuditRecord, AuditWriter
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.credentials import LOGIN, CredentialStore, Place
-from interlock.store.database import Database, open_database
-from interlock.store.location import folder_beside
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
 from interlock.store.pin import TOOL_KINDS
 from interlock.store.pins import PinStore
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.pins import offered_server, offered_tool
 
 PAGE = Path(__file__).parents[2] / "docs" / "gateway.md"

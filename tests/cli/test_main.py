@@ -11,10 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
-from interlock import cli
+from interlock import __version__, cli
 from interlock.cli import interlock as group
 from interlock.errors import InterlockError
-from interlock.version import __version__
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
@@ -74,7 +73,7 @@ def test_help_version_and_completion_import_no_command(words: str):
     loaded = ran.stderr.split()
 
     own = {name for name in loaded if name.startswith("interlock")}
-    parts = {"cli", "cli.terminal", "errors", "lazy", "quoting", "version"}
+    parts = {"cli", "cli.terminal", "errors", "lazy", "text", "text.quoting"}
     assert own == {"interlock", *(f"interlock.{part}" for part in parts)}
     assert not {*loaded} & {"asyncio", "rich", "aiohttp", "sqlalchemy", "prompt_toolkit"}
     assert len(loaded) < 150  # 277 when each command was imported

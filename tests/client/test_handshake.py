@@ -219,7 +219,7 @@ async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):
 
 
 @pytest.mark.program("mcp-server-time")
-@pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-git"])
+@each_row("server", ["mcp-server-time", "mcp-server-git"])
 async def test_real_servers_in_both_eras(server: str):
     async with Client.stdio(str(BIN / server)) as client:
         assert client.revision == NEWEST

@@ -20,7 +20,7 @@ from wire import REVISIONS, Schema, load
 
 from interlock import Client
 from interlock.errors import RemoteError
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.transports.trace import Note
 from interlock.types import (
     CreateMessageParams,

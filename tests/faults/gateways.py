@@ -12,7 +12,7 @@ from interlock import Server
 from interlock.config import Config, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from tests.faults.ground import Ground
 from tests.server.http.conftest import Http, Reply
 

@@ -17,11 +17,11 @@ from typing import Any
 from unittest import mock
 
 from interlock import Client
-from interlock.calls.limits import Limiter
 from interlock.client import features
 from interlock.config import load
 from interlock.errors import ConfigError
 from interlock.gateway.assembly import Assembly
+from interlock.layers.limits import Limiter
 from interlock.store.keys import KeyStore
 from interlock.types import ElicitParams, ElicitResult
 from tests.faults.gateways import RUBBISH, Gateway, gateway_of

@@ -81,7 +81,7 @@ async def fail_in_turn(ground: Ground, kind: str, *, lasting: bool = False) -> N
     template = ground.folder / "template.db"
     id = await create_conversation(template)
     failures, nth = 0, 1
-    with failing_disk() as disk, mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.05):
+    with failing_disk() as disk, mock.patch("interlock.store.database.database.LOCK_TIMEOUT", 0.05):
         while True:
             path = ground.folder / f"{nth}.db"
             shutil.copy(template, path)
@@ -175,7 +175,7 @@ async def does_not_sync(ground: Ground) -> None:
     template = ground.folder / "template.db"
     id = await create_conversation(template)
     # The log is synced most often if it is emptied after each write.
-    with failing_disk() as disk, mock.patch("interlock.store.sqlite_file.LONGEST_LOG", 0):
+    with failing_disk() as disk, mock.patch("interlock.store.database.sqlite_file.LONGEST_LOG", 0):
         nth, failed = 0, 1
         while failed:
             nth += 1
@@ -187,7 +187,9 @@ async def does_not_sync(ground: Ground) -> None:
             failed = disk.failed
             assert disk.count == (nth if failed else nth - 1)
             disk.disarm()
-            with mock.patch("interlock.store.sqlite_file._unsynced", set()):  # as in a new process
+            with mock.patch(
+                "interlock.store.database.sqlite_file._unsynced", set()
+            ):  # as in a new process
                 await stored.check()
     assert nth > 10
     ground.kept.insert(0, (0.0, f"{nth - 1} syncs, nothing lost"))
@@ -224,7 +226,7 @@ async def is_locked(ground: Ground) -> None:
     path = ground.folder / "locked.db"
     id = await create_conversation(path)
     with (
-        mock.patch("interlock.store.database.LOCK_TIMEOUT", 0.3),
+        mock.patch("interlock.store.database.database.LOCK_TIMEOUT", 0.3),
         closing(sqlite3.connect(path, isolation_level=None)) as other,
     ):
         async with ConversationStore.open(path) as store:

@@ -16,10 +16,10 @@ from interlock.auth import Principal
 from interlock.config import load, loads
 from interlock.config.gateway import Address
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Endpoint
+from interlock.gateway.serving.endpoint import Endpoint
 from interlock.store.keys import KeyStore
 from interlock.web.gateway_chat import GatewayChat
-from interlock.web.inspect_gateway import GatewayInspector
+from interlock.web.inspector.gateway_inspector import GatewayInspector
 from tests.gateway.support import OWN_TOOLS
 from tests.openapi.conftest import cache  # noqa: F401  # a fixture for every test here
 from tests.server.http.conftest import Http, Reply

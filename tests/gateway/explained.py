@@ -9,12 +9,12 @@ from typing import Any
 import msgspec
 
 from interlock.auth.principal import Principal
-from interlock.calls.limits import Limiter
 from interlock.config import loads
 from interlock.config.gateway import Limits
 from interlock.gateway import Gateway
-from interlock.gateway.explain import Explainer
-from interlock.gateway.explanation import Explanation
+from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway.explain.explanation import Explanation
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from tests.support.scripted_server import MODERN, ScriptedServer, text, tool
 

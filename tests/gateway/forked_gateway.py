@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: F401
 
 import interlock.client.client
 import interlock.gateway.assembly
-import interlock.gateway.endpoint
-import interlock.gateway.serving
-import interlock.store.audit_upkeep  # noqa: F401
+import interlock.gateway.serving.endpoint
+import interlock.gateway.serving.http
+import interlock.store.audit.upkeep  # noqa: F401
 from interlock import cli
-from interlock.cli import serve  # noqa: F401
+from interlock.cli.gateway import serve  # noqa: F401
 
 
 def main() -> None:

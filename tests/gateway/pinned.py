@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from interlock.gateway import changes
-from interlock.gateway.definitions import Definitions
-from interlock.store import changes as store_changes
+from interlock.gateway.definitions.decisions import Definitions
+from interlock.gateway.forwarding import changes
+from interlock.store.database import changes as store_changes
 from interlock.store.pins import PinStore
 from interlock.toolbox import server_lists
 from tests.gateway.conftest import RunningGateway, bearer

@@ -12,7 +12,7 @@ import pytest
 
 from interlock import Client
 from interlock.revisions import ALL
-from interlock.store.audit_reading import AuditReader, CallFilter
+from interlock.store.audit.reading import AuditReader, CallFilter
 from tests.gateway.conftest import bearer
 from tests.openapi.scripted_api import ScriptedApi, http, scripted_api
 

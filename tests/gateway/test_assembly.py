@@ -12,16 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.errors import ConfigError
-from interlock.store import AuditReader, KeyStore, changes
+from interlock.store import AuditReader, KeyStore
 from interlock.store.approvals import ApprovalStore
-from interlock.store.audit_reading import CallFilter
-from interlock.store.changes import Kind, note_change
+from interlock.store.audit.reading import CallFilter
 from interlock.store.credentials import CredentialStore
-from interlock.store.database import Database, Work
+from interlock.store.database import changes
+from interlock.store.database.changes import Kind, note_change
+from interlock.store.database.database import Database, Work
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from tests.gateway.conftest import bearer, offering
-from tests.gateway.test_forwarded_items import library
+from tests.gateway.forwarding.test_items import library
 from tests.support.scripted_server import Json, text
 
 API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}}

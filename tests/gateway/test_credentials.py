@@ -9,11 +9,11 @@ import pytest
 
 from interlock.auth import key_format
 from interlock.store import AuditReader
-from interlock.store.audit_reading import CallFilter
+from interlock.store.audit.reading import CallFilter
 from interlock.store.keys import KeyStore
 from tests.gateway.conftest import bearer, offering
+from tests.gateway.forwarding.test_parking import asking
 from tests.gateway.support import steps_of
-from tests.gateway.test_parking import asking
 
 VERBS = ("GET", "POST", "DELETE", "PUT", "PATCH", "HEAD", "OPTIONS")
 PATHS = ("/mcp", "/mcp/support", "/mcp/absent", "/sse", "/message", "/messages", "/mcp/support/sse",

@@ -14,19 +14,19 @@ from msgspec.structs import replace
 from interlock.auth.key_ring import principal_of
 from interlock.auth.principal import Principal
 from interlock.calls import Caller, Item
-from interlock.calls.limits import Limiter
 from interlock.config import loads
 from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
 from interlock.errors import InterlockError
 from interlock.gateway import Gateway
-from interlock.gateway.catalogue import ToolboxCatalogue
-from interlock.gateway.explain import Explainer
-from interlock.gateway.explanation import Explanation
-from interlock.gateway.forwarding import Forwarder
-from interlock.gateway.refusals import REASON_KEY
-from interlock.gateway.task_ids import TaskIds
+from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway.explain.explanation import Explanation
+from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
+from interlock.gateway.forwarding.forwarder import Forwarder
+from interlock.gateway.forwarding.refusals import REASON_KEY
+from interlock.gateway.forwarding.task_ids import TaskIds
+from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.toolbox import Toolbox

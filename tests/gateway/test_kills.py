@@ -26,7 +26,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import InterlockError
 from interlock.server.http.serve import UvicornServer
 from interlock.store import AuditReader, KeyStore
-from interlock.store.audit_verification import Verification
+from interlock.store.audit.verification import Verification
 
 CALLERS = 8
 

@@ -7,7 +7,7 @@ import pytest
 from interlock.calls import Call, Outcome
 from interlock.errors import CallRefused, RequestTimeout, UnknownTool
 from interlock.gateway.metrics import Histogram, Metrics, by_label
-from tests.calls.support import Upstream, call_of
+from tests.layers.support import Upstream, call_of
 
 
 async def count(metrics: Metrics, *answers: bytes | BaseException) -> None:

@@ -18,7 +18,7 @@ from interlock.errors import UnknownTool
 from interlock.protocol import Request
 from interlock.revisions import LEGACY, NEWEST
 from interlock.server.http.app import HttpApp
-from interlock.server.http.options import HttpOptions
+from interlock.server.http.http_options import HttpOptions
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Methods
 from interlock.server.sealing import SigningSeal

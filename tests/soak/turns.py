@@ -37,10 +37,10 @@ from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta
 from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
-from interlock.web.app import ChatApp
-from interlock.web.engines import AgentEngine
-from interlock.web.graph_engine import GraphEngine
-from interlock.web.turn import TurnLimits
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.graph_engine import GraphEngine
+from interlock.web.chat.turn import TurnLimits
 from tests.soak import gauges
 from tests.soak.ground import belongings
 

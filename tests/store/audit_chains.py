@@ -12,7 +12,7 @@ import pytest
 
 from interlock.errors import AuditUnavailable
 from interlock.store import AuditRecord
-from interlock.store.audit import FIRST_HASH
+from interlock.store.audit.writer import FIRST_HASH
 
 INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund", body=b'{"bytes":12}')
 

@@ -9,7 +9,7 @@ import pytest
 from interlock.auth.gateway_key import GatewayKey
 from interlock.store import AuditReader, AuditRecord, AuditWriter
 from interlock.store.approvals import LEEWAY, Approval, ApprovalStore
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 
 APPROVAL = Approval(
     id="a_1",

@@ -12,8 +12,8 @@ import pytest
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import StoreCorrupt, StoreError
 from interlock.store.credentials import EXPIRING, LOGIN, CredentialStore, Place
-from interlock.store.database import open_database
-from interlock.timestamps import now_micros
+from interlock.store.database.database import open_database
+from interlock.text.timestamps import now_micros
 
 TOKEN = Place("user:anna", "github", "TOKEN")
 KEY = GatewayKey(bytes(range(32)))

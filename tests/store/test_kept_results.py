@@ -15,7 +15,7 @@ from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Results
 from interlock.errors import NotKept
 from interlock.store import kept_results
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.kept_results import KeptResultStore
 from tests.faults.failing_disk import failing_disk
 

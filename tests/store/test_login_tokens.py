@@ -12,7 +12,7 @@ from interlock.errors import StoreLocked
 from interlock.oauth.storage import Tokens
 from interlock.store import login_tokens as login_tokens_module
 from interlock.store.credentials import LOGIN, CredentialStore, Place
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.login_tokens import LoginTokens
 
 URL = "https://github.example/mcp"

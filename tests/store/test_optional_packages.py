@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock.store
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 
 
 def test_importing_the_store_does_not_import_sqlalchemy():
@@ -23,7 +23,7 @@ def test_reading_an_audit_trail_that_is_ready_does_not_import_sqlalchemy(sqlite:
     program = """
 import asyncio, sys
 from interlock.store import AuditReader
-from interlock.store.audit_reading import CallFilter
+from interlock.store.audit.reading import CallFilter
 
 async def main():
     async with AuditReader.open(sys.argv[1]) as reader:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from interlock.auth.page_session import IDLE, StoredCode, StoredSession
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import MAX_PER_USER, PageSessionStore
 
 NOW = 1_800_000_000 * 1_000_000

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from interlock.errors import DefinitionChanged, StoreError
 from interlock.store import AuditRecord, AuditWriter
-from interlock.store.claims import Claim
-from interlock.store.database import open_database
+from interlock.store.database.claims import Claim
+from interlock.store.database.database import open_database
 from interlock.store.pin import TOOL_KINDS, Offered, Pin
 from interlock.store.pins import Change, PinStore
 from interlock.toolbox.pins import offered_server, offered_tool

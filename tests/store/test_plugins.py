@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from interlock.store.changes import ChangeReader
-from interlock.store.database import open_database
+from interlock.store.database.changes import ChangeReader
+from interlock.store.database.database import open_database
 from interlock.store.plugins import PluginStore
 
 

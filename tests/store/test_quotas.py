@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.store.database import open_database
+from interlock.store.database.database import open_database
 from interlock.store.quotas import KEPT_DAYS, QuotaStore
 
 

@@ -11,7 +11,7 @@ import pytest
 from interlock.config import HttpServer, OAuthClient, StdioServer
 from interlock.errors import InsufficientScope, LoginRequired
 from interlock.oauth.stored_login import StoredLogin
-from interlock.redaction import MIN_SECRET, Redactor
+from interlock.text.redaction import MIN_SECRET, Redactor
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.transports.http_pool import HttpPool

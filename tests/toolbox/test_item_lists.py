@@ -10,8 +10,8 @@ import pytest
 
 from interlock import Client
 from interlock.errors import RemoteError
-from interlock.redaction import Redactor
 from interlock.revisions import METHOD_NOT_FOUND
+from interlock.text.redaction import Redactor
 from interlock.toolbox.item_lists import ItemLists
 from interlock.toolbox.pins import CheckedLists
 from interlock.toolbox.pool import SHARED, PooledClient

@@ -16,7 +16,7 @@ from interlock.client import client as client_module
 from interlock.config import StdioServer
 from interlock.config.servers import Pool
 from interlock.errors import RemoteError, RemoteProtocolError, ServerUnavailable, SpawnError
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.toolbox import Toolbox, pool, restarts
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool

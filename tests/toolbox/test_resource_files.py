@@ -10,14 +10,15 @@ import pytest
 from interlock import Client, Server, Toolbox
 from interlock.auth import Principal
 from interlock.calls import Caller
-from interlock.calls.kept_results import owner_of
-from interlock.calls.results import ResultBudget
 from interlock.config.gateway import PolicyRules, Rule
 from interlock.errors import InvalidArguments
 from interlock.gateway import Gateway
+from interlock.layers.enforcement import CallDenied
+from interlock.layers.kept_results import owner_of
+from interlock.layers.results import ResultBudget
 from interlock.openapi.bodies import MAX_FILE_BYTES
 from interlock.openapi.server import OpenApiServer
-from interlock.policy import CallDenied, Policy
+from interlock.policy import Policy
 from interlock.types import JsonObject
 
 BINARY: JsonObject = {"type": "string", "format": "binary"}

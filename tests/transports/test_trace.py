@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.config import StdioServer
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 from interlock.toolbox.connect import make_client
 from interlock.transports.http_endpoint import HttpEndpoint
 from interlock.transports.http_pool import HttpPool

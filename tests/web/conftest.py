@@ -26,9 +26,9 @@ from interlock.models.scripted import ScriptedModel
 from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.toolbox import Toolbox
-from interlock.web.app import ChatApp
-from interlock.web.engines import AgentEngine
-from interlock.web.graph_engine import GraphEngine
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.engines import AgentEngine
+from interlock.web.chat.graph_engine import GraphEngine
 from tests.support.chat_model import ScriptedChatModel, calls
 from tests.support.scripted_server import Json, text
 from tests.support.toolboxes import box, described, kb

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from interlock.server.http.json_api import Route
-from interlock.web import apps, chat_api, inspect_api
+from interlock.web.apps import apps
+from interlock.web.chat import chat_api
+from interlock.web.inspector import inspector_api as inspect_api
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "web.md"
@@ -47,7 +49,7 @@ def test_frames_of_the_socket_are_all_documented():
     text = (ROOT / "docs" / "langchain.md").read_text().partition("### `/ws`")[2]
     tables = re.findall(r"(?m)(?:^\|.*\n)+", text)[:2]
     to_server, from_server = ({*re.findall(r"`(\w+)`", _names(each))} for each in tables)
-    folder = ROOT / "src/interlock/web"
+    folder = ROOT / "src/interlock/web/chat"
     source = "".join((folder / f"{each}.py").read_text() for each in ("events", "turn", "socket"))
     sent = {*re.findall(r"""(?:"type": |type=|_end\(\s*)"(\w+)"(?!\.)""", source)}
 

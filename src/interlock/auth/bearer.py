@@ -16,7 +16,7 @@ from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES, TOKEN, Verify, verified
 from interlock.errors import AuthRequired, ConfigError, InsufficientScope
 from interlock.protocol.envelope import encode
-from interlock.urls import HTTP_TOKEN, is_loopback
+from interlock.text.urls import HTTP_TOKEN, is_loopback
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749

@@ -60,7 +60,7 @@ class KeySource(Protocol):
 
 
 class KeyFeed(Protocol):
-    """What notices that keys of a database have changed; see `store.changes.ChangeFeed`."""
+    """Notifies followers when keys in the database may have changed; see `ChangeFeed`."""
 
     def follow(
         self,

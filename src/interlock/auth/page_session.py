@@ -26,7 +26,7 @@ from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
 from interlock.errors import AuthRequired, AuthUnavailable, StoreError
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 PAGE_KEY = b"x-interlock-key"

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
 TENANT = "default"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from interlock.calls.back_channel import BackChannel
 from interlock.calls.call import LOCAL, Call, Caller, Outcome, Slots, Surface
 from interlock.calls.entry import Entry, Item
 from interlock.calls.stack import Around, CallHandler, build
@@ -10,7 +9,6 @@ from interlock.calls.stack import Around, CallHandler, build
 __all__ = [
     "LOCAL",
     "Around",
-    "BackChannel",
     "Call",
     "CallHandler",
     "Caller",

@@ -12,20 +12,21 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from interlock.auth.principal import Principal
-from interlock.base32 import PAIRS
-from interlock.base32 import encode as encode_base32
-from interlock.calls.back_channel import BackChannel
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant
 from interlock.protocol import ProgressHandler
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import ResultHead, decode, decode_call, decode_head
 from interlock.protocol.envelope import encode, encode_large
+from interlock.text.base32 import PAIRS
+from interlock.text.base32 import encode as encode_base32
 from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogLevel
 
 Surface = Literal[
     "library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain", "inspector", "app"
 ]
+"""Where a call came from."""
 
 
 class Caller(Struct, frozen=True):
@@ -56,6 +57,7 @@ class Caller(Struct, frozen=True):
 
 
 LOCAL = Caller()
+"""The caller of a program that calls its own toolbox."""
 
 
 class Slots:

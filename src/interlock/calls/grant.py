@@ -10,7 +10,7 @@ from msgspec import Struct
 from interlock.errors import CallRefused
 
 if TYPE_CHECKING:
-    from interlock.store.claims import Claim
+    from interlock.store.database.claims import Claim
 
 
 class GrantLost(Exception):

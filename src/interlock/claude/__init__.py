@@ -9,27 +9,34 @@ from interlock.lazy import loader
 if TYPE_CHECKING:
     from interlock.agent import ToolFinished, ToolStarted
     from interlock.claude.claude_code import ClaudeCode
-    from interlock.claude.decisions import Allow, Decide, Deny, Request
-    from interlock.claude.events import Answer, ClaudeEvent, Done, Notice, Retrying, ToolProgress
+    from interlock.claude.decisions import Allow, Decide, Deny, PermissionRequest
+    from interlock.claude.events import (
+        ClaudeAnswer,
+        ClaudeDone,
+        ClaudeEvent,
+        ClaudeNotice,
+        ClaudeToolProgress,
+        Retrying,
+    )
     from interlock.claude.names import split
     from interlock.claude.program import find, version
     from interlock.models import ReasoningDelta, TextDelta
 
 __all__ = [
     "Allow",
-    "Answer",
+    "ClaudeAnswer",
     "ClaudeCode",
+    "ClaudeDone",
     "ClaudeEvent",
+    "ClaudeNotice",
+    "ClaudeToolProgress",
     "Decide",
     "Deny",
-    "Done",
-    "Notice",
+    "PermissionRequest",
     "ReasoningDelta",
-    "Request",
     "Retrying",
     "TextDelta",
     "ToolFinished",
-    "ToolProgress",
     "ToolStarted",
     "find",
     "split",
@@ -38,19 +45,19 @@ __all__ = [
 
 _HOMES = {
     "Allow": "claude.decisions",
-    "Answer": "claude.events",
+    "ClaudeAnswer": "claude.events",
     "ClaudeCode": "claude.claude_code",
     "ClaudeEvent": "claude.events",
     "Decide": "claude.decisions",
     "Deny": "claude.decisions",
-    "Done": "claude.events",
-    "Notice": "claude.events",
+    "ClaudeDone": "claude.events",
+    "ClaudeNotice": "claude.events",
     "ReasoningDelta": "models",
-    "Request": "claude.decisions",
+    "PermissionRequest": "claude.decisions",
     "Retrying": "claude.events",
     "TextDelta": "models",
     "ToolFinished": "agent",
-    "ToolProgress": "claude.events",
+    "ClaudeToolProgress": "claude.events",
     "ToolStarted": "agent",
     "find": "claude.program",
     "split": "claude.names",

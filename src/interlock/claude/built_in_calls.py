@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Raw, Struct
 
 from interlock.calls import Around, Call, Caller, Item, Outcome, build
-from interlock.claude.decisions import Allow, Deny, Request
+from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.config.gateway import BUILT_IN
 from interlock.errors import InterlockError
 from interlock.protocol.envelope import encode_lossy
@@ -60,7 +60,7 @@ class BuiltInCalls:
         self._running: dict[str, _Running] = {}  # by Claude Code's id of the call
         self._gates: dict[str, _Gate] = {}  # of the calls that enter, by our id
 
-    async def enter(self, request: Request) -> Allow | Deny:
+    async def enter(self, request: PermissionRequest) -> Allow | Deny:
         """Pass a call through the layers; return whether Claude Code may run it."""
         tool = request.address.partition(":")[2]
         call = Call(

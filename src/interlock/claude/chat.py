@@ -23,7 +23,13 @@ from interlock.calls import Around
 from interlock.chat import ConversationLog
 from interlock.claude.claude_code import ClaudeCode, Prompt
 from interlock.claude.decisions import allow_all
-from interlock.claude.events import ClaudeEvent, Done, Notice, Retrying, ToolProgress
+from interlock.claude.events import (
+    ClaudeDone,
+    ClaudeEvent,
+    ClaudeNotice,
+    ClaudeToolProgress,
+    Retrying,
+)
 from interlock.errors import InterlockError, ModelError, ModelUnavailable, UnknownSession
 from interlock.messages import (
     AssistantMessage,
@@ -140,7 +146,7 @@ class ChatAgent:
         try:
             async with aclosing(claude.stream(prompt)) as events:
                 async for event in events:
-                    if isinstance(event, Done):
+                    if isinstance(event, ClaudeDone):
                         if event.answer.is_error:
                             raise ModelError(event.answer.reason)
                         last = transcript.end(event.answer.text)
@@ -166,10 +172,10 @@ class ChatAgent:
         if isinstance(event, Retrying):
             self._warn(f"the model is busy; retry {event.attempt} in {event.seconds:.0f} s")
             return None
-        if isinstance(event, ToolProgress):
+        if isinstance(event, ClaudeToolProgress):
             text = event.message or ""
             return agent.ToolProgress(event.id, event.progress, event.total, text)
-        return None if isinstance(event, Notice) else event
+        return None if isinstance(event, ClaudeNotice) else event
 
 
 class _Transcript:

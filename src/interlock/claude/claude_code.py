@@ -21,12 +21,18 @@ from interlock.calls import Around, Caller, Entry
 from interlock.claude import program
 from interlock.claude.built_in_calls import BuiltInCalls
 from interlock.claude.conversation import ConversationState, PromptTurn, SystemInit
-from interlock.claude.decisions import AnswerQuestions, Decide, Decisions, Deny, Request, check_by
-from interlock.claude.events import Answer, ClaudeEvent, Done, ToolProgress
+from interlock.claude.decisions import (
+    AnswerQuestions,
+    Decide,
+    Decisions,
+    Deny,
+    PermissionRequest,
+    check_by,
+)
+from interlock.claude.events import ClaudeAnswer, ClaudeDone, ClaudeEvent, ClaudeToolProgress
 from interlock.claude.facade import FacadeHost
 from interlock.claude.link import Link, object_of
-from interlock.claude.program import environment
-from interlock.claude.program_options import ProgramOptions, checked_options
+from interlock.claude.program import ProgramOptions, checked_options, environment
 from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT
 from interlock.claude.servers import Server, Servers, direct_configuration
@@ -44,7 +50,7 @@ from interlock.errors import (
 )
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
-from interlock.redaction import Redactor, redact_error
+from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.transports.stdio import StdioTransport
 from interlock.types import JsonObject
@@ -363,7 +369,7 @@ class ClaudeCode:
 
     # Prompts
 
-    async def ask(self, prompt: Prompt) -> Answer:
+    async def ask(self, prompt: Prompt) -> ClaudeAnswer:
         """Send a prompt and return the answer. Cancelling interrupts Claude Code.
 
         Args:
@@ -374,12 +380,12 @@ class ClaudeCode:
         """
         async with aclosing(self.stream(prompt)) as events:
             async for event in events:
-                if isinstance(event, Done):
+                if isinstance(event, ClaudeDone):
                     return event.answer
         raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
-        """As `ask`, but yield each event as it happens; `Done` comes last.
+        """As `ask`, but yield each event as it happens; `ClaudeDone` comes last.
 
         Leaving the stream early interrupts Claude Code. What still comes of the turn is dropped.
         """
@@ -476,7 +482,7 @@ class ClaudeCode:
         It needs `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
 
         Args:
-            prompt_uuid: `prompt` of its `Answer`.
+            prompt_uuid: `prompt` of its `ClaudeAnswer`.
         """
         fields = {"user_message_id": prompt_uuid}
         return object_of(await self._running().control("rewind_files", 60.0, **fields))
@@ -538,7 +544,7 @@ class ClaudeCode:
         self._built_in.cancel()
         self._conversation.fail(redact_error(error, self._redactor))
 
-    def _note_denial(self, request: Request, denial: Deny) -> None:
+    def _note_denial(self, request: PermissionRequest, denial: Deny) -> None:
         turn = self._conversation.turn
         if turn is not None:
             turn.denials.append(request.address)
@@ -569,7 +575,7 @@ class ClaudeCode:
 
         def report(progress: Progress) -> None:
             self._conversation.put(
-                ToolProgress(
+                ClaudeToolProgress(
                     id, entry.address, progress.progress, progress.total, progress.message, agent
                 )
             )

@@ -19,11 +19,11 @@ from msgspec import Struct
 
 from interlock.agent import ToolFinished, ToolStarted
 from interlock.claude.events import (
-    Answer,
+    ClaudeAnswer,
+    ClaudeDone,
     ClaudeEvent,
-    Done,
+    ClaudeNotice,
     EventQueue,
-    Notice,
     Retrying,
 )
 from interlock.errors import InterlockError
@@ -58,7 +58,7 @@ class PromptTurn:
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.events = EventQueue()
-        self.answer: Answer | None = None
+        self.answer: ClaudeAnswer | None = None
         self.error: InterlockError | None = None
         self.is_interrupted = False
         self.denials: list[str] = []
@@ -184,7 +184,9 @@ class ConversationState:
 
     def cancel(self, turn: PromptTurn) -> None:
         """End a turn that the program had not begun."""
-        turn.answer = Answer("", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session)
+        turn.answer = ClaudeAnswer(
+            "", reason=INTERRUPTED, stop_reason=INTERRUPTED, session=self.session
+        )
         turn.events.put(_done(turn.answer))
         if self.turn is turn:
             self.turn = None
@@ -300,7 +302,7 @@ class ConversationState:
             said = (system.content, system.summary, system.description)
             text = next((each for each in said if isinstance(each, str) and each), "")
             if text or system.subtype == "compact_boundary":
-                self.put(Notice(system.subtype, text))
+                self.put(ClaudeNotice(system.subtype, text))
 
     def _result(self, line: bytes, _: float) -> None:
         try:
@@ -349,7 +351,7 @@ def _is_of(result: _Result, uuid: str) -> bool:
 
 def _answer(
     result: _Result, turn: PromptTurn | None, cost: float, denials: Iterable[str]
-) -> Answer:
+) -> ClaudeAnswer:
     interrupted = turn is not None and turn.is_interrupted
     stop, reason = result.stop_reason or "end_turn", ""
     if interrupted:
@@ -363,7 +365,7 @@ def _answer(
         reason = "; ".join(said) or result.result or (f"status {status}" if status else stop)
     used = result.usage
     read = used.input_tokens + used.cache_creation_input_tokens + used.cache_read_input_tokens
-    return Answer(
+    return ClaudeAnswer(
         text=result.result or reason,
         structured=result.structured_output,
         is_error=bool(reason) and not interrupted,
@@ -380,8 +382,10 @@ def _answer(
     )
 
 
-def _done(answer: Answer) -> Done:
-    return Done(AssistantMessage(answer.text), answer.usage, answer.stop_reason, answer=answer)
+def _done(answer: ClaudeAnswer) -> ClaudeDone:
+    return ClaudeDone(
+        AssistantMessage(answer.text), answer.usage, answer.stop_reason, answer=answer
+    )
 
 
 def _text_of(content: object) -> str:

@@ -40,7 +40,7 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 _log = logging.getLogger("interlock.claude")
 
 
-class Request(Struct, frozen=True):
+class PermissionRequest(Struct, frozen=True):
     """A tool call that needs a decision.
 
     Attributes:
@@ -81,12 +81,13 @@ class Deny(Struct, frozen=True):
     interrupt: bool = False
 
 
-Decide = Callable[[Request], Awaitable[Allow | Deny]]
-Check = Callable[[Request], Deny | Allow | None]
+Decide = Callable[[PermissionRequest], Awaitable[Allow | Deny]]
+"""Decides about one tool call of Claude Code."""
+Check = Callable[[PermissionRequest], Deny | Allow | None]
 AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | None]]
 
 
-async def allow_all(_: Request) -> Allow:
+async def allow_all(_: PermissionRequest) -> Allow:
     """Allow every call, where the layers around the calls decide."""
     return Allow()
 
@@ -97,7 +98,7 @@ def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Ch
     A question of the policy goes on to `decide` if its rule lets the caller approve.
     """
 
-    def check(request: Request) -> Allow | Deny | None:
+    def check(request: PermissionRequest) -> Allow | Deny | None:
         decision = policy.decide(caller, find(request.address), request.arguments)
         if decision.effect == "allow":
             return Allow()
@@ -112,7 +113,7 @@ def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Ch
 class _Decision:
     """One decision, a denial until it is made."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: PermissionRequest) -> None:
         self.request = request
         self.verdict: Allow | Deny = Deny("the decision was cancelled")
         self.made = asyncio.Event()
@@ -142,7 +143,7 @@ class Decisions:
         check: Check | None = None,
         answer_questions: AnswerQuestions | None = None,
         can_change: Callable[[str], bool] = lambda _: True,
-        on_deny: Callable[[Request, Deny], None] = lambda *_: None,
+        on_deny: Callable[[PermissionRequest, Deny], None] = lambda *_: None,
         enter: Decide | None = None,
     ) -> None:
         self._decide = decide
@@ -155,16 +156,16 @@ class Decisions:
         self._decisions: dict[object, _Decision] = {}
         self._remembered: set[str] = set()
 
-    def made(self, request: Request) -> Allow | Deny | None:
+    def made(self, request: PermissionRequest) -> Allow | Deny | None:
         """Return the decision about a call; None if it must be waited for, or made."""
         decision = self._find(request)
         return decision.verdict if decision is not None and decision.made.is_set() else None
 
-    async def of(self, request: Request) -> Allow | Deny:
+    async def of(self, request: PermissionRequest) -> Allow | Deny:
         """Return the decision about a call, made once; an `Allow` always has `arguments`."""
         return (await self._decided(request)).verdict
 
-    async def use(self, request: Request) -> Allow | Deny:
+    async def use(self, request: PermissionRequest) -> Allow | Deny:
         """Return the decision about a call that is about to run. It can be used once."""
         decision = await self._decided(request)
         verdict = decision.verdict
@@ -180,7 +181,7 @@ class Decisions:
             return self._denied(request, "this call differs from the one that was allowed")
         return verdict
 
-    async def _decided(self, request: Request) -> _Decision:
+    async def _decided(self, request: PermissionRequest) -> _Decision:
         """Make the decision in the task that asks first; the others wait for it."""
         decision = self._find(request)
         if decision is not None:
@@ -199,7 +200,7 @@ class Decisions:
 
     # Finding
 
-    def _find(self, request: Request) -> _Decision | None:
+    def _find(self, request: PermissionRequest) -> _Decision | None:
         if request.id:
             return self._decisions.get(request.id)
         matching = (
@@ -211,7 +212,7 @@ class Decisions:
         )
         return next(matching, None)
 
-    def _remember(self, request: Request) -> _Decision:
+    def _remember(self, request: PermissionRequest) -> _Decision:
         if len(self._decisions) >= MAX_DECISIONS:
             self._decisions = dict([*self._decisions.items()][MAX_DECISIONS // 2 :])
         decision = self._decisions[request.id or object()] = _Decision(request)
@@ -219,7 +220,7 @@ class Decisions:
 
     # Deciding
 
-    async def _make(self, request: Request) -> Allow | Deny:
+    async def _make(self, request: PermissionRequest) -> Allow | Deny:
         verdict = await self._ask(request)
         if isinstance(verdict, Allow) and verdict.arguments is not None:
             verdict = self._changed(request, verdict)
@@ -235,7 +236,7 @@ class Decisions:
             self._on_deny(request, verdict)
         return verdict
 
-    def _changed(self, request: Request, verdict: Allow) -> Allow | Deny:
+    def _changed(self, request: PermissionRequest, verdict: Allow) -> Allow | Deny:
         arguments = verdict.arguments or {}
         if not (self._can_change(request.address) or _is_same(arguments, request.arguments)):
             return Deny(UNCHANGEABLE)
@@ -244,12 +245,12 @@ class Decisions:
         checked = self._check(replace(request, arguments=arguments))
         return checked if isinstance(checked, Deny) else verdict
 
-    def _is_run_by_program(self, request: Request) -> bool:
+    def _is_run_by_program(self, request: PermissionRequest) -> bool:
         """Return whether the call is one of Claude Code's own tools, and not our question."""
         is_ours = request.address == ASK_USER and self._answer_questions is not None
         return request.address.startswith(f"{BUILT_IN}:") and not is_ours
 
-    async def _ask(self, request: Request) -> Allow | Deny:
+    async def _ask(self, request: PermissionRequest) -> Allow | Deny:
         checked = self._check(request) if self._check is not None else None
         if isinstance(checked, Deny):
             return checked
@@ -280,14 +281,16 @@ class Decisions:
         _log.error("the decision about a tool call is not Allow or Deny: %r", type(verdict))
         return Deny(BROKEN)
 
-    async def _questions_answered(self, request: Request, answer: AnswerQuestions) -> Allow | Deny:
+    async def _questions_answered(
+        self, request: PermissionRequest, answer: AnswerQuestions
+    ) -> Allow | Deny:
         asked = request.arguments.get("questions")
         answers = await answer(asked if isinstance(asked, list) else [])
         if answers is None:
             return Deny("the user did not answer")
         return Allow({**request.arguments, "answers": dict(answers)})
 
-    def _denied(self, request: Request, message: str) -> Deny:
+    def _denied(self, request: PermissionRequest, message: str) -> Deny:
         denial = Deny(message)
         self._on_deny(request, denial)
         return denial

@@ -21,7 +21,7 @@ from interlock.types import JsonObject
 MAX_EVENTS = 1_000  # waiting for a slow reader
 
 
-class ToolProgress(Struct, frozen=True):
+class ClaudeToolProgress(Struct, frozen=True):
     """A tool call of one of our servers reported progress."""
 
     id: str
@@ -40,7 +40,7 @@ class Retrying(Struct, frozen=True):
     reason: str
 
 
-class Notice(Struct, frozen=True):
+class ClaudeNotice(Struct, frozen=True):
     """Something else that Claude Code reports; `kind` is its word for it."""
 
     kind: str
@@ -48,7 +48,7 @@ class Notice(Struct, frozen=True):
     agent: str = ""
 
 
-class Answer(Struct, frozen=True):
+class ClaudeAnswer(Struct, frozen=True):
     """The answer to one prompt.
 
     Attributes:
@@ -83,25 +83,26 @@ class Answer(Struct, frozen=True):
     prompt: str = ""
 
 
-class Done(agent.Done, frozen=True, kw_only=True):
+class ClaudeDone(agent.Done, frozen=True, kw_only=True):
     """The answer is complete. Always the last event of `stream`."""
 
-    answer: Answer
+    answer: ClaudeAnswer
 
 
 ClaudeEvent = (
     TextDelta
     | ReasoningDelta
     | ToolStarted
-    | ToolProgress
+    | ClaudeToolProgress
     | ToolFinished
     | Retrying
-    | Notice
-    | Done
+    | ClaudeNotice
+    | ClaudeDone
 )
+"""An event of `ClaudeCode.stream`; the last one is `ClaudeDone`."""
 
 
-_MINOR = (ToolProgress, Retrying, Notice)
+_MINOR = (ClaudeToolProgress, Retrying, ClaudeNotice)
 
 
 class EventQueue:

@@ -16,18 +16,17 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
-from interlock import revisions
+from interlock import __version__, revisions
 from interlock.calls import Call, Caller, Entry, Item
-from interlock.calls.kept_results import URI
 from interlock.claude import names, results
-from interlock.claude.decisions import Allow, Deny, Request
+from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.config.gateway import OWN
 from interlock.errors import InterlockError
+from interlock.layers.kept_results import URI
 from interlock.protocol import ProgressHandler
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 ALWAYS_LOADED = 40  # tools of all servers together; more are left to the program's tool search
 METHOD_NOT_FOUND = -32601
@@ -89,7 +88,7 @@ class FacadeHost(Struct):
     """
 
     max_result: int
-    use: Callable[[Request], Awaitable[Allow | Deny]] | None
+    use: Callable[[PermissionRequest], Awaitable[Allow | Deny]] | None
     progress: Callable[[str, Entry], ProgressHandler]
     always_load: bool | None
     tool_count: Callable[[], int]
@@ -237,7 +236,7 @@ class Facade:
         arguments: JsonObject = {} if given.arguments is UNSET else given.arguments
         id = given.meta.tool_use_id
         if self._host.use is not None:
-            verdict = await self._host.use(Request(entry.address, arguments, id))
+            verdict = await self._host.use(PermissionRequest(entry.address, arguments, id))
             if isinstance(verdict, Deny):
                 return results.error(f"denied: {verdict.message}")
             arguments = verdict.arguments if verdict.arguments is not None else arguments

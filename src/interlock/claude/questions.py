@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from interlock.claude.decisions import BROKEN, Allow, Decisions, Deny, Request
+from interlock.claude.decisions import BROKEN, Allow, Decisions, Deny, PermissionRequest
 from interlock.client.features import Elicit
 from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
@@ -60,7 +60,7 @@ class Questions:
         if subtype == "can_use_tool":
             asked = _decode_permission(line).request
             id = asked.tool_use_id or ""
-            request = Request(
+            request = PermissionRequest(
                 self._address(asked.tool_name),
                 asked.input,
                 id,
@@ -76,7 +76,7 @@ class Questions:
             return self._elicited(self._elicitation, _decode_elicitation(line).request.params())
         raise UnsupportedQuestion(subtype)
 
-    async def _permission(self, request: Request) -> bytes:
+    async def _permission(self, request: PermissionRequest) -> bytes:
         return _permission(await self._decisions.of(request))
 
     async def _hook(self, line: bytes) -> bytes:
@@ -92,7 +92,7 @@ class Questions:
         id = asked.tool_use_id or hook.tool_use_id or ""
         agent = self._agent_of(id) or hook.agent_id or ""
         verdict = await self._decisions.of(
-            Request(self._address(hook.tool_name), hook.tool_input, id, agent)
+            PermissionRequest(self._address(hook.tool_name), hook.tool_input, id, agent)
         )
         if isinstance(verdict, Deny):
             denied = {"permissionDecision": "deny", "permissionDecisionReason": verdict.message}

@@ -2,7 +2,7 @@
 
 Claude Code drops the text beside `structuredContent`, rejects a whole result for one block of an
 unknown type, and replaces long results by a file or an error. So structured content and unknown
-blocks become text. Long results are cut by the toolbox; see `interlock.calls.results`.
+blocks become text. Long results are cut by the toolbox; see `interlock.layers.results`.
 """
 
 from __future__ import annotations

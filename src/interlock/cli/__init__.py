@@ -16,47 +16,93 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from interlock import __version__
 from interlock.cli.terminal import complain, safe_line, say
 from interlock.errors import InterlockError, MissingExtra
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 # What `--help` and the completion show, without importing any command.
 _COMMANDS = {
-    "chat": "Talk to a model that uses your tools.",
-    "claude": "Let Claude Code use the configured servers.",
-    "tools": "List every tool by its address, with its server's state; or describe one.",
-    "call": "Call a tool and print its result.",
-    "resources": "List the resources of all servers, or of one: address, type and name.",
-    "read": "Print a resource: its text, or its bytes if stdout is a file or a pipe.",
-    "prompts": "List the prompts of all servers, or of one: address, arguments and description.",
-    "prompt": "Print the messages of a prompt, such as for piping them into `interlock chat`.",
-    "servers": "Edit and check the file of servers, and log in to them.",
-    "openapi": "Look at OpenAPI documents, and at the tools made of them.",
-    "models": "List the models for --model: what each can do, and what it needs.",
-    "settings": "Show the settings of models: the default model, options, aliases and prices.",
-    "serve": "Serve the configured servers as one MCP endpoint that is safe to share.",
-    "web": "Open the chat in the browser, for you alone on this machine.",
-    "keys": "Create, list, rotate and revoke the API keys of the gateway's users.",
-    "lock": "Accept or reject the definitions that servers offer.",
-    "plugins": "List plugins, and install or remove them for users.",
-    "credentials": "List, set and delete the credentials of users for servers.",
-    "explain": "Show whether a call would be made, and why: every check with its fact.",
-    "approvals": "List, approve and deny the calls that wait for a person.",
-    "audit": "List and verify the audit trail, whether a gateway is running or not.",
-    "conversations": "List, search, show, rename, copy, delete and export conversations.",
-    "run": "Serve the Server object of a Python FILE, on stdin and stdout.",
-    "install": "Enter servers into Claude Code, Claude Desktop, Cursor or VS Code.",
-    "uninstall": "Remove a server that `interlock install` has entered.",
-    "hook": "Decide about a tool call by the policy and record it, as a hook of Claude Code.",
-    "token": "Print the access token for URL, refreshed if it has expired.",
-    "completion": "Print the script that completes commands, servers, tools, arguments and models.",
-    "doctor": "Check versions, files, servers, logins, processes, keys, model and database.",
+    "chat": ("chat.chat", "Talk to a model that uses your tools."),
+    "claude": ("chat.claude", "Let Claude Code use the configured servers."),
+    "tools": (
+        "servers.tools",
+        "List every tool by its address, with its server's state; or describe one.",
+    ),
+    "call": ("servers.call", "Call a tool and print its result."),
+    "resources": (
+        "servers.resources",
+        "List the resources of all servers, or of one: address, type and name.",
+    ),
+    "read": (
+        "servers.resources",
+        "Print a resource: its text, or its bytes if stdout is a file or a pipe.",
+    ),
+    "prompts": (
+        "servers.prompts",
+        "List the prompts of all servers, or of one: address, arguments and description.",
+    ),
+    "prompt": (
+        "servers.prompts",
+        "Print the messages of a prompt, such as for piping them into `interlock chat`.",
+    ),
+    "servers": ("servers.servers", "Edit and check the file of servers, and log in to them."),
+    "openapi": ("servers.openapi", "Look at OpenAPI documents, and at the tools made of them."),
+    "models": ("chat.models", "List the models for --model: what each can do, and what it needs."),
+    "settings": (
+        "chat.settings",
+        "Show the settings of models: the default model, options, aliases and prices.",
+    ),
+    "serve": (
+        "gateway.serve",
+        "Serve the configured servers as one MCP endpoint that is safe to share.",
+    ),
+    "web": ("chat.web", "Open the chat in the browser, for you alone on this machine."),
+    "keys": (
+        "gateway.keys",
+        "Create, list, rotate and revoke the API keys of the gateway's users.",
+    ),
+    "lock": ("gateway.lock", "Accept or reject the definitions that servers offer."),
+    "plugins": ("gateway.plugins", "List plugins, and install or remove them for users."),
+    "credentials": (
+        "gateway.credentials",
+        "List, set and delete the credentials of users for servers.",
+    ),
+    "explain": (
+        "gateway.explain",
+        "Show whether a call would be made, and why: every check with its fact.",
+    ),
+    "approvals": ("gateway.approvals", "List, approve and deny the calls that wait for a person."),
+    "audit": (
+        "gateway.audit",
+        "List and verify the audit trail, whether a gateway is running or not.",
+    ),
+    "conversations": (
+        "chat.conversations",
+        "List, search, show, rename, copy, delete and export conversations.",
+    ),
+    "run": ("servers.run", "Serve the Server object of a Python FILE, on stdin and stdout."),
+    "install": (
+        "servers.install",
+        "Enter servers into Claude Code, Claude Desktop, Cursor or VS Code.",
+    ),
+    "uninstall": ("servers.install", "Remove a server that `interlock install` has entered."),
+    "hook": (
+        "chat.hook",
+        "Decide about a tool call by the policy and record it, as a hook of Claude Code.",
+    ),
+    "token": ("servers.token", "Print the access token for URL, refreshed if it has expired."),
+    "completion": (
+        "completion",
+        "Print the script that completes commands, servers, tools, arguments and models.",
+    ),
+    "doctor": (
+        "doctor",
+        "Check versions, files, servers, logins, processes, keys, model and database.",
+    ),
 }
-# Where they differ from the command.
-_MODULES = {"read": "resources", "prompt": "prompts", "uninstall": "install"}
 _HUNG_UP = 128 + signal.SIGHUP
 
 
@@ -69,20 +115,20 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _COMMANDS:
             return None
-        module = import_module(f"interlock.cli.{_MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name)
+        module, _ = _COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"interlock.cli.{module}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+            formatter.write_dl([(name, help) for name, (_, help) in _COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem
 
         found = [
             CompletionItem(name, help=help)
-            for name, help in _COMMANDS.items()
+            for name, (_, help) in _COMMANDS.items()
             if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]

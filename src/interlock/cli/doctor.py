@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from interlock import __version__
 from interlock.cli import config_option
 from interlock.cli.server_status import is_broken, problem_of, status_rows, statuses
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
-from interlock.urls import display
-from interlock.version import __version__
+from interlock.text.urls import display
 
 if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus
@@ -123,7 +123,7 @@ async def _check(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
-    from interlock.cli.login_status import logins
+    from interlock.cli.servers.login_status import logins
 
     try:
         config = config_option.load(path)
@@ -144,7 +144,7 @@ async def _servers(report: Report, path: Path | None) -> list[ServerStatus]:
 
 
 async def _model(report: Report) -> None:
-    from interlock.cli.settings import wishes
+    from interlock.cli.chat.settings import wishes
 
     try:
         model = await wishes().preferred()
@@ -169,7 +169,7 @@ def _claude() -> str:
 
 async def _database(report: Report) -> None:
     from interlock import store
-    from interlock.store import location
+    from interlock.store.database import location
 
     try:
         found = location.find(None)
@@ -201,7 +201,7 @@ def _versions() -> dict[str, str]:
 
 
 def _keys() -> dict[str, bool]:
-    from interlock.models.choose import PROVIDERS
+    from interlock.models.choosing import PROVIDERS
 
     return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
 

@@ -24,7 +24,7 @@ from interlock.errors import CapabilityError, RemoteError
 from interlock.messages import AssistantMessage, Message, SystemMessage, UserMessage
 from interlock.models import Model, complete
 from interlock.protocol.envelope import encode
-from interlock.quoting import visible_json
+from interlock.text.quoting import visible_json
 from interlock.types import (
     CreateMessageParams,
     CreateMessageResult,

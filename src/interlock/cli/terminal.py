@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import msgspec
 
-from interlock.quoting import INVISIBLE, visible, visible_json
+from interlock.text.quoting import INVISIBLE, visible, visible_json
 
 if TYPE_CHECKING:
     from rich.status import Status

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock.calls.back_channel import BackChannel
 from interlock.client.features import check_method
 from interlock.errors import AskRefused, RemoteProtocolError
+from interlock.protocol.back_channel import BackChannel
 from interlock.types import ClientCapabilities, JsonObject, Wire
 
 ASK_TIMEOUT = 600.0  # seconds; people take their time

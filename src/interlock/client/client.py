@@ -17,7 +17,6 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from interlock import revisions
-from interlock.calls.back_channel import BackChannel
 from interlock.client import listing
 from interlock.client.cache import MAX_RESOURCE, Cache
 from interlock.client.features import ClientFeatures
@@ -45,6 +44,7 @@ from interlock.errors import (
     RequestTimeout,
 )
 from interlock.protocol import Counted, ProgressHandler, RequestOptions
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.protocol.envelope import encode, encode_large
 from interlock.protocol.headers import NAMES

@@ -10,7 +10,6 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from interlock import revisions
-from interlock.calls.back_channel import BackChannel
 from interlock.client import tasks
 from interlock.client.caller_answers import CallerAnswers
 from interlock.client.features import Answers, ClientFeatures, answer_all
@@ -19,6 +18,7 @@ from interlock.client.listing import Listing
 from interlock.client.reconnecting import ReconnectingConnection, own_info
 from interlock.errors import RemoteError, RemoteProtocolError
 from interlock.protocol import Counted, ProgressHandler, RequestOptions
+from interlock.protocol.back_channel import BackChannel
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool

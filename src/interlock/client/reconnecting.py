@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from interlock import revisions
+from interlock import __version__, revisions
 from interlock.client.features import ClientFeatures
 from interlock.client.handshake import Handshake, Negotiated
 from interlock.client.retries import Retry, RetryPolicy
@@ -36,7 +36,6 @@ from interlock.protocol import Notification, Protocol, Request, RequestOptions
 from interlock.transports import Transport
 from interlock.transports.trace import Trace, TracedTransport
 from interlock.types import Implementation, RequestId
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.client.http_target import HttpTarget

@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from typing import cast
 
 from interlock import revisions
-from interlock.calls.back_channel import MayBeAbandoned
 from interlock.client.cache import Cache
 from interlock.client.caller_answers import CallerAnswers
 from interlock.client.features import Answers, ClientFeatures
@@ -17,6 +16,7 @@ from interlock.client.subscriptions import Subscriptions
 from interlock.connection import Connection
 from interlock.errors import AskRefused, InterlockError, RemoteProtocolError, to_wire
 from interlock.protocol import Notification, Request
+from interlock.protocol.back_channel import MayBeAbandoned
 from interlock.protocol.decoding import decode
 from interlock.types import (
     JsonObject,

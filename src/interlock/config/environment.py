@@ -18,12 +18,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from interlock import urls
 from interlock.config import reading, shared_file
 from interlock.config.section import nearest
 from interlock.config.servers import Config, ServerConfig
 from interlock.errors import ConfigError
-from interlock.quoting import kind
+from interlock.text import urls
+from interlock.text.quoting import kind
 
 ENABLED = "MCP_ENABLED"
 SERVERS = "MCP_SERVERS"

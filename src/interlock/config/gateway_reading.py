@@ -13,7 +13,6 @@ from typing import get_args
 
 import msgspec
 
-from interlock import urls
 from interlock.config import variables
 from interlock.config.gateway import (
     Address,
@@ -33,6 +32,7 @@ from interlock.config.patterns import read_patterns
 from interlock.config.policy_reading import is_principal, read_policy, warn_of_groups
 from interlock.config.section import MAX_LONG, Section, nearest
 from interlock.config.servers import Config
+from interlock.text import urls
 
 MAX_WAIT = 600  # seconds that a call waits for an approval
 MAX_PORT = 65_535

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from interlock.redaction import Redacted
+from interlock.text.redaction import Redacted
 from interlock.types import JsonObject
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from interlock import urls
 from interlock.config.openapi import (
     ApiClient,
     ApiCredential,
@@ -17,6 +16,7 @@ from interlock.config.openapi import (
     ApiSecret,
 )
 from interlock.config.section import Section
+from interlock.text import urls
 from interlock.types import JsonObject
 
 MAX_TOOLS = 1_000

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from interlock import urls
 from interlock.config import openapi_reading, variables
 from interlock.config.openapi import ApiCredential, ApiDocument
 from interlock.config.servers import HttpServer, OpenApiConfig, PythonServer, StdioServer
 from interlock.errors import ConfigError
+from interlock.text import urls
 
 _Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig, PythonServer)
 # Given a text, or texts by name, and where they stand in the configuration.

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from interlock.config.jsonc import JsoncDocument, JsoncError, Place, write_place
 from interlock.errors import ConfigError
-from interlock.quoting import kind
-from interlock.timestamps import now_micros
+from interlock.text.quoting import kind
+from interlock.text.timestamps import now_micros
 
 MAX_SECONDS = 86_400
 MAX_LONG = 10 * 365 * 86_400  # seconds that anything is kept

@@ -17,7 +17,7 @@ from interlock.config.jsonc import JsoncDocument
 from interlock.config.section import Section
 from interlock.errors import ConfigError
 from interlock.messages import Usage
-from interlock.quoting import kind
+from interlock.text.quoting import kind
 
 MAX_PRICE = 1_000_000  # of a million tokens
 # Their models have no options of their own, so options for all models do not apply to them.

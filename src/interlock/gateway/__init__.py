@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from interlock.lazy import loader
 
 if TYPE_CHECKING:
-    from interlock.gateway.gateway import Gateway
+    from interlock.gateway.forwarding.server import Gateway
 
 __all__ = ["Gateway"]
 
 # `interlock chat` uses parts of this package, but serves nothing.
-__getattr__ = loader(__name__, {"Gateway": "gateway.gateway"})
+__getattr__ = loader(__name__, {"Gateway": "gateway.forwarding.server"})

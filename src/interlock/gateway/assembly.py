@@ -13,50 +13,50 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from interlock import __version__
 from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
 from interlock.calls import Around, Call, Caller, Entry, Item
-from interlock.calls.approvals import Approvals
-from interlock.calls.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
-from interlock.calls.quotas import Quotas
-from interlock.calls.results import ResultBudget
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Audit, GatewaySettings, Issuer
 from interlock.errors import CallRefused
-from interlock.gateway.approvals import ClientQuestions, open_approvals, pin_in
-from interlock.gateway.connect import Logins
-from interlock.gateway.explain import Explainer, credentials_of
-from interlock.gateway.explanation import UNKNOWN
-from interlock.gateway.gateway import Gateway
+from interlock.gateway.client_approvals import ClientQuestions, open_approvals, pin_in
+from interlock.gateway.definitions.pinning import make_pinning
+from interlock.gateway.explain.explainer import Explainer, credentials_of
+from interlock.gateway.explain.explanation import UNKNOWN
+from interlock.gateway.forwarding.server import Gateway
 from interlock.gateway.health import Health
 from interlock.gateway.login_questions import LoginQuestions
+from interlock.gateway.logins.connect import Logins
+from interlock.gateway.logins.vault import Vault
+from interlock.gateway.manifests import following
 from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
-from interlock.gateway.pinning import make_pinning
-from interlock.gateway.plugins import following
-from interlock.gateway.vault import Vault
-from interlock.policy import enforce
+from interlock.layers.approvals import Approvals
+from interlock.layers.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
+from interlock.layers.enforcement import enforce
+from interlock.layers.quotas import Quotas
+from interlock.layers.results import ResultBudget
 from interlock.server.catalogue import Kind
-from interlock.store.audit import AuditWriter
-from interlock.store.audit_upkeep import open_trail
-from interlock.store.changes import ChangeFeed, note_change
-from interlock.store.claims import Claim
+from interlock.store.audit.upkeep import open_trail
+from interlock.store.audit.writer import AuditWriter
 from interlock.store.credentials import CredentialStore, Place
-from interlock.store.database import Database, open_database
+from interlock.store.database.changes import ChangeFeed, note_change
+from interlock.store.database.claims import Claim
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
+from interlock.store.database.recorded import Record
 from interlock.store.kept_results import KeptResultStore
 from interlock.store.keys import KeyStore
-from interlock.store.location import folder_beside
 from interlock.store.pins import PinStore
 from interlock.store.plugins import PluginStore
 from interlock.store.quotas import QuotaStore
-from interlock.store.recorded import Record
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others are served
 # Members of `gateway` whose change needs a restart, by field.

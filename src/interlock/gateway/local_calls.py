@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from interlock.calls import Around
-from interlock.calls.asking import AskCaller, asking
-from interlock.calls.kept_results import MemoryResults, ResultStore
-from interlock.calls.results import ResultBudget, ResultLimits
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
-from interlock.policy import Policy, enforce
+from interlock.layers.asking import AskCaller, asking
+from interlock.layers.enforcement import enforce
+from interlock.layers.kept_results import MemoryResults, ResultStore
+from interlock.layers.results import ResultBudget, ResultLimits
+from interlock.policy import Policy
 from interlock.store.kept import Kept, Owner
 
 if TYPE_CHECKING:
-    from interlock.calls.audit import AuditTrail
+    from interlock.layers.audit import AuditTrail
     from interlock.toolbox.pins import PinKeeper
     from interlock.transports import InProcessServer
 
@@ -83,14 +84,14 @@ async def _gateway_calls(
     """Open what calls need if the configuration has a gateway; the stack closes it."""
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.approvals import open_approvals
     from interlock.gateway.assembly import make_trail
+    from interlock.gateway.client_approvals import open_approvals
+    from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.parts import layers_of, limits_of, make_parts
-    from interlock.gateway.pinning import make_pinning
-    from interlock.store.audit_upkeep import open_trail
-    from interlock.store.changes import ChangeFeed
-    from interlock.store.database import open_database
-    from interlock.store.location import folder_beside
+    from interlock.store.audit.upkeep import open_trail
+    from interlock.store.database.changes import ChangeFeed
+    from interlock.store.database.database import open_database
+    from interlock.store.database.location import folder_beside
     from interlock.store.plugins import PluginStore
 
     parts = make_parts(config, environ)
@@ -149,10 +150,10 @@ async def local_trail(
         yield None
         return
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.calls.audit import ARGUMENTS_KEY, AuditTrail
-    from interlock.store.audit import AuditWriter
-    from interlock.store.audit_copy import AuditCopy
-    from interlock.store.location import folder_beside
+    from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
+    from interlock.store.audit.copies import AuditCopy
+    from interlock.store.audit.writer import AuditWriter
+    from interlock.store.database.location import folder_beside
 
     location, audit = settings.database or None, settings.audit
     secret = GatewayKey.load(folder_beside(location))
@@ -198,8 +199,8 @@ class _OpenedOnDemand:
         import cryptography  # noqa: F401
 
         from interlock.auth.gateway_key import GatewayKey
+        from interlock.store.database.location import folder_beside
         from interlock.store.kept_results import KeptResultStore
-        from interlock.store.location import folder_beside
 
         secret = GatewayKey.load(folder_beside(self._location))
         return KeptResultStore.beside(self._location, secret, lambda: self._settings)

@@ -12,7 +12,7 @@ from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.client.caller_answers import lacking
 from interlock.context import ASK_TIMEOUT, url_elicitation
 from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
-from interlock.gateway.vault import Vault
+from interlock.gateway.logins.vault import Vault
 from interlock.protocol.envelope import encode
 from interlock.revisions import MODERN, at_least
 from interlock.schema.elicitation import for_legacy

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from interlock.auth.bearer import check_url
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.calls import Around
-from interlock.calls.audit import AuditTrail
-from interlock.calls.fair_queue import FairQueue, queued
-from interlock.calls.limits import Limiter
-from interlock.calls.results import ResultLimits
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
-from interlock.gateway.plugins import Plugins, with_plugins
+from interlock.gateway.manifests import Plugins, with_plugins
+from interlock.layers.audit import AuditTrail
+from interlock.layers.fair_queue import FairQueue, queued
+from interlock.layers.limits import Limiter
+from interlock.layers.results import ResultLimits
 from interlock.policy import Policy
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject

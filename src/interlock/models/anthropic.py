@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import (
     AssistantMessage,
@@ -31,17 +30,11 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
-)
-from interlock.models import (
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-    ToolDefinition,
     Usage,
-    learned,
 )
+from interlock.models import learned
 from interlock.models.answer_size import AnswerSize
+from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition
 from interlock.models.vendors import (
     DOCUMENTS,
     IMAGES,
@@ -55,6 +48,7 @@ from interlock.models.vendors import (
     whole_answer,
     without_files,
 )
+from interlock.text import urls
 
 if TYPE_CHECKING:
     import httpx2

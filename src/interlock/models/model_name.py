@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from interlock import urls
+from interlock.text import urls
 
 
 def split_url(name: str) -> tuple[str, str]:

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from interlock import urls
 from interlock.errors import MissingExtra, ModelInterrupted, ModelUnavailable
 from interlock.messages import (
     AssistantMessage,
@@ -30,18 +29,18 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Usage,
 )
-from interlock.models import (
+from interlock.models import learned
+from interlock.models.answer_size import AnswerSize
+from interlock.models.model import (
     ModelEvent,
     Notice,
     ReasoningDelta,
     Reply,
     TextDelta,
     ToolDefinition,
-    Usage,
-    learned,
 )
-from interlock.models.answer_size import AnswerSize
 from interlock.models.responses import ResponseBuilder, response_request
 from interlock.models.vendors import (
     DOCUMENTS,
@@ -56,6 +55,7 @@ from interlock.models.vendors import (
     whole_answer,
     without_files,
 )
+from interlock.text import urls
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -18,7 +18,6 @@ from uuid import uuid4
 
 import msgspec
 
-from interlock import urls
 from interlock.errors import (
     ContextTooLong,
     ModelError,
@@ -29,6 +28,7 @@ from interlock.errors import (
 )
 from interlock.messages import Attachment, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models.answer_size import AnswerSize
+from interlock.text import urls
 
 # Outgoing
 

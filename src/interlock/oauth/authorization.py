@@ -23,8 +23,8 @@ from interlock.oauth import addresses
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import reason
 from interlock.oauth.fetcher import check_url
-from interlock.redaction import Redacted
-from interlock.urls import display, is_loopback, split
+from interlock.text.redaction import Redacted
+from interlock.text.urls import display, is_loopback, split
 
 _PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
 

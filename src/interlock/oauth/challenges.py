@@ -14,7 +14,7 @@ from enum import IntEnum
 
 from msgspec import Struct
 
-from interlock.urls import HTTP_TOKEN
+from interlock.text.urls import HTTP_TOKEN
 
 MAX_CHALLENGE = 16_384  # characters that are parsed
 

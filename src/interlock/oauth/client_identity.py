@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from interlock.errors import ConfigError
-from interlock.quoting import echo
-from interlock.redaction import Redacted
+from interlock.text.quoting import echo
+from interlock.text.redaction import Redacted
 
 METHODS = ("client_secret_basic", "client_secret_post", "private_key_jwt", "none")
 

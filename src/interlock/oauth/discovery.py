@@ -23,8 +23,8 @@ from interlock.errors import AuthError, HttpError, RedirectRefused
 from interlock.oauth.challenges import Dpop
 from interlock.oauth.documents import ResourceMetadata, ServerMetadata
 from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
-from interlock.quoting import echo
-from interlock.urls import display, origin, split
+from interlock.text.quoting import echo
+from interlock.text.urls import display, origin, split
 
 OTHER_WAY = (
     "a token or a key goes into a header, as with interlock servers add --auth bearer or --header "

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from interlock.errors import AuthError, HttpError
 from interlock.oauth.fetcher import FetchedResponse
-from interlock.redaction import Redacted
+from interlock.text.redaction import Redacted
 
 MAX_TOKEN = 16_384  # characters
 MAX_DESCRIPTION = 200

@@ -45,10 +45,10 @@ from interlock.errors import (
 from interlock.oauth import addresses
 from interlock.protocol.content_encoding import Inflater
 from interlock.protocol.envelope import check_bounds
-from interlock.quoting import clip
-from interlock.redaction import Redacted
+from interlock.text.quoting import clip
+from interlock.text.redaction import Redacted
+from interlock.text.urls import display
 from interlock.types import JsonObject
-from interlock.urls import display
 
 TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
 MAX_BODY_BYTES = 1_048_576  # unpacked

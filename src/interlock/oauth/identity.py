@@ -25,8 +25,8 @@ from interlock.oauth.discovery import Discovery, same_issuer
 from interlock.oauth.documents import RegistrationAnswer, refusal
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.storage import Registration, Tokens, TokenStore
-from interlock.quoting import echo
-from interlock.urls import display, is_loopback
+from interlock.text.quoting import echo
+from interlock.text.urls import display, is_loopback
 
 _log = logging.getLogger("interlock.oauth")
 _ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"

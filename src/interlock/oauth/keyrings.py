@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from interlock.errors import StoreError
-from interlock.quoting import clip
+from interlock.text.quoting import clip
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend

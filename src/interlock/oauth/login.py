@@ -36,7 +36,7 @@ from interlock.oauth.token_source import (
     new_key,
     run_to_completion,
 )
-from interlock.urls import is_loopback, origin
+from interlock.text.urls import is_loopback, origin
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey

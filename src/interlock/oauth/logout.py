@@ -16,7 +16,7 @@ from interlock.oauth.documents import refusal
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.identity import authenticate_client, check_issuer, identity_of
 from interlock.oauth.storage import Tokens, TokenStore
-from interlock.urls import display
+from interlock.text.urls import display
 
 REVOCATION_TIMEOUT = 15.0  # seconds; other programs wait for the store's lock meanwhile
 

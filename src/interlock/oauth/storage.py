@@ -34,7 +34,7 @@ from platformdirs import user_data_path
 from interlock.aio import in_thread
 from interlock.errors import StoreCorrupt, StoreError, StoreLocked, StoreTooNew
 from interlock.oauth import keyrings, private_files
-from interlock.redaction import Redacted
+from interlock.text.redaction import Redacted
 
 if TYPE_CHECKING:
     from typing import Self

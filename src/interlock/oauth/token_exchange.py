@@ -16,7 +16,7 @@ from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata, check_token, refusal
 from interlock.oauth.fetcher import Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
-from interlock.urls import display
+from interlock.text.urls import display
 
 _GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - no secret

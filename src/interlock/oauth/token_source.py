@@ -43,7 +43,7 @@ from interlock.oauth.login_throttle import LoginThrottle
 from interlock.oauth.scopes import scopes_to_request
 from interlock.oauth.storage import Tokens, TokenStore
 from interlock.oauth.tokens import TokenRefused, request_tokens
-from interlock.urls import display, is_loopback
+from interlock.text.urls import display, is_loopback
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey

@@ -18,7 +18,7 @@ from interlock.oauth.documents import TokenAnswer, check_token, error_of, refusa
 from interlock.oauth.fetcher import FetchedResponse, Fetcher, check_url
 from interlock.oauth.identity import authenticate_client
 from interlock.oauth.storage import Tokens
-from interlock.urls import display
+from interlock.text.urls import display
 
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey

@@ -12,7 +12,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from interlock import quoting
 from interlock import schema as json_schema
 from interlock.errors import SchemaError
 from interlock.openapi import bodies, texts
@@ -21,6 +20,7 @@ from interlock.openapi.operations import MediaType, Operation, Parameter, fixed_
 from interlock.openapi.references import DocumentError
 from interlock.openapi.schemas import Schema, Translator
 from interlock.openapi.selection import ARGUMENT_NAME, ArgumentSelection, ToolSelection
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 MAX_NAME = 64

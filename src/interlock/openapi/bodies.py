@@ -13,11 +13,11 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from interlock import quoting
 from interlock.errors import InvalidArguments
 from interlock.openapi import serialisation
 from interlock.openapi.operations import FORM, Body, MediaType, Style, is_json
 from interlock.openapi.references import DocumentError
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 16 * 1024 * 1024

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from interlock import quoting
 from interlock.errors import MissingExtra
 from interlock.openapi import yaml_parser
 from interlock.openapi.references import DocumentError, References
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 64 * 1024 * 1024

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from interlock import durable
-from interlock.quoting import kind
+from interlock.text.quoting import kind
 from interlock.types import JsonObject
 
 MAX_PLACES = 100  # of one tool that are counted apart

@@ -12,9 +12,9 @@ from yarl import URL
 from interlock.errors import InterlockError
 from interlock.openapi.answers import EVENTS, ApiAnswer, OperationRequest
 from interlock.protocol.content_encoding import Inflater
+from interlock.text.urls import display
 from interlock.transports.http_endpoint import FAILURES, failure
 from interlock.transports.http_pool import HttpPool
-from interlock.urls import display
 
 _FIXED = [("User-Agent", "interlock"), ("Accept-Encoding", "gzip, deflate")]
 

@@ -19,7 +19,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from interlock import urls
 from interlock.config import variables
 from interlock.config.openapi import (
     ApiClient,
@@ -33,6 +32,7 @@ from interlock.errors import AuthRequired, ConfigError, LoginRequired
 from interlock.oauth.storage import TokenStore, UserTokenStore
 from interlock.oauth.token_source import TokenSource
 from interlock.openapi.logins import UserLogin, client_tokens
+from interlock.text import urls
 from interlock.types import JsonObject
 
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable

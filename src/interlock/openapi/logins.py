@@ -16,8 +16,8 @@ from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.login import Ask, OAuth
 from interlock.oauth.storage import MemoryTokenStore, TokenStore
 from interlock.oauth.stored_login import REDIRECT_URI
+from interlock.text.urls import display, origin
 from interlock.types import JsonObject
-from interlock.urls import display, origin
 
 _OPENID = "/.well-known/openid-configuration"
 

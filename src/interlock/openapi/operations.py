@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from interlock import quoting
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 Place = Literal["path", "query", "header", "cookie"]

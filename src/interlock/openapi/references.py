@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from interlock import quoting
 from interlock.errors import InterlockError
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 MAX_CHAIN = 32

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 import msgspec
 from msgspec import UNSET, Raw
 
-from interlock.calls.results import MAX_MEDIA
+from interlock.layers.results import MAX_MEDIA
 from interlock.openapi.answers import EVENTS, ApiAnswer
 from interlock.openapi.drift import fitting
 from interlock.openapi.identity import mask

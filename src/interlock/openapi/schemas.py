@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeGuard
 
-from interlock import quoting
 from interlock.openapi import bodies, texts
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
 from interlock.schema import validator
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 MAX_DEPTH = 128

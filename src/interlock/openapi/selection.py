@@ -9,8 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from interlock import quoting
 from interlock.errors import ConfigError
+from interlock.text import quoting
 
 MAX_TOOLS = 1_000
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -25,8 +25,8 @@ from interlock.errors import (
 )
 from interlock.openapi.answers import ApiAnswer, Exchange, Headers, OperationRequest
 from interlock.openapi.identity import MASK, Alternatives, Credentials, Identity
+from interlock.text.urls import origin
 from interlock.transports.http_errors import retry_after
-from interlock.urls import origin
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAXREDIRECTS = 3

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from interlock import quoting
 from interlock.errors import InvalidArguments
 from interlock.openapi.operations import Style
+from interlock.text import quoting
 from interlock.types import JsonObject
 
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 
 from msgspec.structs import replace
 
+from interlock import __version__
 from interlock.auth.principal import Principal
 from interlock.config import OpenApiConfig, openapi_reading, resolve
 from interlock.config.openapi import ApiDocument
@@ -46,13 +47,12 @@ from interlock.server.tasks import TASK_TTL
 from interlock.transports import Receiver, Transport
 from interlock.transports.memory import MemoryTransport
 from interlock.types import Implementation, JsonObject
-from interlock.version import __version__
 
 if TYPE_CHECKING:
     from interlock.openapi.asgi import AsgiApp
     from interlock.openapi.document import Document
     from interlock.server.http.app import HttpApp
-    from interlock.server.http.options import HttpKeywords
+    from interlock.server.http.http_options import HttpKeywords
     from interlock.transports.http_pool import HttpPool
 
 TIMEOUT = 30.0  # seconds for one call
@@ -452,7 +452,7 @@ class OpenApiServer:
     def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
         """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
         from interlock.server.http.app import HttpApp
-        from interlock.server.http.options import HttpOptions
+        from interlock.server.http.http_options import HttpOptions
 
         return HttpApp(self, HttpOptions(**options))
 

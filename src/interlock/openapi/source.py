@@ -29,7 +29,7 @@ from interlock.oauth.fetcher import Fetcher
 from interlock.openapi import document as documents
 from interlock.openapi.document import Document
 from interlock.openapi.references import DocumentError
-from interlock.urls import display, origin
+from interlock.text.urls import display, origin
 
 MAX_URL_BYTES = 16 * 1024 * 1024
 MAX_INLINE_BYTES = 1024 * 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from interlock.quoting import INVISIBLE
+from interlock.text.quoting import INVISIBLE
 
 _HIDDEN = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 _COMMENT = re.compile(r"<!--.*?(-->|$)", re.DOTALL)

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from interlock.calls import Item
 from interlock.calls.decision import Decision, Reason, RuleFact, Step
-from interlock.policy.enforcement import CallDenied, enforce
 from interlock.policy.policy import LOCAL_USER, Policy, opens_any
 from interlock.policy.rules import CompiledView
 from interlock.policy.warnings import find_unasked, find_unchecked, find_warnings
 
 __all__ = [
     "LOCAL_USER",
-    "CallDenied",
     "CompiledView",
     "Decision",
     "Item",
@@ -29,7 +27,6 @@ __all__ = [
     "Reason",
     "RuleFact",
     "Step",
-    "enforce",
     "find_unasked",
     "find_unchecked",
     "find_warnings",

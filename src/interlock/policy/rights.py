@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from interlock import quoting
 from interlock.auth.principal import Principal
 from interlock.calls.decision import Decision, Reason, RuleFact, Step
 from interlock.config.gateway import OWN, Effect, Kind, Risk
 from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
+from interlock.text import quoting
 
 MAX_SHOWN = 10  # rules that do not hold, in the text of a step
 

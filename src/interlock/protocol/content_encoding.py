@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
-from interlock.quoting import clip
+from interlock.text.quoting import clip
 
 PIECE = 64 * 1024  # most bytes of output at once
 SLICE = 16 * 1024  # most bytes of input at once: zlib copies what it does not use each time

@@ -23,8 +23,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from interlock.errors import LocalProtocolError, ParseError
-from interlock.quoting import clip, place, replace_surrogates
 from interlock.revisions import INVALID_REQUEST
+from interlock.text.quoting import clip, place, replace_surrogates
 from interlock.types import RequestId
 
 MAX_DEPTH = 64

@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Raw
 
 from interlock.errors import SchemaError
-from interlock.quoting import echo, place
+from interlock.text.quoting import echo, place
+from interlock.text.urls import HTTP_TOKEN
 from interlock.types import JsonObject, Tool
-from interlock.urls import HTTP_TOKEN
 
 ANNOTATION = "x-mcp-header"
 MAX_INTEGER = 2**53 - 1  # of either sign; many JSON decoders cannot represent larger ones

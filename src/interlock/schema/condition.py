@@ -21,9 +21,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from interlock import quoting
 from interlock.errors import SchemaError
 from interlock.schema.validator import MAX_PATTERN_BYTES
+from interlock.text import quoting
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from interlock import quoting
+from interlock.text import quoting
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from interlock import quoting
 from interlock.errors import SchemaError
+from interlock.text import quoting
 
 MAX_SCHEMA_DEPTH = 32  # levels of subschemas
 MAX_SUBSCHEMAS = 2_000

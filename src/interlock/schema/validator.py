@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from interlock import quoting
 from interlock.errors import SchemaError
 from interlock.schema import cost, explain
 from interlock.schema.cost import MAX_WORK
 from interlock.schema.inspection import MAX_JSON_DEPTH, Survey, measure
+from interlock.text import quoting
 
 if TYPE_CHECKING:
     import jsonschema_rs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from interlock.server.methods import Handler
 from interlock.server.server import Middleware, Server
+from interlock.server.values import audio, image
 
-__all__ = ["Middleware", "Server"]
+__all__ = ["Handler", "Middleware", "Server", "audio", "image"]

@@ -11,11 +11,11 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Raw
 
-from interlock import quoting
 from interlock.errors import LocalProtocolError, ToolError
 from interlock.protocol.envelope import encode_into
-from interlock.quoting import replace_surrogates
 from interlock.schema.signature import pydantic_encode
+from interlock.text import quoting
+from interlock.text.quoting import replace_surrogates
 from interlock.types import (
     AudioContent,
     CallToolResult,

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.errors import AuditUnavailable, AuthError, CallRefused, InterlockError, to_wire
-from interlock.quoting import replace_surrogates
+from interlock.text.quoting import replace_surrogates
 from interlock.types import JsonObject
 
 _STATUS = {"rate_limited": 429, "overloaded": 503, "draining": 503}  # by reason

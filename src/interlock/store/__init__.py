@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from interlock.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from interlock.store.audit import AuditRecord, AuditWriter
-    from interlock.store.audit_reading import AuditReader
-    from interlock.store.audit_upkeep import open_trail
-    from interlock.store.conversations import Conversation, ConversationStore
+    from interlock.store.audit.reading import AuditReader
+    from interlock.store.audit.upkeep import open_trail
+    from interlock.store.audit.writer import AuditRecord, AuditWriter
+    from interlock.store.chat.conversations import Conversation, ConversationStore
     from interlock.store.keys import KeyStore
 
 __all__ = [
@@ -28,15 +28,15 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AuditReader": "audit_reading",
-    "AuditRecord": "audit",
-    "AuditWriter": "audit",
-    "Conversation": "conversations",
-    "ConversationStore": "conversations",
+    "AuditReader": "audit.reading",
+    "AuditRecord": "audit.writer",
+    "AuditWriter": "audit.writer",
+    "Conversation": "chat.conversations",
+    "ConversationStore": "chat.conversations",
     "KeyStore": "keys",
-    "open_trail": "audit_upkeep",
+    "open_trail": "audit.upkeep",
 }
-NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
+NEEDED = {"aiosqlite", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
 
 
 def __getattr__(name: str) -> object:

@@ -19,13 +19,13 @@ from sqlalchemy import ColumnElement, Row, Select, and_, case, delete, func, or_
 
 from interlock.auth.gateway_key import GatewayKey
 from interlock.errors import UnknownApproval
-from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements
-from interlock.store.claims import Claim
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
-from interlock.store.rows import storable
-from interlock.timestamps import rfc3339
+from interlock.store.database import tables
+from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.claims import Claim
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.rows import storable
+from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
 State = Literal["pending", "approved", "denied", "expired", "used"]
@@ -68,7 +68,7 @@ class Binding(Struct, frozen=True):
         key: Id of its API key; "" for none.
         server: Name of the server.
         tool: Address of the tool.
-        hash: Of the arguments; see `calls.audit.arguments_hash`.
+        hash: Of the arguments; see `layers.audit.arguments_hash`.
         rule: Id of the rule that asked.
         policy: Hash of the policy.
         pin: Hash of the tool's definition.

@@ -23,15 +23,15 @@ from sqlalchemy import ColumnElement, Row, and_, insert, select, update
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.stored_key import TENANT
 from interlock.errors import MissingExtra, StoreCorrupt, StoreError
-from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements, note_change
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database, open_database
-from interlock.store.location import folder_beside
-from interlock.store.on_conflict import KEEP_EXISTING, OnConflict
-from interlock.store.recorded import Record, claim_of, make_change
-from interlock.store.rows import storable
-from interlock.timestamps import now_micros, rfc3339
+from interlock.store.database import tables
+from interlock.store.database.changes import ChangeReader, change_statements, note_change
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
+from interlock.store.database.on_conflict import KEEP_EXISTING, OnConflict
+from interlock.store.database.recorded import Record, claim_of, make_change
+from interlock.store.database.rows import storable
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 if TYPE_CHECKING:

@@ -25,13 +25,13 @@ from interlock.aio import beside
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config.gateway import Results
 from interlock.errors import MissingExtra, NotKept, StoreError
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database, open_database
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import find, folder_beside
+from interlock.store.database.rows import storable
+from interlock.store.database.tables import kept_results
 from interlock.store.kept import Kept, Owner
-from interlock.store.location import find, folder_beside
-from interlock.store.rows import storable
-from interlock.store.tables import kept_results
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 FOLDER = "results"  # beside the database
 SWEEP_EVERY = 60.0  # seconds

@@ -14,14 +14,14 @@ from sqlalchemy import Row, insert, select, update
 from interlock.auth import key_format
 from interlock.auth.stored_key import READ_ONLY, StoredKey
 from interlock.errors import KeyEnded, UnknownKey
-from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements
-from interlock.store.claims import Statement
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database, open_database
-from interlock.store.recorded import Record, claim_of, make_change, statement_of
-from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.store.database import tables
+from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.claims import Statement
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.recorded import Record, claim_of, make_change, statement_of
+from interlock.store.database.rows import storable
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 KIND: Final = "keys"  # of rows in `changes`

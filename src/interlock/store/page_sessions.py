@@ -10,10 +10,10 @@ from sqlalchemy import Row, delete, insert, or_, select, update
 
 from interlock.auth.page_session import CODE_LIFETIME, IDLE, StoredCode, StoredSession
 from interlock.auth.stored_key import TENANT
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
-from interlock.store.rows import storable
-from interlock.store.tables import login_codes, page_sessions
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.rows import storable
+from interlock.store.database.tables import login_codes, page_sessions
 from interlock.types import JsonObject
 
 MAX_PER_USER = 100  # sessions; the one unused for longest is deleted

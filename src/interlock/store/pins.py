@@ -10,15 +10,21 @@ import msgspec
 from sqlalchemy import Delete, Insert, Row, Select, Update, delete, insert, select, update
 
 from interlock.errors import DefinitionChanged, StoreError
-from interlock.store import tables
-from interlock.store.changes import ChangeReader, change_statements
-from interlock.store.claims import Claim
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
+from interlock.store.database import tables
+from interlock.store.database.changes import ChangeReader, change_statements
+from interlock.store.database.claims import Claim
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.recorded import (
+    Record,
+    claim_of,
+    make_change,
+    statement_of,
+    unrecorded,
+)
+from interlock.store.database.rows import storable
 from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
-from interlock.store.recorded import Record, claim_of, make_change, statement_of, unrecorded
-from interlock.store.rows import storable
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 
 CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
 KIND: Final = "pins"  # of rows in `changes`

@@ -7,14 +7,14 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 from sqlalchemy import delete, insert, select
 
-from interlock.store.changes import change_statements
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
-from interlock.store.on_conflict import KEEP_EXISTING
-from interlock.store.recorded import Record, claim_of, make_change
-from interlock.store.rows import storable
-from interlock.store.tables import plugin_installations
-from interlock.timestamps import now_micros, rfc3339
+from interlock.store.database.changes import change_statements
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.on_conflict import KEEP_EXISTING
+from interlock.store.database.recorded import Record, claim_of, make_change
+from interlock.store.database.rows import storable
+from interlock.store.database.tables import plugin_installations
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 KIND: Final = "plugins"  # of rows in `changes`

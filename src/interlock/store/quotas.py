@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from sqlalchemy import delete, insert, select, update
 
-from interlock.store.connection import AsyncConnection
-from interlock.store.database import Database
-from interlock.store.tables import counters
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.tables import counters
 
 SCOPE = "calls"
 KEPT_DAYS = 7

@@ -11,8 +11,8 @@ from time import monotonic
 
 from interlock import calls
 from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.calls.results import ResultBudget
 from interlock.errors import ServerUnavailable
+from interlock.layers.results import ResultBudget
 from interlock.toolbox.own_tools import OwnServer
 from interlock.toolbox.server_calls import ServerCalls
 

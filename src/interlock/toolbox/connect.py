@@ -18,7 +18,7 @@ from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, PythonServer, StdioServer
 from interlock.config.servers import KeptLogin
 from interlock.errors import AuthError, RemoteError
-from interlock.redaction import Redactor, secret_ends
+from interlock.text.redaction import Redactor, secret_ends
 from interlock.toolbox import python_object
 from interlock.transports import Authorization, InProcessServer
 

@@ -13,7 +13,7 @@ from interlock.errors import (
     StreamEnded,
     Unreachable,
 )
-from interlock.redaction import redact_error
+from interlock.text.redaction import redact_error
 from interlock.toolbox.hints import with_hint
 from interlock.toolbox.pool import ConnectionPool, PooledClient
 from interlock.toolbox.restarts import RestartsByKey

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from interlock import config
 from interlock.config import HttpServer, OpenApiConfig, PythonServer, ServerConfig, StdioServer
-from interlock.redaction import masked_arguments
+from interlock.text.redaction import masked_arguments
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 

@@ -11,10 +11,10 @@ from msgspec import Struct, to_builtins
 
 from interlock import schema
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.calls.kept_results import TOOL, URI
-from interlock.calls.results import READ_RESULT, ResultBudget
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, UnknownResource
+from interlock.layers.kept_results import TOOL, URI
+from interlock.layers.results import READ_RESULT, ResultBudget
 from interlock.protocol.envelope import encode
 from interlock.schema.validator import Validator
 from interlock.toolbox import names

@@ -26,7 +26,7 @@ from interlock.client import Client
 from interlock.config import Pool
 from interlock.config.servers import Sharing
 from interlock.errors import ServerUnavailable
-from interlock.redaction import Redactor
+from interlock.text.redaction import Redactor
 
 Key = tuple[str, ...]  # what it is for, the owner of its calls and further words
 SHARED: Key = ()  # the connection that lists the tools; local callers use it as well

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from interlock.calls import Call, Caller, CallHandler, Item
-from interlock.calls.kept_results import URI
 from interlock.config.gateway import OWN
 from interlock.errors import InterlockError, InvalidArguments, UnknownResource
+from interlock.layers.kept_results import URI
 from interlock.protocol.decoding import decode
 from interlock.toolbox.loose_template import LooseTemplate
 from interlock.types import JsonObject, ReadResourceResult, ResourceContents

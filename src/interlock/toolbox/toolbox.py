@@ -13,12 +13,12 @@ from msgspec import Raw
 
 from interlock import config
 from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
-from interlock.calls.results import ResultBudget
 from interlock.client import ClientOptions
 from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
 from interlock.errors import CapabilityError, ConfigError, RemoteError
+from interlock.layers.results import ResultBudget
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND

@@ -21,8 +21,8 @@ from interlock.client import ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import CONFIGURED, Pool, ServerConfig, StdioServer
 from interlock.errors import InterlockError, LoginRequired, RequestTimeout, ServerUnavailable
-from interlock.redaction import Redactor, redact_error
 from interlock.revisions import MODERN
+from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox.client_factory import ClientFactory
 from interlock.toolbox.failures import Failures
 from interlock.toolbox.item_lists import ItemKind

@@ -38,7 +38,7 @@ from interlock.errors import (
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
 from interlock.protocol.headers import ToolHeaders, encode_value
-from interlock.quoting import clip
+from interlock.text.quoting import clip
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import (
     EVENTS,

@@ -29,7 +29,6 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
-from interlock import urls
 from interlock.errors import (
     ConfigError,
     ConnectionClosed,
@@ -42,6 +41,7 @@ from interlock.errors import (
 )
 from interlock.protocol.content_encoding import SLICE, Inflater
 from interlock.protocol.event_stream import ServerSentEvent, SseParser
+from interlock.text import urls
 from interlock.transports import Authorization
 from interlock.transports.http_errors import refusal, sent_token
 from interlock.transports.http_pool import HttpPool

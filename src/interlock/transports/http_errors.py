@@ -26,8 +26,8 @@ from interlock.errors import (
     RemoteError,
 )
 from interlock.oauth.challenges import token_challenge
-from interlock.quoting import clip
 from interlock.revisions import METHOD_NOT_FOUND
+from interlock.text.quoting import clip
 from interlock.types import ErrorObject
 
 MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened

@@ -16,7 +16,7 @@ from yarl import URL
 
 from interlock.aio import in_thread
 from interlock.errors import ConfigError
-from interlock.urls import is_loopback
+from interlock.text.urls import is_loopback
 
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")

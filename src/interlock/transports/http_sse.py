@@ -12,7 +12,6 @@ import logging
 from contextlib import aclosing
 from urllib.parse import urljoin
 
-from interlock import urls
 from interlock.errors import (
     ConnectionClosed,
     HttpError,
@@ -22,6 +21,7 @@ from interlock.errors import (
 )
 from interlock.protocol.envelope import RequestFrame, notification_method
 from interlock.protocol.event_stream import SseParser
+from interlock.text import urls
 from interlock.transports import Receiver
 from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, PendingReplies
 from interlock.transports.http_errors import media_type

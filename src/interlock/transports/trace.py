@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from interlock.errors import InterlockError
-from interlock.redaction import Redactor
-from interlock.transports import Receiver, Transport
+from interlock.text.redaction import Redactor
+from interlock.transports.transport import Receiver, Transport
 from interlock.types import RequestId
 
 Note = Literal["spawn", "stderr", "exit", "http", "lost"]

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 from functools import cached_property
 
-from interlock.server.http.options import AsgiApp
+from interlock import __version__
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.version import __version__
-from interlock.web import inspect_pages
 from interlock.web.files import SECURITY, Files, HttpResponse, Shell, files_of_package
+from interlock.web.inspector import inspector_page as inspect_pages
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 

@@ -11,24 +11,23 @@ from interlock.auth.authenticator import Headers
 from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.endpoint import Listener
+from interlock.gateway.serving.endpoint import Listener
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
-from interlock.server.http.options import AsgiApp
 from interlock.store import ConversationStore
-from interlock.store.chat_apps import ChatAppStore
-from interlock.urls import origin
-from interlock.web import chat_api
-from interlock.web.app import ChatApp
-from interlock.web.app_origin import AppsOrigin
-from interlock.web.apps import ROUTES as APP_ROUTES
-from interlock.web.apps import Apps
-from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatApiContext
-from interlock.web.engines import AgentEngine, agents_of
-from interlock.web.model_choice import ModelChoice
+from interlock.store.chat.apps import ChatAppStore
+from interlock.text.urls import origin
+from interlock.web.apps.apps import ROUTES as APP_ROUTES
+from interlock.web.apps.apps import Apps
+from interlock.web.apps.origin import AppsOrigin
+from interlock.web.by_hand import ask_on_page
+from interlock.web.chat import chat_api
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.chat_api import ChatApiContext
+from interlock.web.chat.engines import AgentEngine, agents_of
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.chat.turn import TurnLimits
 from interlock.web.site import Site
-from interlock.web.turn import TurnLimits
-from interlock.web.turn_toolbox import TurnApproval
 
 
 class GatewayChat:
@@ -77,7 +76,7 @@ class GatewayChat:
         ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
-        assembly.approval_questions.elsewhere = asked_by_hand(TurnApproval(is_local=False))
+        assembly.approval_questions.elsewhere = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the application.

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, NoReturn
 
+from interlock import __version__
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
-from interlock.calls.results import ResultBudget
 from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.config.gateway_reading import resolve
@@ -20,32 +20,33 @@ from interlock.errors import AskRefused, ConfigError
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.local_calls import LocalCalls, local_calls
-from interlock.gateway.process import bound
+from interlock.gateway.serving.process import bound
+from interlock.layers.results import ResultBudget
 from interlock.policy import LOCAL_USER, Policy
 from interlock.server.http.json_api import ApiRequest, JsonApi, Route
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.server.http.serve import UvicornServer
 from interlock.store import ConversationStore
-from interlock.store.chat_apps import ChatAppStore
-from interlock.store.database import open_database
+from interlock.store.chat.apps import ChatAppStore
+from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import ServerStatus, Toolbox
 from interlock.types import JsonObject
-from interlock.version import __version__
-from interlock.web import chat_api, inspect_api
-from interlock.web.app import ChatApp
 from interlock.web.app_documents import SUPPORT
-from interlock.web.apps import ROUTES as APP_ROUTES
-from interlock.web.apps import Apps
-from interlock.web.by_hand import asked_by_hand
-from interlock.web.chat_api import ChatApiContext
-from interlock.web.engines import AgentEngine, agents_of
-from interlock.web.inspection import Host
-from interlock.web.inspector import Inspector
-from interlock.web.model_choice import ModelChoice, OpenModel
+from interlock.web.apps.apps import ROUTES as APP_ROUTES
+from interlock.web.apps.apps import Apps
+from interlock.web.by_hand import ask_on_page
+from interlock.web.chat import chat_api
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.chat_api import ChatApiContext
+from interlock.web.chat.engines import AgentEngine, agents_of
+from interlock.web.chat.model_choice import ModelChoice, OpenModel
+from interlock.web.chat.turn_toolbox import MayUse
+from interlock.web.inspector import inspector_api as inspect_api
+from interlock.web.inspector.inspection import Host
+from interlock.web.inspector.inspector import Inspector
 from interlock.web.site import Site
-from interlock.web.turn_toolbox import MayUse, TurnApproval
 
 IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the page is served
 
@@ -151,13 +152,13 @@ async def open_local_site(
         choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
-        approval = TurnApproval(is_local=built_in)
-        calls = await stack.enter_async_context(local_calls(loaded, asked_by_hand(approval)))
+        calls = await stack.enter_async_context(local_calls(loaded, ask_on_page))
         toolbox = await _opened_toolbox(stack, calls)
         answering = AgentEngine(
             *(choice, toolbox, ConversationStore(database)),
             may_use=may_use(policy),
             asks_people=True,
+            built_in=built_in,
             agent=agents_of(engine),
         )
         port = listener.getsockname()[1]

@@ -8,21 +8,23 @@ from urllib.parse import parse_qs
 
 import msgspec
 
+from interlock import __version__
 from interlock.auth import Authenticator, Principal
 from interlock.auth.page_session import PAGE_KEY
 from interlock.calls import Caller
 from interlock.errors import AuthError
-from interlock.server.http.options import AsgiApp
+from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.version import __version__
-from interlock.web import attachments, files, inspect_pages
-from interlock.web.app import ChatApp
-from interlock.web.apps import Apps
-from interlock.web.chat_api import ChatApiContext
+from interlock.web import files
+from interlock.web.apps.apps import Apps
+from interlock.web.chat import attachments
+from interlock.web.chat.app import ChatApp
+from interlock.web.chat.chat_api import ChatApiContext
 from interlock.web.files import HttpResponse, Shell
+from interlock.web.inspector import inspector_page as inspect_pages
 
 MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 CHAT = Shell(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from interlock.oauth.challenges import MAX_CHALLENGE, challenges, split_scopes, token_challenge
-from interlock.urls import HTTP_TOKEN
+from interlock.text.urls import HTTP_TOKEN
 from tests.fuzz.choices import Choices
 
 TOKENS = [

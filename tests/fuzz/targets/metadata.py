@@ -14,7 +14,7 @@ from interlock.oauth import addresses, documents
 from interlock.oauth.authorization import Pending, begin, check_browsable
 from interlock.oauth.discovery import covers, discover, same_issuer
 from interlock.oauth.fetcher import FetchedResponse, parse_allowed
-from interlock.urls import display, origin
+from interlock.text.urls import display, origin
 from tests.fuzz.choices import Choices
 from tests.fuzz.watch import check_text
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from interlock.calls import approvals as approvals_module
 from interlock.errors import DecisionRefused
-from interlock.gateway.approvals import approvals_in
-from interlock.timestamps import now_micros
+from interlock.gateway.client_approvals import approvals_in
+from interlock.layers import approvals as approvals_module
+from interlock.text.timestamps import now_micros
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import RunningGateway, offering
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.store.audit_reading import AuditReader, CallFilter
+from interlock.store.audit.reading import AuditReader, CallFilter
 from tests.gateway.admin.support import Operator
 from tests.gateway.conftest import offering
 

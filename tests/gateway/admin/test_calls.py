@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from interlock import Client
-from interlock.gateway import approvals
+from interlock.gateway import client_approvals as approvals
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.gateway.support import as_principal
-from tests.gateway.test_approvals import ANNA, code
+from tests.gateway.test_client_approvals import ANNA, code
 from tests.support.scripted_server import LEGACY, MODERN, Json
 
 URLS = {"elicitation": {"url": {}}}

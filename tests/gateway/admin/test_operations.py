@@ -16,7 +16,7 @@ from interlock.errors import StoreLocked
 from interlock.gateway.admin.operations import BASE
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.store import AuditWriter
-from interlock.store.database import Database
+from interlock.store.database.database import Database
 from tests.gateway.admin.support import Operator
 from tests.gateway.admin.test_approvals import DECIDES, SETTINGS, refund
 from tests.gateway.admin.test_credentials import PER_USER

@@ -12,8 +12,8 @@ from msgspec.structs import fields
 from interlock.config.gateway import Address
 from interlock.gateway.admin.routes import ADMIN_ROUTES, LOGIN_ROUTES, USER_ROUTES
 from interlock.server.http.json_api import Route
-from interlock.web import inspect_api
-from interlock.web.inspector import Wanted
+from interlock.web.inspector import inspector_api as inspect_api
+from interlock.web.inspector.inspector import Wanted
 from tests.gateway.admin.test_login import log_in, session_of
 from tests.gateway.conftest import RunningGateway, bearer, offering
 from tests.server.http.conftest import Http, Reply

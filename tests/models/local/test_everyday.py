@@ -16,7 +16,7 @@ import pytest
 from interlock.messages import ToolCall, UserMessage
 from interlock.models import Reply, ToolDefinition, complete
 from interlock.models.llama import Text
-from interlock.models.local.model import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
+from interlock.models.local.embedded import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
 from tests.models.local.offered import DESK, WORKSHOP
 from tests.support.rows import each_row
 

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 from interlock.models import ToolDefinition
-from interlock.models.local.model import CLEAR, SURE
+from interlock.models.local.embedded import CLEAR, SURE
 from interlock.models.local.ranking import ToolIndex
 from tests.support.rows import each_row
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ToolDefinition, complete
 from interlock.models.llama import Text
-from interlock.models.local.model import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
+from interlock.models.local.embedded import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
 from tests.support.rows import each_row
 
 MADE_UP = "It is 10 pm now."

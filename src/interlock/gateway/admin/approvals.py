@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from interlock.calls.approvals import MAX_NOTE
 from interlock.errors import DecisionRefused, UnknownApproval
 from interlock.gateway.admin.operations import BASE, Operations, PageQuery, listed
+from interlock.layers.approvals import MAX_NOTE
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.approvals import Approval
 from interlock.types import JsonObject

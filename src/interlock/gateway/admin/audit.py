@@ -22,11 +22,11 @@ from interlock.server.http.json_api import (
     Route,
     not_found,
 )
-from interlock.store.audit_reading import CallFilter
-from interlock.store.audit_records import Status
-from interlock.store.audit_verification import Mark, read_copy
-from interlock.store.rollup_series import MAX_BUCKETS, By
-from interlock.timestamps import now_micros
+from interlock.store.audit.reading import CallFilter
+from interlock.store.audit.records import Status
+from interlock.store.audit.rollup_series import MAX_BUCKETS, By
+from interlock.store.audit.verification import Mark, read_copy
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 

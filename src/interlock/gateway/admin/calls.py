@@ -15,7 +15,7 @@ from interlock.gateway.admin.approvals import ApprovalDecisionBody
 from interlock.gateway.admin.operations import Operations
 from interlock.server.http.json_api import ApiRequest, Problem, Route, not_found
 from interlock.store.approvals import Approval
-from interlock.store.chat_calls import ChatCall, ChatCallStore
+from interlock.store.chat.chat_calls import ChatCall, ChatCallStore
 from interlock.types import JsonObject
 
 Outcome = Literal["asking", "running", "ran", "failed", "refused", "limited", "held", "stopped"]

@@ -10,10 +10,10 @@ from interlock.auth.principal import principal_id
 from interlock.calls import Caller
 from interlock.errors import StoreError
 from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
-from interlock.gateway.vault import owner_of
+from interlock.gateway.logins.vault import owner_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
 from interlock.store.credentials import MAX_VALUE, Place
-from interlock.timestamps import now_micros
+from interlock.text.timestamps import now_micros
 from interlock.toolbox.user_credentials import Needs
 
 

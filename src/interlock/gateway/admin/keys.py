@@ -9,8 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from interlock.auth.stored_key import READ_ONLY, KeyState, StoredKey
 from interlock.config.section import parse_duration
 from interlock.errors import InvalidArguments, KeyEnded, UnknownKey
-from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
-from interlock.gateway.key_rights import (
+from interlock.gateway.admin.key_rights import (
     LIMITS,
     change_of,
     lifetime_of,
@@ -18,9 +17,10 @@ from interlock.gateway.key_rights import (
     rights_problem,
     user_problem,
 )
+from interlock.gateway.admin.operations import BASE, Operations, PageQuery, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
-from interlock.store.recorded import Record
-from interlock.timestamps import now_micros
+from interlock.store.database.recorded import Record
+from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
 Text = Annotated[str, Meta(max_length=200)]

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from interlock.errors import DefinitionChanged
 from interlock.gateway.admin.operations import BASE, Limit, Operations, PageQuery, page_of
-from interlock.gateway.definitions import Definitions, Record, as_json, decision_of
+from interlock.gateway.definitions.decisions import Definitions, Record, as_json, decision_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
-from interlock.store.claims import Claim
+from interlock.store.database.claims import Claim
 from interlock.store.pin import Pin
 from interlock.store.pins import Change, PinStore
 from interlock.types import JsonObject

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from interlock import __version__
 from interlock.gateway.admin.operations import Operations
 from interlock.server.http.json_api import ApiRequest, Route
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 ROLES = (("admin", "admin:write"), ("operator", "admin:approve"), ("auditor", "admin:read"))
 

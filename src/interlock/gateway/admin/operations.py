@@ -24,11 +24,11 @@ from interlock.errors import UnknownKey
 from interlock.gateway.assembly import Assembly
 from interlock.schema.condition import Condition
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, not_found
-from interlock.store.audit import open_tables
-from interlock.store.audit_reading import AuditReader
-from interlock.store.claims import Claim
+from interlock.store.audit.reading import AuditReader
+from interlock.store.audit.writer import open_tables
+from interlock.store.database.claims import Claim
+from interlock.store.database.recorded import Record
 from interlock.store.keys import KeyStore
-from interlock.store.recorded import Record
 from interlock.types import JsonObject
 
 MAX_PAGE = 500  # items of a list

@@ -8,11 +8,11 @@ from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
 from interlock.gateway.admin.status import server
-from interlock.gateway.definitions import Definitions, as_json
+from interlock.gateway.definitions.decisions import Definitions, as_json
 from interlock.server.http.json_api import ApiRequest, Route
+from interlock.store.audit.rollup_series import Series
 from interlock.store.pins import PinStore
-from interlock.store.rollup_series import Series
-from interlock.timestamps import now_micros, rfc3339
+from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 HOUR = 3_600 * 1_000_000  # microseconds

@@ -5,8 +5,8 @@ from __future__ import annotations
 from interlock.auth.principal import principal_id
 from interlock.gateway.admin.operations import BASE, EmptyBody, Operations, PageQuery, page_of
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.database.recorded import Record
 from interlock.store.plugins import Installation, PluginStore
-from interlock.store.recorded import Record
 from interlock.types import JsonObject
 
 

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from interlock import __version__
 from interlock.gateway.admin.operations import BASE, EmptyBody, Operations
 from interlock.server.http.json_api import ApiRequest, Route, not_found
-from interlock.timestamps import rfc3339
+from interlock.text.timestamps import rfc3339
 from interlock.toolbox import ServerStatus
 from interlock.types import JsonObject
-from interlock.version import __version__
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):

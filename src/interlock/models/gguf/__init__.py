@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from interlock.models.gguf.model import GgufModel
+from interlock.models.gguf.gguf_model import GgufModel
 
 __all__ = ["GgufModel"]

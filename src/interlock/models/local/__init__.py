@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from interlock.models.local.model import LocalModel
+from interlock.models.local.embedded import LocalModel
 
 __all__ = ["LocalModel"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from interlock.messages import ToolCall, ToolMessage
-from interlock.quoting import fenced
+from interlock.text.quoting import fenced
 
 __all__ = ["format_results"]
 

@@ -23,6 +23,7 @@ from interlock.revisions import ALL, INVALID_PARAMS, LEGACY, MODERN
 from interlock.server.answering import Answering
 from interlock.server.http.guard import Guard
 from interlock.server.http.header_checks import read_params
+from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.legacy import Legacy
 from interlock.server.http.legacy_sse import (
     MESSAGES_PATH,
@@ -31,7 +32,6 @@ from interlock.server.http.legacy_sse import (
     EventSource,
 )
 from interlock.server.http.modern import Modern
-from interlock.server.http.options import HttpOptions
 from interlock.server.http.request import HttpRequest, RequestsUnderWay
 from interlock.server.http.responses import (
     CLOSE,

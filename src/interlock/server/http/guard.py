@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, HttpRefusal
-from interlock.urls import is_loopback
+from interlock.text.urls import is_loopback
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 _ALLOWED_HEADERS = (

@@ -28,7 +28,7 @@ from interlock.protocol.envelope import Envelope, encode
 from interlock.server import request_context
 from interlock.server.answering import Answering
 from interlock.server.http import header_checks
-from interlock.server.http.options import HttpOptions
+from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import (
     JSON_TYPE,

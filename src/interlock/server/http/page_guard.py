@@ -15,7 +15,7 @@ from interlock.auth.page_session import PAGE_KEY
 from interlock.server.http.guard import Guard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal
-from interlock.urls import is_loopback
+from interlock.text.urls import is_loopback
 
 SAFE = ("GET", "HEAD")
 _WITH_BODY = ("POST", "PUT", "PATCH")

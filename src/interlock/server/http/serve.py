@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from interlock.errors import ConfigError, MissingExtra
 from interlock.server.http.responses import Receive, Scope, Send
-from interlock.urls import is_loopback
+from interlock.text.urls import is_loopback
 
 try:
     import uvicorn

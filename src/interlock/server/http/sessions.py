@@ -36,7 +36,7 @@ from interlock.protocol.envelope import Envelope, encode
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server import request_context
 from interlock.server.answering import Answering
-from interlock.server.http.options import HttpOptions
+from interlock.server.http.http_options import HttpOptions
 from interlock.server.http.responses import LATER, HttpRefusal
 from interlock.server.http.streams import Budget, ReplayStream, too_large_to_send
 from interlock.server.request_context import CallParams

@@ -1,0 +1,1 @@
+"""The commands of conversations: chat, web, claude, and the settings of models."""

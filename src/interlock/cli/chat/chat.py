@@ -1,0 +1,232 @@
+"""`interlock chat`: one question, or a conversation."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import stat
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+import click
+
+from interlock.cli import completion, config_option
+from interlock.cli.chat import settings
+from interlock.cli.servers import inputs
+from interlock.cli.signals import run
+from interlock.cli.terminal import is_terminal, say, warn
+from interlock.cli.utf8_command import Utf8Command
+
+if TYPE_CHECKING:
+    from interlock.agent import AgentEvent
+    from interlock.cli.chat.terminal_chat import ChatOptions
+    from interlock.config import Config
+    from interlock.messages import Attachment
+    from interlock.store import Conversation
+
+SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one without a writer
+
+
+@click.command(cls=Utf8Command)
+@click.argument("prompt", required=False)
+@click.option(
+    "--model",
+    shell_complete=completion.models,
+    metavar="PROVIDER:NAME",
+    help="anthropic:…, openai:…, deepseek:…, ollama:…, local:FILE.gguf, claude-code, "
+    "local or an alias; by default "
+    "INTERLOCK_MODEL, else that of `interlock settings`, else the first model available.",
+)
+@config_option.config_option
+@click.option(
+    "--conversation",
+    metavar="ID",
+    shell_complete=completion.conversations,
+    help="Continue this one; the beginning of its id is enough.",
+)
+@click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
+@click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")
+@click.option(
+    "-a",
+    "--attach",
+    "paths",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(allow_dash=True, path_type=Path),
+    help="Send an image, a PDF or a text with the first message; - is stdin. Repeatable.",
+)
+@click.option(
+    "-o",
+    "--option",
+    "given",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set an option of the model, such as temperature=0.2 or max_tokens=500. Repeatable.",
+)
+@click.option("--no-tools", is_flag=True, help="Start no servers.")
+@click.option(
+    "--yes", is_flag=True, help="Run tools that may change something without asking for each call."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each event of the answer as JSON.")
+def chat(
+    prompt: str | None,
+    model: str | None,
+    config: Path | None,
+    conversation: str | None,
+    latest: bool,
+    system: str | None,
+    paths: tuple[Path, ...],
+    given: tuple[str, ...],
+    no_tools: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Talk to a model that uses your tools.
+
+    With PROMPT, or with text piped in, prints one answer on stdout and everything else on
+    stderr. With both, the model gets the prompt and then the text. Without either, opens a
+    conversation; /help lists its commands.
+
+    Tools that only read run at once. Before any other call you are asked.
+
+    \b
+    Example:
+      interlock chat "What time is it in Asia/Tokyo?"
+      git diff | interlock chat --no-tools 'Write a commit message.'
+      interlock chat -a report.pdf -a chart.png 'Do these agree?'
+      interlock chat --conversation k3f
+    """
+    _check_beginning(system, conversation, latest=latest)
+    files = _attached(paths)
+    if not is_terminal(sys.stdin) and Path("-") not in paths:
+        prompt = _with_piped(prompt)
+    if prompt is not None and not prompt.strip():
+        raise click.UsageError("the prompt is empty; give a PROMPT, or pipe text in")
+    found = None if no_tools else inputs.answered(config_option.load(config))
+    options: ChatOptions = {
+        "model": model,
+        "conversation": conversation,
+        "latest": latest,
+        "system": system or "",
+        "wishes": settings.wishes(given),
+    }
+    if prompt is None and as_json:
+        raise click.UsageError("--json is for one answer; give a PROMPT, or pipe text in")
+    if prompt is None:
+        from interlock.cli.chat.repl import run_repl
+
+        run(run_repl(found, files, yes=yes, **options))
+    else:
+        run(_answer(prompt, files, found, yes=yes, as_json=as_json, **options))
+
+
+def _check_beginning(system: str | None, conversation: str | None, *, latest: bool) -> None:
+    if conversation and latest:
+        raise click.UsageError("--conversation and --continue name two conversations; keep one")
+    if system and (conversation or latest):
+        raise click.UsageError("--system starts a conversation; this one has begun already")
+
+
+def _attached(paths: tuple[Path, ...]) -> list[Attachment]:
+    if not paths:
+        return []
+    from interlock import attachments
+
+    files = []
+    for path in paths:
+        if path != Path("-"):
+            files.append(attachments.load(path))
+        elif is_terminal(sys.stdin) or sys.stdin is None:
+            raise click.UsageError("-a - reads stdin; pipe a file in")
+        else:
+            files.append(
+                attachments.checked("stdin", sys.stdin.buffer.read(attachments.MAX_FILE + 1))
+            )
+    attachments.check_all(files)
+    return files
+
+
+def _with_piped(prompt: str | None) -> str:
+    if prompt is None:
+        return _piped()
+    if not prompt.strip() or _is_silent():
+        return prompt
+    piped = _piped()
+    return f"{prompt}\n\n{piped}" if piped.strip() else prompt
+
+
+def _is_silent() -> bool:
+    """Return whether stdin is a pipe that stays open and empty.
+
+    A program that is started by another one often inherits such a pipe; reading it never ends.
+    """
+    try:
+        number = sys.stdin.fileno()
+        mode = os.fstat(number).st_mode
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
+        return False
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    with selectors.DefaultSelector() as selector:
+        selector.register(number, selectors.EVENT_READ)
+        if selector.select(SILENCE):
+            return False
+    warn(f"nothing came on stdin for {SILENCE:g} s, so it is not read; close it with </dev/null")
+    return True
+
+
+def _piped() -> str:
+    if sys.stdin is None:
+        return ""
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(
+            f"the text piped in is not UTF-8 (byte {error.start}); -a - sends a file from stdin"
+        ) from None
+
+
+async def _answer(
+    prompt: str,
+    files: list[Attachment],
+    config: Config | None,
+    *,
+    yes: bool,
+    as_json: bool,
+    **options: Unpack[ChatOptions],
+) -> None:
+    from interlock.cli.chat.output import warn_of_unread
+    from interlock.cli.chat.terminal_chat import open_terminal_chat
+
+    async with open_terminal_chat(config, yes=yes, **options) as opened:
+        warn_of_unread(opened.chat.model.name, files)
+        async with aclosing(opened.chat.ask(prompt, files)) as events:
+            async for event in events:
+                if as_json:
+                    _print_event(event, opened.chat.log.conversation)
+                else:
+                    opened.screen.show(event)
+    stored = opened.chat.log.conversation
+    if stored is not None and is_terminal(sys.stderr):
+        say(f"continue with: interlock chat --conversation {stored.id}")
+
+
+def _print_event(event: AgentEvent, conversation: Conversation | None) -> None:
+    """Print an event as the chat stream of a web page has it, without the members of a turn."""
+    from interlock.agent import Done
+    from interlock.cli.terminal import emit_json_line
+    from interlock.web.chat.events import fields_of
+
+    fields = fields_of(event)
+    if isinstance(event, Done):
+        fields = {
+            "type": "complete",
+            "content": event.message.content,
+            "usage": event.usage,
+            "stop_reason": event.stop_reason,
+            "conversation_id": conversation.id if conversation is not None else None,
+        }
+    if fields is not None:
+        emit_json_line(fields)

@@ -1,0 +1,255 @@
+"""Shows a turn: the answer on stdout, everything else on stderr.
+
+A terminal shows a spinner while the model works, a line for each tool call with its result and
+duration, and the answer as Markdown that grows as it arrives. Elsewhere the answer is the model's
+text, unchanged, and tool calls are plain lines that begin with "[TOOL]".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Protocol
+
+from interlock.agent import (
+    AgentEvent,
+    Compacted,
+    Done,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.attachments import TEXT
+from interlock.cli.call_lines import LONGEST_ARGUMENTS, call_line
+from interlock.cli.terminal import is_rich, is_terminal, safe, safe_line, say, warn
+from interlock.messages import Attachment
+from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
+
+_EMBEDDED = "local:gemma-3-270m"
+_TEXT_ONLY = ("deepseek", "local")  # providers of models that take no files
+_NOTES = {
+    "length": "the answer was cut off at the model's token limit",
+    "refusal": "the model refused to answer",
+}
+
+
+def introduce(model: str) -> None:
+    """State the limits of the embedded model, which a user may take for a large one."""
+    if model == _EMBEDDED:
+        say(
+            "the embedded model only picks tools by words and knows no facts; "
+            "for more, use --model anthropic:…, openai:…, ollama:… or local:FILE.gguf"
+        )
+
+
+def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
+    """Warn of files that a model cannot read: it gets a line about each instead."""
+    names = [each.name or "a file" for each in files if each.media_type != TEXT]
+    if names and model.partition(":")[0] in _TEXT_ONLY:
+        shown = ", ".join(names)
+        warn(f"{model} reads only text, so it gets the name but not the content of {shown}")
+
+
+def usage_line(usage: Usage, cost: float | None = None) -> str:
+    """Return tokens in words, and what they cost if that is known."""
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    price = "" if cost is None else f"; cost: {cost:.4f}"
+    return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{price}"
+
+
+class AnswerView(Protocol):
+    """Shows the text of an answer."""
+
+    def add(self, text: str) -> None:
+        """Show the next piece of text."""
+        ...
+
+    def finish(self) -> None:
+        """Complete the text shown so far, and its line."""
+        ...
+
+
+class ActivityView(Protocol):
+    """Shows what happens besides the answer."""
+
+    def think(self, thought: str = "") -> None:
+        """Show that the model is working, and the next piece of its reasoning."""
+        ...
+
+    def start(self, event: ToolStarted) -> None:
+        """Show that a tool call started."""
+        ...
+
+    def progress(self, event: ToolProgress) -> None:
+        """Show how far a tool call is."""
+        ...
+
+    def finish(self, event: ToolFinished) -> None:
+        """Show the result of a tool call."""
+        ...
+
+    def stop(self) -> None:
+        """Free the screen; calls that are still running are shown as stopped."""
+        ...
+
+    def pause(self) -> None:
+        """Free the screen until the next event."""
+        ...
+
+
+class Screen:
+    """Shows one turn after another.
+
+    Attributes:
+        cost: Returns what tokens of the model cost, if the user has set a price.
+    """
+
+    def __init__(self) -> None:
+        self.cost: Callable[[Usage], float | None] = lambda _: None
+        self._answer: AnswerView = _PlainAnswer()
+        self._activity: ActivityView = _PlainActivity()
+        if is_rich(sys.stdout) or is_rich(sys.stderr):
+            from interlock.cli.chat import (
+                rich_output,  # imports rich, which plain output does not need
+            )
+
+            if is_rich(sys.stdout):
+                self._answer = rich_output.MarkdownAnswer()
+            if is_rich(sys.stderr):
+                self._activity = rich_output.LiveActivity()
+        self._held: list[AgentEvent] | None = None  # events while the screen is held
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Show that a turn starts; free the screen when it ends, also after an error."""
+        self._activity.think()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Complete everything shown, so that other output can follow."""
+        self._activity.stop()
+        self._answer.finish()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Show nothing, so that a question can be asked; then show what has happened meanwhile."""
+        self._answer.finish()
+        self._activity.pause()
+        self._held = []
+        try:
+            yield
+        finally:
+            events, self._held = self._held, None
+            for event in events:
+                self.show(event)
+
+    def show(self, event: AgentEvent) -> None:
+        """Show one event."""
+        if self._held is not None:
+            self._held.append(event)
+            return
+        match event:
+            case TextDelta():
+                self._activity.stop()
+                self._answer.add(event.text)
+            case ReasoningDelta():
+                self._answer.finish()
+                self._activity.think(event.text)
+            case Notice():
+                self._activity.stop()
+                say(event.text)
+                self._activity.think()
+            case ToolStarted():
+                self._answer.finish()
+                self._activity.start(event)
+            case ToolProgress():
+                self._activity.progress(event)
+            case ToolFinished():
+                self._activity.finish(event)
+            case Compacted():
+                self._activity.stop()
+                count = event.left_out
+                say(f"(too long for the model: {count} older messages are cut or left out)")
+                self._activity.think()
+            case Done():
+                self._activity.stop()
+                self._answer.finish()
+                if event.stop_reason in _NOTES:
+                    warn(_NOTES[event.stop_reason])
+                elif not event.message.content.strip():
+                    say("(the answer is empty)")
+                if is_terminal(sys.stderr) and event.usage != Usage():
+                    say(usage_line(event.usage, self.cost(event.usage)))
+
+
+class _PlainAnswer:
+    """Writes the text unchanged, or made safe for a terminal."""
+
+    def __init__(self) -> None:
+        self._in_line = False
+        self._on_terminal = is_terminal(sys.stdout)
+
+    def add(self, text: str) -> None:
+        if text:
+            sys.stdout.write(safe(text) if self._on_terminal else text)
+            sys.stdout.flush()
+            self._in_line = not text.endswith("\n")
+
+    def finish(self) -> None:
+        if self._in_line:
+            self._in_line = False
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+
+class _PlainActivity:
+    """Prints lines that a program can parse.
+
+    Calls of one tool that run at the same time have numbers, from the second one on.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, tuple[str, int]] = {}  # address and number of running calls
+        self._free: dict[str, list[int]] = {}  # numbers of ended calls, a heap for each address
+        self._running = Counter[str]()  # calls of each address
+
+    def think(self, thought: str = "") -> None:
+        """Print nothing."""
+
+    def start(self, event: ToolStarted) -> None:
+        address = safe_line(event.address)
+        self._running[address] += 1
+        free = self._free.setdefault(address, [])
+        number = heappop(free) if free else self._running[address]
+        self._numbers[event.id] = address, number
+        rest = call_line(event.address, event.arguments).removeprefix(address)
+        say(f"[TOOL] {_label(address, number)}{rest}")
+
+    def progress(self, event: ToolProgress) -> None:
+        """Print nothing."""
+
+    def finish(self, event: ToolFinished) -> None:
+        address, number = self._numbers.pop(event.id, (safe_line(event.address), 0))
+        if number:
+            self._running[address] -= 1
+            heappush(self._free[address], number)
+        outcome = "failed" if event.is_error else "ok"
+        result = safe_line(event.result, LONGEST_ARGUMENTS)
+        say(f"[TOOL] {_label(address, number)} {outcome} in {event.duration:.2f} s: {result}")
+
+    def stop(self) -> None:
+        for each in (self._numbers, self._free, self._running):
+            each.clear()
+
+    def pause(self) -> None:
+        """Print nothing."""
+
+
+def _label(address: str, number: int) -> str:
+    return f"{address}#{number}" if number > 1 else address

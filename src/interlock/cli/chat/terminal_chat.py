@@ -1,0 +1,99 @@
+"""A chat at the terminal: what the model does is shown, and the person is asked where needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Any, TypedDict, Unpack
+
+from interlock.calls import Around
+from interlock.chat import Chat, ModelWishes, OtherAgent, open_chat
+from interlock.cli.chat.output import Screen, introduce
+from interlock.cli.questions import TerminalQuestions
+from interlock.cli.server_status import warn_of_broken
+from interlock.cli.terminal import warn
+from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
+from interlock.config import Config
+from interlock.errors import CapabilityError
+from interlock.gateway.local_calls import local_calls
+from interlock.models import Model, claude_code
+from interlock.policy import find_unasked
+
+
+class ChatOptions(TypedDict):
+    """The options that `open_chat` takes as they are."""
+
+    model: str | None
+    conversation: str | None
+    latest: bool
+    system: str
+    wishes: ModelWishes
+
+
+class TerminalChat:
+    """An open chat with its screen and its approvals."""
+
+    def __init__(self, chat: Chat, screen: Screen, approval: TerminalApproval) -> None:
+        self.chat = chat
+        self.screen = screen
+        self.approval = approval
+
+
+@asynccontextmanager
+async def open_terminal_chat(
+    config: Config | None, *, yes: bool, **options: Unpack[ChatOptions]
+) -> AsyncIterator[TerminalChat]:
+    """Open a chat, and show that it is starting until its first turn.
+
+    Args:
+        config: The servers and their policy; None for a chat without tools.
+        yes: Run every call without asking.
+        options: As for `open_chat`.
+
+    Raises:
+        InterlockError: As `open_chat`.
+    """
+    screen = Screen()
+    prompt = TerminalPrompt(screen.held)
+    approval = TerminalApproval(prompt, yes=yes)
+    opened: list[Chat] = []
+
+    def model() -> Model:
+        if not opened:
+            raise CapabilityError("the chat has no model yet")
+        return opened[0].model
+
+    questions = TerminalQuestions(prompt, config or Config(), model)
+    with screen.turn():
+        async with AsyncExitStack() as stack:
+            calls = await stack.enter_async_context(local_calls(config or Config(), approval))
+            chat = await stack.enter_async_context(
+                open_chat(
+                    None if config is None else calls.servers,
+                    warn=warn,
+                    around=calls.around,
+                    pins=calls.pins,
+                    handlers=questions.handlers,
+                    results=calls.results,
+                    agents={claude_code.PROVIDER: partial(_claude_code, calls.around)},
+                    **options,
+                )
+            )
+            opened.append(chat)
+            introduce(chat.model.name)
+            screen.cost = chat.cost
+            if chat.toolbox is not None:
+                warn_of_broken(chat.toolbox.status.values())
+                for line in find_unasked(config or Config(), chat.toolbox.tools):
+                    warn(line)
+            yield TerminalChat(chat, screen, approval)
+
+
+def _claude_code(
+    around: Sequence[Around], *arguments: Any
+) -> AbstractAsyncContextManager[OtherAgent]:
+    """Open Claude Code as the agent of the chat."""
+    from interlock.claude.chat import chat_agent
+
+    return chat_agent(*arguments, around=around, warn=warn)

@@ -1,0 +1,159 @@
+"""`interlock web`: the chat in the browser, for the person at this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.log import open_log
+from interlock.cli.server_status import warn_of_broken
+from interlock.cli.servers import inputs
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit, is_terminal, say, warn
+from interlock.errors import InterlockError, MissingExtra, ModelUnavailable
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from interlock.chat import ModelWishes
+    from interlock.config import Config
+    from interlock.web.local_site import LocalSite
+
+
+@click.command()
+@click.option(
+    "--model",
+    metavar="PROVIDER:NAME",
+    multiple=True,
+    help="As for `interlock chat`. Give several to choose among them in the page.",
+)
+@config_option.config_option
+@click.option("--port", default=8420, show_default=True, type=click.IntRange(0, 65535))
+@click.option("--no-open", is_flag=True, help="Print the URL as the only line, open no browser.")
+@click.option(
+    "--engine",
+    type=click.Choice(["agent", "graph"]),
+    default="agent",
+    show_default=True,
+    help="What runs the loop of model and tools: interlock, or LangGraph.",
+)
+@click.option("--no-tools", is_flag=True, help="Start no servers.")
+@click.option("--link", is_flag=True, help="Print another one-time URL of a page that is served.")
+def web(
+    model: tuple[str, ...],
+    config: Path | None,
+    port: int,
+    no_open: bool,
+    no_tools: bool,
+    engine: str,
+    link: bool,
+) -> None:
+    """Open the chat in the browser, for you alone on this machine.
+
+    Prints a URL that opens the page once, within ten minutes; Enter prints another one. Port 0
+    takes a free one. Conversations are those of `interlock chat`. Ends on Ctrl-C.
+
+    \b
+    Example:
+      interlock web
+      interlock web --model local --port 0
+      interlock web --link
+    """
+    if not (find_spec("websockets") and find_spec("sqlalchemy")):
+        raise MissingExtra("the chat in the browser", "web,chat")
+    if link:
+        run(_print_link(port))
+        return
+    open_log()
+    found = None if no_tools else inputs.answered(config_option.load(config))
+    run(_serve(found, model, port, opens=not no_open, engine=engine))
+
+
+async def _serve(
+    config: Config | None, models: tuple[str, ...], port: int, *, opens: bool, engine: str
+) -> None:
+    from interlock.cli.chat import settings
+    from interlock.web.local_site import open_local_site
+
+    wishes = settings.wishes()
+    names = await _models(models, wishes)
+    site_of_user = open_local_site(
+        config, names, port, opens=wishes.open, settings=wishes.settings, engine=engine
+    )
+    async with site_of_user as site:
+        url = await site.link()
+        emit(url)
+        sys.stdout.flush()
+        if opens:
+            await _open(url)
+            warn_of_broken(site.status)
+        async with _more_links(site):
+            await site.served()
+
+
+async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
+    """Return the names of the models to choose among, the default first."""
+    from interlock.models import choosing
+
+    if given:
+        return [wishes.settings.name_of(each) for each in given]
+    chosen = await wishes.preferred()
+    await chosen.close()
+    others = [each.name for each in await choosing.available() if not each.problem]
+    return [chosen.name, *(name for name in others if name != chosen.name)]
+
+
+async def _open(url: str) -> None:
+    from interlock.oauth.callback import open_browser  # takes 0.3 s to import
+
+    if not await open_browser(url):
+        say("no browser could be opened: open the URL yourself; it is valid once, for 10 minutes")
+
+
+@asynccontextmanager
+async def _more_links(site: LocalSite) -> AsyncIterator[None]:
+    """Print another URL whenever Enter is pressed in the terminal."""
+    if not is_terminal(sys.stdin):
+        yield
+        return
+    say("press Enter for another one-time URL, Ctrl-C to end")
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    printing: set[asyncio.Task[None]] = set()
+
+    async def another() -> None:
+        try:
+            emit(await site.link())
+        except InterlockError as error:
+            warn(f"no URL could be made: {error}")
+
+    def pressed() -> None:
+        if not sys.stdin.readline():
+            loop.remove_reader(sys.stdin)
+            return
+        task = loop.create_task(another())
+        printing.add(task)
+        task.add_done_callback(printing.discard)
+
+    loop.add_reader(sys.stdin, pressed)
+    try:
+        yield
+    finally:
+        loop.remove_reader(sys.stdin)
+
+
+async def _print_link(port: int) -> None:
+    from interlock.web.local_site import link_to
+
+    emit(await link_to(port))
+
+
+__all__ = ["ModelUnavailable", "web"]

@@ -1,0 +1,1 @@
+"""The commands of a gateway: serve, and the operator's commands on its database."""

@@ -1,0 +1,249 @@
+"""`interlock credentials`: what users show to the servers behind the gateway."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from interlock.cli import completion, config_option
+from interlock.cli.database_options import database_of
+from interlock.cli.gateway.recorder import Recorder, open_recorder
+from interlock.cli.signals import run
+from interlock.cli.terminal import emit_json, emit_table, say, warn
+from interlock.errors import ConfigError, InterlockError, StoreCorrupt, StoreError
+
+if TYPE_CHECKING:
+    from interlock.config import Config, ServerConfig
+    from interlock.oauth import TokenStore
+    from interlock.store.credentials import CredentialStore, Place
+    from interlock.store.database.claims import Claim
+    from interlock.store.database.recorded import Record
+
+_T = TypeVar("_T")
+_MAX_INPUT = 64 * 1024  # characters that are read from stdin
+_user = click.option(
+    "--user", required=True, metavar="USER", help="A user, or ISSUER#SUBJECT of a token."
+)
+_server = click.argument("server", metavar="SERVER", shell_complete=completion.servers)
+_name = click.argument("name", metavar="NAME")
+
+
+@click.group()
+def credentials() -> None:
+    """List, set and delete the credentials of users for servers.
+
+    A server that has ${user:NAME} in its configuration gets the value that its caller has stored.
+    Values are encrypted with the gateway's key and cannot be shown. A running gateway notices a
+    change within two seconds.
+
+    \b
+    Example:
+      interlock credentials set crm TOKEN --user anna < token.txt
+      interlock credentials list
+    """
+
+
+@credentials.command("list")
+@click.option("--user", default="", metavar="USER", help="Only those of this user.")
+@config_option.json_option
+@config_option.config_option
+def list_(user: str, as_json: bool, config: Path | None) -> None:
+    """List the credentials of all users, with their states and without their values.
+
+    \b
+    Example:
+      interlock credentials list --user anna --json
+    """
+    from interlock.text.timestamps import now_micros
+
+    async def work(store: CredentialStore) -> list[dict[str, Any]]:
+        now = now_micros()
+        found = await store.list(user=_principal(user) if user else "")
+        return [each.as_json(now) for each in found]
+
+    found = _with_store(config_option.load(config), work)
+    if as_json:
+        emit_json(found)
+        return
+    emit_table(
+        (each["user"], each["server"], each["name"], each["state"], f"{each['updated'][:16]}Z")
+        for each in found
+    )
+    if not found:
+        say("no credentials yet; store one with `interlock credentials set SERVER NAME --user U`")
+
+
+@credentials.command("set")
+@_server
+@_name
+@_user
+@config_option.config_option
+def set_(server: str, name: str, user: str, config: Path | None) -> None:
+    """Store the value that stands for ${user:NAME} at SERVER. It is read from stdin.
+
+    \b
+    Example:
+      interlock credentials set crm TOKEN --user anna < token.txt
+      pass show crm | interlock credentials set crm TOKEN --user anna
+    """
+    found, principal = config_option.load(config), _principal(user)
+    _check_name(found, server, name)
+    value = _read_value(name)
+
+    async def work(store: CredentialStore) -> None:
+        place = _place(principal, server, name)
+        async with open_recorder(found) as recorder:
+            await store.set(place, value, record=_recording(recorder, "set"))
+        say(f"stored {name} of {principal} for server {server!r}")
+
+    _with_store(found, work)
+
+
+@credentials.command()
+@_server
+@_name
+@_user
+@config_option.config_option
+def delete(server: str, name: str, user: str, config: Path | None) -> None:
+    """Delete a value; or a login, whose NAME is "login".
+
+    A running gateway closes the connections that were made with it. A login is revoked at its
+    authorization server, if that has an endpoint for it and answers.
+
+    \b
+    Example:
+      interlock credentials delete crm TOKEN --user anna
+      interlock credentials delete notes login --user anna
+    """
+    found, principal = config_option.load(config), _principal(user)
+
+    async def work(store: CredentialStore) -> None:
+        place = _place(principal, server, name)
+        login = await _login_at(store, place)
+        async with open_recorder(found) as recorder:
+            if not await store.revoke(place, record=_recording(recorder, "deleted")):
+                raise StoreError(
+                    f"{principal} has no credential {name!r} for server {server!r}: "
+                    "see `interlock credentials list`"
+                )
+            say(f"deleted {name} of {principal} for server {server!r}")
+            if login is not None:
+                await _revoke(found, place, login, recorder)
+
+    _with_store(found, work)
+
+
+async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
+    """Return a copy of a login, to revoke it once it is deleted; None if it cannot be read."""
+    from interlock.store.credentials import LOGIN
+    from interlock.store.login_tokens import LoginTokens
+
+    if place.name == LOGIN:
+        with suppress(StoreCorrupt):  # then there is nothing to revoke
+            return await LoginTokens(store, place).copied()
+    return None
+
+
+async def _revoke(
+    config: Config, place: Place, login: TokenStore, recorder: Recorder | None
+) -> None:
+    """Revoke a deleted login at its authorization server."""
+    from interlock.cli.servers.login import end_login
+
+    problem = f"server {place.server!r} is not in the configuration any more"
+    server = _servers(config).get(place.server)
+    if server is not None:
+        try:
+            ended = await end_login(server, login)
+            problem = "" if ended is None else ended.problem
+        except InterlockError as error:
+            problem = str(error)
+    if problem:
+        warn(f"its tokens are valid until they expire: {problem}")
+    if recorder is not None:
+        body = _about("not_revoked" if problem else "revoked", place)
+        await recorder.write("credential", body, None, server=place.server)
+
+
+# Input
+
+
+def _principal(user: str) -> str:
+    if not user or not user.isprintable() or user != user.strip():
+        raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
+    from interlock.auth.principal import principal_id
+
+    return principal_id(user)
+
+
+def _place(user: str, server: str, name: str) -> Place:
+    from interlock.store.credentials import Place
+
+    return Place(user, server, name)
+
+
+def _servers(config: Config) -> dict[str, ServerConfig]:
+    """Return the servers by their names in addresses."""
+    return {each.namespace or key: each for key, each in config.servers.items()}
+
+
+def _check_name(config: Config, server: str, name: str) -> None:
+    """Refuse a name that the configuration of the server does not use."""
+    from interlock.config.section import nearest
+    from interlock.toolbox.user_credentials import needs_of
+
+    servers = _servers(config)
+    if server not in servers:
+        raise ConfigError(f"no server {server!r} is configured{nearest(server, servers)}")
+    names = needs_of(servers[server]).names
+    if name not in names:
+        used = ", ".join(sorted(names)) or "none"
+        raise ConfigError(
+            f"the configuration of server {server!r} has no ${{user:{name}}}; its names are: {used}"
+        )
+
+
+def _read_value(name: str) -> str:
+    if sys.stdin is None:
+        return ""
+    if sys.stdin.isatty():
+        value: str = click.prompt(f"value of {name}", hide_input=True, err=True)
+        return value
+    value = sys.stdin.read(_MAX_INPUT)
+    return value.removesuffix("\n").removesuffix("\r")
+
+
+# The database
+
+
+def _with_store(config: Config, work: Callable[[CredentialStore], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        from interlock.store.credentials import CredentialStore
+
+        async with CredentialStore.open(database_of(config)) as store:
+            return await work(store)
+
+    return run(opened())
+
+
+def _recording(recorder: Recorder | None, action: str) -> Record | None:
+    if recorder is None:
+        return None
+
+    async def record(claim: Claim, place: Place) -> None:
+        await recorder.write("credential", _about(action, place), claim, server=place.server)
+
+    return record
+
+
+def _about(action: str, place: Place) -> dict[str, Any]:
+    """Return what the audit trail says of a change."""
+    return {"action": action, "name": place.name, "of": place.user}
+
+
+__all__ = ["credentials"]

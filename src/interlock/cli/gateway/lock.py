@@ -1,0 +1,307 @@
+"""`interlock lock`: which definitions of tools, prompts and servers are accepted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from interlock.cli import completion, config_option
+from interlock.cli.database_options import database_of
+from interlock.cli.gateway.recorder import OPERATOR, Recorder, open_recorder
+from interlock.cli.signals import run
+from interlock.cli.terminal import complain, emit, emit_json, emit_table, is_terminal, say
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.gateway.definitions.decisions import Definitions, Record, Shown
+    from interlock.store.database.claims import Claim
+    from interlock.store.pin import Pin
+    from interlock.store.pins import Change
+
+_T = TypeVar("_T")
+_SHOWN_HASH = 12  # digits
+_address = click.argument("address", metavar="ADDRESS", shell_complete=completion.addresses)
+_hash = click.option("--hash", "hash", default="", metavar="H", help="Of what was shown to you.")
+
+
+@click.group()
+def lock() -> None:
+    """Accept or reject the definitions that servers offer.
+
+    The first list of a server is accepted. From then on a changed or additional tool waits, and is
+    not offered until you accept it. ADDRESS is SERVER:TOOL, or SERVER for the launch command and
+    the instructions of the server itself. A running gateway obeys within two seconds.
+
+    \b
+    Example:
+      interlock lock status
+      interlock lock diff crm:refund
+      interlock lock accept crm:refund
+    """
+
+
+@lock.command()
+@click.argument("server", required=False, shell_complete=completion.servers)
+@config_option.json_option
+@config_option.config_option
+def status(server: str | None, as_json: bool, config: Path | None) -> None:
+    """List the definitions with their states: accepted, changed, new or gone.
+
+    \b
+    Example:
+      interlock lock status
+      interlock lock status crm --json | jq -r '.[] | select(.state == "changed").tool'
+    """
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
+
+    pins = _with_definitions(config_option.load(config), lambda each: each.list(server))
+    if as_json:
+        emit_json([pin_as_json(each) for each in pins])
+        return
+    emit_table(
+        (
+            each.address,
+            "" if each.kind == "tool" else each.kind,
+            each.state,
+            _day(each.since),
+            (each.seen_hash or each.hash or "-")[:_SHOWN_HASH],
+            f"risk {each.risk}" if each.risk else "",
+        )
+        for each in pins
+    )
+    waiting = sum(each.waits for each in pins)
+    if waiting:
+        say(f"{waiting} of {len(pins)} wait: see `interlock lock diff ADDRESS`")
+    if not pins:
+        say("no definitions yet; they are recorded when a gateway lists the tools of its servers")
+
+
+@lock.command()
+@_address
+@config_option.json_option
+@config_option.config_option
+def diff(address: str, as_json: bool, config: Path | None) -> None:
+    """Show how a definition differs from the accepted one, and its hash.
+
+    Invisible characters are shown as escapes.
+
+    \b
+    Example:
+      interlock lock diff crm:refund
+    """
+    found = _with_definitions(config_option.load(config), lambda each: each.show(address))
+    if as_json:
+        emit_json([each.as_json() for each in found])
+        return
+    for each in found:
+        _show(each.pin, each.lines)
+
+
+@lock.command()
+@_address
+@_hash
+@click.option("--risk-from-hints", is_flag=True, help="Adopt the risk that the server states.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@config_option.json_option
+@config_option.config_option
+def accept(
+    address: str, hash: str, risk_from_hints: bool, yes: bool, as_json: bool, config: Path | None
+) -> int:
+    """Accept the definition that a server offers, or with SERVER alone all that waits.
+
+    Shows it first and asks. With --hash only the definition with this hash is accepted, without a
+    question; if the server offers another one by now, nothing is.
+
+    \b
+    Example:
+      interlock lock accept crm:refund
+      interlock lock accept crm:refund --hash 3f2a… --risk-from-hints
+      interlock lock accept crm --yes
+    """
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
+
+    found = config_option.load(config)
+
+    async def read(definitions: Definitions) -> list[Shown]:
+        return [definitions.shown(each) for each in await _named(definitions, address, hash)]
+
+    shown = _with_definitions(found, read)
+    if not shown:
+        say(f"nothing of {address} waits")
+        return 0
+    if not hash and not _agreed(shown, yes):
+        return 1
+
+    async def work(definitions: Definitions) -> list[Pin]:
+        return [
+            await definitions.accept(each.pin, hash or each.hash, risk_from_hints=risk_from_hints)
+            for each in shown
+        ]
+
+    accepted = _change(found, work)
+    if as_json:
+        emit_json([pin_as_json(each) for each in accepted])
+    for each in accepted:
+        say(f"accepted {_what(each)}" + (f", risk {each.risk}" if each.risk else ""))
+    return 0
+
+
+@lock.command()
+@_address
+@_hash
+@config_option.json_option
+@config_option.config_option
+def reject(address: str, hash: str, as_json: bool, config: Path | None) -> None:
+    """Reject a definition, so that it is not offered. Forget one that is gone.
+
+    An accepted tool waits from then on, as if it were new.
+
+    \b
+    Example:
+      interlock lock reject crm:refund
+    """
+    from interlock.gateway.definitions.decisions import as_json as pin_as_json
+
+    async def work(definitions: Definitions) -> list[Pin | None]:
+        named = await definitions.find(address)
+        return [await definitions.reject(each, hash or None) for each in named]
+
+    after = [each for each in _change(config_option.load(config), work) if each is not None]
+    if as_json:
+        emit_json([pin_as_json(each) for each in after])
+    say(f"rejected {address}" if after else f"forgot {address}")
+
+
+@lock.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@config_option.config_option
+def export(file: Path, config: Path | None) -> None:
+    """Write all accepted definitions to FILE, to be reviewed and used as gateway.lock.file.
+
+    \b
+    Example:
+      interlock lock export lock.json
+    """
+    count = _with_definitions(config_option.load(config), lambda each: each.export(file))
+    say(f"wrote {count} definitions to {file}")
+
+
+@lock.command("import")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@config_option.config_option
+def import_(file: Path, config: Path | None) -> None:
+    """Accept exactly what FILE states of the servers in it.
+
+    \b
+    Example:
+      interlock lock import lock.json
+    """
+    accepted = _change(config_option.load(config), lambda each: each.import_file(file))
+    say(f"accepted {len(accepted)} definitions of {file}")
+
+
+# Reading and deciding
+
+
+async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]:
+    """Return what a command is about: all that waits of a server, or what an address names."""
+    if ":" in address:
+        found = await definitions.find(address)
+        several = hash and len(found) > 1  # a tool and a prompt of the same name
+        return [each for each in found if each.seen_hash == hash] if several else found
+    waiting = await definitions.waiting(address)
+    if hash:
+        return [each for each in waiting if each.seen_hash == hash] or await definitions.find(
+            address
+        )
+    if not waiting:
+        await definitions.find(address)  # it exists
+    return waiting
+
+
+def _agreed(shown: list[Shown], yes: bool) -> bool:
+    for each in shown:
+        _show(each.pin, each.lines)
+    if yes:
+        return True
+    if not is_terminal(sys.stdin):
+        complain("nothing was accepted: add --hash with the hash that was shown, or --yes")
+        return False
+    count = f"these {len(shown)} definitions" if len(shown) > 1 else "it"
+    return click.confirm(f"accept {count}?", err=True)
+
+
+def _with_definitions(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
+    async def opened() -> _T:
+        async with _open(config, None) as definitions:
+            return await work(definitions)
+
+    return run(opened())
+
+
+def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
+    """Run work that decides, and record it in the audit trail."""
+
+    async def opened() -> _T:
+        async with (
+            open_recorder(config) as recorder,
+            _open(config, _recording(recorder)) as definitions,
+        ):
+            return await work(definitions)
+
+    return run(opened())
+
+
+@asynccontextmanager
+async def _open(config: Config, record: Record | None) -> AsyncIterator[Definitions]:
+    from interlock.gateway.definitions.decisions import Definitions
+    from interlock.store.database.database import open_database
+    from interlock.store.pins import PinStore
+
+    file = None
+    if config.gateway is not None and config.gateway.lock.mode == "strict":
+        folder = config.path.parent if config.path is not None else Path()
+        file = folder / config.gateway.lock.file
+    database = await open_database(database_of(config))
+    try:
+        yield Definitions(PinStore(database), by=OPERATOR, record=record, file=file)
+    finally:
+        await database.close()
+
+
+def _recording(recorder: Recorder | None) -> Record | None:
+    if recorder is None:
+        return None
+    from interlock.gateway.definitions.decisions import decision_of
+
+    async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
+        about = [decision_of(decision, each) for each in changes]
+        await recorder.write_all("pin", about, claim)
+
+    return record
+
+
+# Output
+
+
+def _show(pin: Pin, lines: list[str]) -> None:
+    emit(f"{_what(pin)}: {pin.state} since {_day(pin.since)}")
+    for line in lines:
+        emit(line)
+    emit(f"hash {pin.seen_hash or pin.hash}")
+
+
+def _what(pin: Pin) -> str:
+    names = {"tool": pin.address, "prompt": f"prompt {pin.address}"}
+    return names.get(pin.kind, f"server {pin.server} (launch and instructions)")
+
+
+def _day(micros: int) -> str:
+    from interlock.text.timestamps import rfc3339
+
+    return (rfc3339(micros) or "")[:10]

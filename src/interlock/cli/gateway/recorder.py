@@ -1,0 +1,90 @@
+"""Changes that commands make, in the transaction of their audit records."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from interlock.config import Config
+    from interlock.store import AuditWriter
+    from interlock.store.database.claims import Claim
+    from interlock.types import JsonObject
+
+OPERATOR = "user:local"  # who may open the database is the administrator
+
+
+class Recorder:
+    """Writes changes with their audit records.
+
+    Args:
+        writer: The audit trail.
+    """
+
+    def __init__(self, writer: AuditWriter) -> None:
+        self._writer = writer
+
+    async def write(
+        self, kind: str, body: JsonObject, claim: Claim | None, *, server: str = "", tool: str = ""
+    ) -> None:
+        """Write a change and its record.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            claim: The change; None to write the record alone.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+        """
+        await self.write_all(kind, [(body, server, tool)], claim)
+
+    async def write_all(
+        self, kind: str, about: Iterable[tuple[JsonObject, str, str]], claim: Claim | None
+    ) -> None:
+        """Write a change and its records, each with a body, a server and a tool; see `write`."""
+        import msgspec
+
+        from interlock.store import AuditRecord
+
+        records = [
+            AuditRecord(
+                kind,
+                user=OPERATOR,
+                server=server,
+                tool=tool,
+                body=msgspec.json.encode({"surface": "cli"} | body),
+            )
+            for body, server, tool in about
+        ]
+        await self._writer.append_all(records, claim)
+
+
+@asynccontextmanager
+async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
+    """Open the audit trail in the database of a configuration; None if that turns it off.
+
+    Raises:
+        StoreError: The database cannot be used.
+        MissingExtra: A package that signs the trail is not installed.
+    """
+    from interlock.auth.gateway_key import GatewayKey
+    from interlock.config.gateway_reading import resolve
+    from interlock.store import AuditWriter
+    from interlock.store.audit.copies import AuditCopy
+    from interlock.store.database.location import folder_beside
+
+    settings = resolve(config, os.environ)
+    if settings.audit.mode == "off":
+        yield None
+        return
+    location = settings.database or None
+    secret = GatewayKey.load(folder_beside(location))
+    secret.sign(b"")  # fails before the change if a package is missing
+    copy = AuditCopy.of(settings.audit)
+    async with AuditWriter.open(location, key=secret, copy=copy) as writer:
+        yield Recorder(writer)
+
+
+__all__ = ["OPERATOR", "Recorder", "open_recorder"]

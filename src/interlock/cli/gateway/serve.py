@@ -1,0 +1,289 @@
+"""`interlock serve`: the configured servers as one MCP endpoint."""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from interlock.cli import config_option
+from interlock.cli.log import open_log
+from interlock.cli.terminal import complain, say, warn
+from interlock.errors import ConfigError, InterlockError, SpawnError
+from interlock.text.urls import origin
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from interlock.config import Config
+    from interlock.config.gateway import Address
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving.http import Served
+    from interlock.toolbox import ServerStatus
+
+    ServeHttp = Callable[..., Coroutine[Any, Any, None]]
+
+YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks at them
+
+
+@click.command()
+@config_option.config_option
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Where to listen, instead of gateway.listen or 127.0.0.1:8080; port 0 takes a free one.",
+)
+@click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
+@click.option("--view", metavar="NAME", default="", help="Serve this view only.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Check the file, print what is odd in it and what it would change, and end.",
+)
+@click.option(
+    "--start-servers",
+    is_flag=True,
+    help="With --check: start the servers, to check the names of tools and arguments, too.",
+)
+def serve(
+    config: Path | None,
+    http: str | None,
+    stdio: bool,
+    view: str,
+    check: bool,
+    start_servers: bool,
+) -> int:
+    """Serve the configured servers as one MCP endpoint that is safe to share.
+
+    Callers need a key; see `interlock keys`. Without any stored key, one is created for this run
+    on loopback. Ends on SIGTERM or Ctrl-C after the running calls; SIGHUP reads the file again.
+
+    \b
+    Example:
+      interlock serve
+      interlock serve --config gateway.json --http 127.0.0.1:9000
+      interlock serve --stdio --view support
+    """
+    if http is not None and stdio:
+        raise click.UsageError("--http and --stdio exclude each other")
+    if start_servers and not check:
+        raise click.UsageError("--start-servers is for --check; a server starts when it is served")
+    address = None if http is None else _address(http)
+    loaded = config_option.load(config)
+    if view and view not in (loaded.gateway.views if loaded.gateway is not None else {}):
+        raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
+    if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
+        raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
+    open_log()  # what goes wrong at the start is printed below
+    if check:
+        from interlock.cli.gateway.serve_check import check_configuration
+
+        return check_configuration(loaded, start_servers=start_servers)
+    with _reaper_of(loaded):
+        if stdio:
+            from interlock.transports.pipes import take_standard_streams
+
+            source, target = take_standard_streams()
+            _run(_serve_stdio(config, loaded, source, target, view))
+        else:
+            _run(_serve_http(config, loaded, address, view))
+    return 0
+
+
+@contextmanager
+def _reaper_of(config: Config) -> Iterator[None]:
+    """Start what starts the programs of a configuration, while the gateway is being imported."""
+    from interlock.config import StdioServer
+    from interlock.transports.reaper import reaper
+
+    with ExitStack() as stack:
+        if any(isinstance(each, StdioServer) for each in config.servers.values()):
+            with suppress(SpawnError):  # each server says that it cannot be started
+                stack.enter_context(reaper.running())
+        yield
+
+
+def _address(http: str) -> Address:
+    from interlock.config.gateway import Address
+
+    host, _, port = http.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and port.isascii() and port.isdecimal() and int(port) < 65536):
+        raise click.UsageError(f"--http {http!r} is not HOST:PORT, such as 127.0.0.1:8080")
+    return Address(host, int(port))
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    import asyncio
+
+    # Modules that are imported and calls under way are many objects, and hardly any garbage that
+    # only the collector finds.
+    gc.set_threshold(YOUNG_OBJECTS)
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # it is only faster
+        asyncio.run(work)
+        return
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
+
+
+async def _serve_http(
+    file: Path | None, config: Config, address: Address | None, view: str
+) -> None:
+    from interlock.aio import beside, in_thread
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving.listeners import listeners
+
+    async with Assembly.open(config) as assembly:
+        with listeners(assembly, address) as bound:
+            # The servers start while the rest of the gateway is being imported.
+            importing = beside(in_thread(partial(_import_http, config)))
+            async with importing as imported, assembly.gateway.running():
+                serve_http = await imported
+                await serve_http(
+                    assembly,
+                    bound,
+                    view=view,
+                    announce=lambda served: _announce(served, assembly),
+                    announce_servers=lambda: _say_servers(assembly),
+                    reload=_Reloading(assembly, file).begin,
+                )
+
+
+def _import_http(config: Config) -> ServeHttp:
+    """Return `serve_http` with the pages that a configuration has."""
+    from interlock.gateway.serving.http import serve_http
+    from interlock.web.board import Board
+    from interlock.web.inspector.gateway_inspector import GatewayInspector
+
+    chat = None
+    if config.gateway is not None and config.gateway.chat is not None:
+        from interlock.web.gateway_chat import GatewayChat
+
+        chat = GatewayChat
+    gc.collect()  # of modules that were imported; nothing waits for this thread yet
+    return partial(serve_http, board=Board, chat=chat, inspector=GatewayInspector)
+
+
+async def _serve_stdio(
+    file: Path | None, config: Config, source: int, target: int, view: str
+) -> None:
+    from interlock.gateway.assembly import Assembly
+    from interlock.gateway.serving.stdio import serve_stdio
+
+    async with Assembly.open(config) as assembly:
+        reload = _Reloading(assembly, file).begin
+        await serve_stdio(assembly, source, target, view=view, reload=reload)
+
+
+class _Reloading:
+    """Reads the file again, one time after another.
+
+    Args:
+        assembly: What to reload.
+        file: As --config names it.
+    """
+
+    def __init__(self, assembly: Assembly, file: Path | None) -> None:
+        self._assembly = assembly
+        self._file = file
+        self._task: asyncio.Task[None] | None = None
+        self._is_wanted = False
+
+    def begin(self) -> None:
+        """Begin to reload, or do so again once the present reload has ended."""
+        import asyncio
+
+        self._is_wanted = True
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        try:
+            while self._is_wanted:
+                self._is_wanted = False
+                await self._reload()
+        finally:
+            self._task = None
+
+    async def _reload(self) -> None:
+        try:
+            found = config_option.load(self._file)
+            fixed = await self._assembly.reload(found)
+        except InterlockError as error:
+            complain(f"not reloaded, the old configuration is served: {error}")
+            return
+        say(f"reloaded {found.path}" if found.path else "reloaded")
+        states = self._assembly.pins.states
+        if waiting := states["changed"] + states["new"]:
+            warn(f"{_count(waiting, 'definition')} wait: see `interlock lock status`")
+        if fixed:
+            warn(f"restart to apply changes of gateway.{', gateway.'.join(fixed)}")
+
+
+# Output
+
+
+def _announce(served: Served, assembly: Assembly) -> None:
+    open_log(logging.WARNING)
+    gc.freeze()  # what is there now stays, so the garbage collector need not look at it again
+    say(f"serving at {served.url}")
+    if served.admin:
+        say(f"admin at {served.admin}")
+        say(f"board at {origin(served.admin)}/gateway")
+    if served.chat:
+        say(f"chat at {served.chat}")
+    _say_servers(assembly)
+    for each in assembly.gateway.toolbox.status.values():
+        _warn_of(each)
+    if served.key is not None:
+        say(f"key for this run: {served.key}")
+    _say_clients(served.url, served.key or "YOUR_KEY")
+
+
+def _say_servers(assembly: Assembly) -> None:
+    toolbox = assembly.gateway.toolbox
+    enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
+    up = sum(each.state == "ok" for each in enabled)
+    tools = len(toolbox.tools)
+    say(f"{up} of {_count(len(enabled), 'server')} {_be(len(enabled))} up, {_count(tools, 'tool')}")
+
+
+def _warn_of(status: ServerStatus) -> None:
+    from interlock.toolbox.tool_list import NOT_ALLOWED
+
+    if status.state == "starting":
+        warn(f"{status.name} is still starting")
+    elif status.state not in ("ok", "disabled"):
+        warn(f"{status.name} {status.state}: {status.reason}")
+    for line in status.missing:
+        if not line.endswith(NOT_ALLOWED):  # as the operator wants it
+            warn(f"{status.name}: {line}")
+
+
+def _say_clients(url: str, key: str) -> None:
+    """Print what to paste into the clients that most people use."""
+    headers = {"Authorization": f"Bearer {key}"}
+    name, entry = "interlock", {"url": url, "headers": headers}
+    cursor = {"mcpServers": {name: entry}}
+    code = {"name": name, "type": "http", **entry}
+    header = f'--header "Authorization: Bearer {key}"'
+    say(f"Claude Code: claude mcp add --transport http {name} {url} {header}")
+    say(f"Cursor, ~/.cursor/mcp.json: {json.dumps(cursor)}")
+    say(f"VS Code: code --add-mcp '{json.dumps(code)}'")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"

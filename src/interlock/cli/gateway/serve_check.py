@@ -1,0 +1,170 @@
+"""`interlock serve --check`: what is wrong or odd in a configuration, and what it would change."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.calls import Entry
+from interlock.cli.server_status import problem_of
+from interlock.cli.terminal import say, warn
+from interlock.config import Config
+from interlock.config.resolving import resolve
+from interlock.errors import ConfigError
+from interlock.gateway.definitions.pinning import LAUNCH_KEY
+from interlock.gateway.parts import Parts, described_parts, make_parts
+from interlock.gateway.planning import compared
+from interlock.policy import find_unchecked, find_warnings
+from interlock.store import AuditReader
+from interlock.store.database import location
+from interlock.store.database.database import open_database
+from interlock.store.pin import Key, Kinds, Offered, Pin
+from interlock.store.pins import PinStore
+from interlock.toolbox import Toolbox
+from interlock.toolbox.user_credentials import needs_of
+from interlock.types import JsonObject
+
+_NOT_STARTED = "no server was started; add --start-servers"
+
+
+def check_configuration(config: Config, *, start_servers: bool) -> int:
+    """Print what is odd in a configuration, and what it would change; return the exit code.
+
+    Args:
+        config: The configuration.
+        start_servers: Start the servers for a moment, to learn the names of their tools.
+
+    Raises:
+        ConfigError: It cannot be served.
+        StoreError: Its database cannot be read.
+    """
+    parts = make_parts(config, os.environ)
+    place = location.find(parts.settings.database or None)
+    # Not created here, as nothing is served yet.
+    database = place if isinstance(place, Path) and place.exists() else None
+    Toolbox(parts.servers)  # refuses names that are reserved
+    changes: list[str] = []
+    if start_servers:
+        odd = asyncio.run(_with_servers(config, parts))
+    else:
+        odd, changes = asyncio.run(_with_last_lists(config, parts, database))
+    for line in odd:
+        warn(line)
+    for line in changes:
+        say(line)
+    say(f"{config.path or 'the configuration'} can be served")
+    return 0
+
+
+async def _with_servers(config: Config, parts: Parts) -> list[str]:
+    """Start servers for a moment; return what is odd about the names of their tools."""
+    toolbox = Toolbox(parts.servers)
+    try:
+        await toolbox.open()
+        down = [each for each in toolbox.status.values() if each.state not in ("ok", "disabled")]
+        unknown = [f"the tools of a server are unknown: {problem_of(each)}" for each in down]
+        odd = _odd_names(config, toolbox.tools, "no tools of such a server are known")
+        return [*odd, *unknown]
+    finally:
+        await toolbox.close()
+
+
+async def _with_last_lists(
+    config: Config, parts: Parts, place: Path | None
+) -> tuple[list[str], list[str]]:
+    """Start nothing; return what is odd by the last lists of tools, and what would change."""
+    odd = _unset_variables(config)
+    if place is None:
+        return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
+    database = await open_database(place)
+    try:
+        lists = _LastLists(await PinStore(database).list(), location.folder_beside(place))
+    finally:
+        await database.close()
+    toolbox = Toolbox(parts.servers, pins=lists)
+    try:
+        await toolbox.restore(starts_unknown=False)
+        odd += _odd_names(config, toolbox.tools, _NOT_STARTED)
+    finally:
+        await toolbox.close()
+    async with AuditReader.open(place) as reader:
+        last = await reader.last("config")
+    if last is None:
+        return odd, []
+    changes = _changes(last["after"], described_parts(parts))
+    if parts.settings.lock.mode == "first":
+        changes += [
+            f"server {name} is launched in another way: its tools will wait for `interlock lock`"
+            for name in lists.relaunched
+        ]
+    heading = [f"changes since {last['at']}, when a configuration was loaded last:"]
+    return odd, [*heading, *(f"  {each}" for each in changes)] if changes else []
+
+
+def _odd_names(config: Config, tools: Collection[Entry], why_unchecked: str) -> list[str]:
+    unchecked = [f"not checked: {each} ({why_unchecked})" for each in find_unchecked(config, tools)]
+    return [*find_warnings(config, tools), *unchecked]
+
+
+def _unset_variables(config: Config) -> list[str]:
+    found = []
+    for name, server in config.servers.items():
+        of_users = dict.fromkeys(needs_of(server).names, "stored")
+        try:
+            if server.enabled:
+                resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it takes
+        except ConfigError as error:
+            found.append(f"server {name!r} cannot start: {error}")
+    return found
+
+
+def _changes(before: JsonObject, now: JsonObject) -> list[str]:
+    """Return what differs between two configurations, as audit records describe them."""
+    changes = []
+    for noun, member in (("server", "servers"), ("view", "views"), ("plugin", "plugins")):
+        found = compared(dict.fromkeys(before[member]), dict.fromkeys(now[member]))
+        changes += [f"new {noun} {name}" for name in found["added"]]
+        changes += [f"no {noun} {name} any more" for name in found["removed"]]
+    if before["policy"] != now["policy"]:
+        changes.append("another policy")
+    return changes
+
+
+class _LastLists:
+    """A `PinKeeper` that knows the last list of each server, and keeps nothing.
+
+    Args:
+        pins: Those of the database.
+        folder: Where the gateway's key is.
+
+    Attributes:
+        relaunched: The servers that are launched in another way than the accepted one.
+    """
+
+    def __init__(self, pins: Sequence[Pin], folder: Path) -> None:
+        self.relaunched: list[str] = []
+        self.key = GatewayKey.load(folder).derive(LAUNCH_KEY)
+        self._pins = pins
+
+    def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """See `PinKeeper`; nothing changes meanwhile."""
+
+    async def check(
+        self,
+        server: str,
+        offered: Sequence[Offered],
+        kinds: Kinds,  # noqa: ARG002
+    ) -> Mapping[Key, Pin] | None:
+        """Note whether the server is launched as before."""
+        accepted = {each.hash for each in await self.pins(server) if each.kind == "server"}
+        now = {each.hash for each in offered if each.kind == "server"}
+        if accepted and not now <= accepted:
+            self.relaunched.append(server)
+        return None
+
+    async def pins(self, server: str) -> Sequence[Pin]:
+        """Return the pins of a server."""
+        return [each for each in self._pins if each.server == server]

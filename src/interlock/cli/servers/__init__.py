@@ -1,0 +1,1 @@
+"""The commands of servers: configured, logged in to, listed, called and served."""

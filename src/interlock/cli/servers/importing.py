@@ -1,0 +1,234 @@
+"""`interlock servers import`: take over the servers that other programs on this machine use."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.cli import config_option
+from interlock.cli.servers.client_files import application_folder
+from interlock.cli.terminal import emit_json, emit_table, safe_line, say, warn
+from interlock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from interlock.config import Config, HttpServer, StdioServer
+
+PROGRAMS = (
+    "claude", "claude-desktop", "cline", "cursor", "gemini", "vscode", "windsurf", "zed",
+)  # fmt: skip
+
+State = Literal["new", "there", "clash", "twice", "wrong"]
+_WORDS: dict[State, str] = {
+    "new": "can be imported",
+    "there": "is in your file already",
+    "clash": "your file has another server of this name",
+    "twice": "a program above has a server of this name, too",
+    "wrong": "cannot be used",
+}
+
+
+class FoundServer(Struct, frozen=True):
+    """One server of another program.
+
+    Attributes:
+        program: Whose it is.
+        file: Where it was found.
+        name: Its name there.
+        server: As interlock reads it; None if it cannot.
+        state: What importing it would do.
+        detail: Why it cannot be used; "" otherwise.
+    """
+
+    program: str
+    file: Path
+    name: str
+    server: StdioServer | HttpServer | None
+    state: State
+    detail: str = ""
+
+
+@click.command("import")
+@click.argument("program", required=False, type=click.Choice(PROGRAMS))
+@click.option("--server", "names", metavar="NAME", multiple=True, help="Only this; repeatable.")
+@click.option("--yes", is_flag=True, help="Write them to your file, instead of showing them.")
+@config_option.config_option
+@config_option.json_option
+def import_(
+    program: str | None, names: tuple[str, ...], yes: bool, config: Path | None, as_json: bool
+) -> int:
+    """Show the servers of other programs on this machine; with --yes, add them to your file.
+
+    Files of your user and of the working folder are read, and none of them is changed. Values of
+    variables and headers are copied, but not shown.
+
+    \b
+    Example:
+      interlock servers import
+      interlock servers import cursor --server notes --yes
+    """
+    path = config_option.own_file(config)
+    found = [
+        each
+        for each in _find(program, path)
+        if not names or each.name in names
+    ]  # fmt: skip
+    if missing := sorted(set(names) - {each.name for each in found}):
+        raise ConfigError(
+            f"no program on this machine has a server {missing[0]!r}; "
+            "see all with: interlock servers import"
+        )
+    if as_json:
+        emit_json({"servers": [_shown(each) for each in found]})
+    else:
+        emit_table(
+            (
+                each.program,
+                safe_line(each.name),
+                safe_line(_what(each.server)),
+                _WORDS[each.state] + (f": {safe_line(each.detail)}" if each.detail else ""),
+            )
+            for each in found
+        )
+    return _add(found, path) if yes else _suggest(found)
+
+
+def _suggest(found: list[FoundServer]) -> int:
+    new = sum(each.state == "new" for each in found)
+    if not found:
+        say("no servers of other programs were found")
+    elif new:
+        say(f"{new} of {len(found)} can be imported; do it with: interlock servers import --yes")
+    else:
+        say("nothing to import")
+    return 0
+
+
+def _add(found: list[FoundServer], path: Path) -> int:
+    from interlock.config import add_server
+
+    failed = 0
+    for each in found:
+        if each.state != "new" or each.server is None:
+            continue
+        try:
+            add_server(path, each.name, each.server)
+        except ConfigError as error:  # such as two programs with a server of one name
+            warn(f"{each.name!r} of {each.program} was not imported: {error}")
+            failed += 1
+        else:
+            say(f"added {each.name!r} of {each.program} to {path}")
+    return int(bool(failed))
+
+
+# Finding
+
+
+def _find(program: str | None, own: Path) -> Iterator[FoundServer]:
+    """Iterate over the servers of all programs, or of one."""
+    from interlock.config import load
+
+    existing = load(own if own.exists() else None)
+    seen: set[str] = set()
+    for each in PROGRAMS if program is None else (program,):
+        for file, keys in dict.fromkeys(_places(each)):
+            if not file.is_file() or file == own:
+                continue
+            for found in _of_file(each, file, keys, existing):
+                is_twice = found.state == "new" and found.name in seen
+                yield replace(found, state="twice") if is_twice else found
+                seen.add(found.name)
+
+
+def _of_file(
+    program: str, file: Path, keys: tuple[str, ...], existing: Config
+) -> Iterator[FoundServer]:
+    from interlock.config.jsonc import JsoncDocument, JsoncError
+
+    try:
+        entries: Any = JsoncDocument(file.read_bytes()).value
+    except (OSError, JsoncError) as error:
+        warn(f"{file} of {program} cannot be read: {error}")
+        return
+    for key in keys:
+        entries = entries.get(key) if isinstance(entries, dict) else None
+    for name, entry in entries.items() if isinstance(entries, dict) else ():
+        yield _read(program, file, name, entry, existing)
+
+
+def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> FoundServer:
+    """Read one entry by itself, so that a wrong one costs no other."""
+    from interlock.config import HttpServer, StdioServer, loads
+
+    text = json.dumps({"mcpServers": {name: entry}}).encode()
+    try:
+        server = loads(text).servers[name]
+    except (ConfigError, KeyError) as error:
+        return FoundServer(program, file, name, None, "wrong", str(error))
+    if not isinstance(server, StdioServer | HttpServer):
+        return FoundServer(program, file, name, None, "wrong", "it has neither a program nor a URL")
+    there = existing.servers.get(name)
+    if there is None:
+        return FoundServer(program, file, name, server, "new")
+    return FoundServer(
+        program, file, name, server, "there" if _what(there) == _what(server) else "clash"
+    )
+
+
+def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
+    """Return the files of a program, and where the servers are in each."""
+    home, here = Path.home(), Path.cwd()
+    servers, code = ("mcpServers",), application_folder("Code") / "User"
+    match program:
+        case "claude":
+            own = Path(os.environ.get("CLAUDE_CONFIG_DIR") or home) / ".claude.json"
+            of_folder = ("projects", str(here), "mcpServers")
+            return [(here / ".mcp.json", servers), (own, of_folder), (own, servers)]
+        case "claude-desktop":
+            return [(application_folder("Claude") / "claude_desktop_config.json", servers)]
+        case "cline":
+            folder = code / "globalStorage" / "saoudrizwan.claude-dev" / "settings"
+            return [(folder / "cline_mcp_settings.json", servers)]
+        case "cursor":
+            return [(each / ".cursor" / "mcp.json", servers) for each in (here, home)]
+        case "gemini":
+            return [(each / ".gemini" / "settings.json", servers) for each in (here, home)]
+        case "vscode":
+            return [
+                (here / ".vscode" / "mcp.json", ("servers",)),
+                (code / "mcp.json", ("servers",)),
+            ]
+        case "windsurf":
+            return [(home / ".codeium" / "windsurf" / "mcp_config.json", servers)]
+        case _:
+            return [(application_folder("zed") / "settings.json", ("context_servers",))]
+
+
+# Showing
+
+
+def _what(server: Any) -> str:
+    if server is None:
+        return ""
+    url = getattr(server, "url", None)
+    if url is not None:
+        return str(url)
+    return " ".join([getattr(server, "command", ""), *getattr(server, "args", ())])
+
+
+def _shown(found: FoundServer) -> dict[str, str]:
+    shown = {
+        "program": found.program,
+        "file": str(found.file),
+        "server": found.name,
+        "target": _what(found.server),
+        "state": found.state,
+        "detail": found.detail,
+    }
+    return {key: value for key, value in shown.items() if value}

@@ -1,0 +1,151 @@
+"""What the rights of an API key may be, and when a change of them takes rights away only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from interlock.auth.stored_key import StoredKey
+from interlock.config.gateway import GatewaySettings, KeyLimits
+from interlock.config.gateway_reading import scope_problem
+from interlock.config.limits_reading import key_limits, key_limits_problem
+from interlock.config.section import parse_duration
+from interlock.errors import InvalidArguments
+from interlock.text.timestamps import now_micros
+from interlock.types import JsonObject
+
+NEVER = "never"
+LIMITS = ("rate", "burst", "concurrent", "perDay")
+
+
+def user_problem(user: str) -> str:
+    """Return what is wrong with the name of a user; "" for nothing."""
+    if not user or any(char.isspace() or char == "*" or not char.isprintable() for char in user):
+        return "a user is a name without spaces and *"
+    return ""
+
+
+def rights_problem(
+    scopes: Collection[str], view: str, limits: Mapping[str, Any], views: Collection[str]
+) -> str:
+    """Return what is wrong with the rights of a new key; "" for nothing."""
+    if not scopes:
+        return "a key needs a scope"
+    for scope in scopes:
+        if problem := scope_problem(scope):
+            return f"scope {scope!r} {problem}"
+    if view and view not in views:
+        return f"no view {view!r} in the configuration"
+    return key_limits_problem(limits)
+
+
+def lifetime_of(text: str) -> float | None:
+    """Return the seconds of "90d", or None for "never".
+
+    Raises:
+        InvalidArguments: It is something else.
+    """
+    if text == NEVER:
+        return None
+    seconds = parse_duration(text)
+    if not seconds:
+        raise InvalidArguments("expires is not a time such as 12h or 90d, or never")
+    return float(seconds)
+
+
+def change_of(
+    action: str,
+    before: StoredKey | None,
+    after: StoredKey,
+    created: StoredKey | None = None,
+) -> JsonObject:
+    """Return what the audit trail says of a change.
+
+    Args:
+        action: Its name.
+        before: The key before; None if it was created.
+        after: The key after.
+        created: The key that replaces it.
+    """
+    now, keys = now_micros(), {"before": before, "after": after, "created": created}
+    shown = {name: key.as_json(now) for name, key in keys.items() if key is not None}
+    return {"action": action, "id": after.id, **shown}
+
+
+def narrowed(
+    old: StoredKey, change: Mapping[str, Any], settings: GatewaySettings, now: int
+) -> StoredKey:
+    """Return a key with fewer rights.
+
+    Args:
+        old: The key.
+        change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and the
+            members of `LIMITS`.
+        settings: Has the views and the limits of keys without their own.
+        now: Microseconds since 1970.
+
+    Raises:
+        InvalidArguments: A value is not valid, or gives the key more than it has.
+    """
+    scopes: tuple[str, ...] = tuple(change.get("scopes", old.scopes))
+    view: str = change.get("view", old.view)
+    limits = old.limits | {name: change[name] for name in LIMITS if name in change}
+    problem = rights_problem(scopes, view, limits, {*settings.views, old.view})
+    if problem:
+        raise InvalidArguments(problem)
+    for scope in scopes:
+        if not any(covers(each, scope) for each in old.scopes):
+            raise InvalidArguments(f"scope {scope!r} is more than the key has")
+    if view != old.view and old.view:
+        raise InvalidArguments(f"the key is bound to view {old.view!r}")
+    expires = old.expires
+    if "expires" in change:
+        expires = _sooner(old, lifetime_of(change["expires"]), now)
+    common = settings.limits.per_key
+    _check_limits(key_limits(old.limits, common), key_limits(limits, common))
+    name = change.get("name", old.name)
+    return replace(old, name=name, scopes=scopes, view=view, limits=limits, expires=expires)
+
+
+def covers(wide: str, scope: str) -> bool:
+    """Return whether a scope opens all that another one opens."""
+    if wide == scope or (wide == "mcp:*" and scope.startswith("mcp:")):
+        return True
+    server, _, pattern = wide.removeprefix("mcp:").partition(":")
+    return wide.startswith("mcp:") and pattern == "*" and scope.startswith(f"mcp:{server}:")
+
+
+def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:
+    expires = None if lifetime is None else now + int(lifetime * 1_000_000)
+    if old.expires is not None and (expires is None or expires > old.expires):
+        raise InvalidArguments("the key expires before that")
+    return expires
+
+
+def _check_limits(old: KeyLimits, new: KeyLimits) -> None:
+    """Check that no limit is above the one that held before.
+
+    Raises:
+        InvalidArguments: Names the limit.
+    """
+    for name, before, after in (
+        ("rate", _calls_a_second(old), _calls_a_second(new)),
+        ("burst", _burst(old), _burst(new)),
+        ("concurrent", old.concurrent, new.concurrent),
+        ("perDay", old.per_day, new.per_day),
+    ):
+        if before is not None and (after is None or after > before):
+            raise InvalidArguments(f"{name} is above the limit that holds now ({before:g})")
+
+
+def _calls_a_second(limits: KeyLimits) -> float | None:
+    return None if limits.rate is None else limits.rate.calls / limits.rate.seconds
+
+
+def _burst(limits: KeyLimits) -> int | None:
+    return None if limits.rate is None else limits.burst or limits.rate.calls
+
+
+__all__ = ["LIMITS", "covers", "lifetime_of", "narrowed", "rights_problem", "user_problem"]

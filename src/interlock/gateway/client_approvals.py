@@ -1,0 +1,214 @@
+"""How a gateway asks its clients to approve their own calls, and keeps approvals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.calls import Call, Entry, Item
+from interlock.config import Config, GatewaySettings
+from interlock.config.gateway import ApprovalSettings
+from interlock.context import Context, Question, elicitation, url_elicitation
+from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
+from interlock.gateway.forwarding.call_link import CallLink
+from interlock.gateway.forwarding.forwarder import ApprovalTicket, ticket_of
+from interlock.layers.approvals import Approvals, Write
+from interlock.layers.asking import AskCaller
+from interlock.layers.audit import ARGUMENTS_KEY
+from interlock.policy import Policy
+from interlock.protocol.envelope import encode
+from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.audit.postgres_tables import AuditTables
+from interlock.store.audit.writer import AuditRecord, AuditWriter, open_tables
+from interlock.store.database.claims import Claim, ClaimFailed
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
+from interlock.text import quoting
+from interlock.text.timestamps import rfc3339
+from interlock.toolbox import Toolbox
+from interlock.types import ElicitResult
+
+PAGE_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened its page
+MAX_FORM = 8 * 1024  # bytes of arguments that a form shows
+FORM = {
+    "type": "object",
+    "properties": {"approve": {"type": "boolean", "title": "Approve this one call"}},
+    "required": ["approve"],
+}
+
+# Returns the address of the page about a call; None without pages.
+PageOf = Callable[[Approval], "str | None"]
+
+
+class ClientQuestions:
+    """Asks the client of a call to approve it. An object is awaited as `AskCaller`.
+
+    Attributes:
+        page_of: Returns the address of the page about a call; None without pages.
+        elsewhere: Asks about calls that no MCP client makes, such as those of the chat.
+    """
+
+    def __init__(self, page_of: PageOf = lambda _: None) -> None:
+        self.page_of = page_of
+        self.elsewhere: AskCaller | None = None
+
+    async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
+        """Return the client's answer; None if it cannot be asked, or gives none.
+
+        Raises:
+            InputRequired: A modern client answers with its next request.
+            MalformedAnswer: The answer is malformed.
+        """
+        if not isinstance(call.back, CallLink):
+            return None if self.elsewhere is None else await self.elsewhere(call, approval)
+        if approval is None:
+            return None
+        if call.slots is not None:
+            call.slots.give_back()
+        context = call.back.context
+        form = form_of(call, approval)
+        if form is not None:
+            answer = await _ask(context, approval, form)
+            if answer is not None:
+                return _is_approval(answer)
+        page = self.page_of(approval)
+        if page is not None:
+            text = f"{quoting.visible(call.entry.address)} must be approved on its page"
+            answer = await _ask(context, approval, url_elicitation(text, page))
+            # That the page was opened decides nothing; a decision ends this task.
+            if answer is not None and answer.action == "accept":
+                await asyncio.sleep(PAGE_TIMEOUT)
+        return None
+
+
+def form_of(call: Call, approval: Approval) -> Question | None:
+    """Return a form that shows a whole call; None if the arguments are too long for it.
+
+    Characters that are invisible, or change the direction of text, are shown as escapes.
+    """
+    arguments = quoting.visible_json(call.arguments)
+    if len(arguments.encode()) > MAX_FORM:
+        return None
+    risk = call.decision.risk if call.decision is not None else ""
+    lines = (
+        f"Approve this call of {call.entry.address}?",
+        f"server: {call.entry.server}",
+        f"tool: {call.name}",
+        f"risk: {risk}",
+        f"asked by: {approval.user}" + (f", key {approval.key}" if approval.key else ""),
+        f"rule: {approval.rule}",
+        f"approval: {approval.id}, until {rfc3339(approval.expires)}",
+        "arguments:",
+    )
+    shown = "\n".join((*(quoting.visible(line) for line in lines), arguments))
+    return elicitation(shown, FORM)
+
+
+async def _ask(context: Context, approval: Approval, question: Question) -> ElicitResult | None:
+    """Ask a client of either era; return None if it cannot be asked so, or does not answer."""
+    ticket = ticket_of(context)
+    if context.is_modern and (ticket is None or ticket.approval != approval.id):
+        context.answers.pop(approval.id, None)  # to a question that was not put
+    try:
+        answer: ElicitResult = (await context.ask({approval.id: question}))[approval.id]
+    except InputRequired as error:
+        state = encode(ApprovalTicket(approval.id)).decode()
+        raise InputRequired(error.questions, state) from None
+    except (CapabilityError, ClientRefused, RequestTimeout):
+        return None
+    return answer
+
+
+def _is_approval(answer: ElicitResult) -> bool | None:
+    if answer.action == "cancel":  # the person chose nothing
+        return None
+    return answer.action == "accept" and (answer.content or {}).get("approve") is True
+
+
+def pin_in(toolbox: Toolbox) -> Callable[[Entry | Item], str]:
+    """Return a function that returns the hash of a tool's definition as it is now."""
+
+    def pin_of(entry: Entry | Item) -> str:
+        if isinstance(entry, Item):
+            return ""
+        now = toolbox.by_wire_name(entry.wire_name)
+        return now.pin if now is not None else ""
+
+    return pin_of
+
+
+@asynccontextmanager
+async def open_approvals(
+    database: Database,
+    location: str | None,
+    secret: GatewayKey,
+    writer: AuditWriter | None,
+    *,
+    settings: Callable[[], ApprovalSettings],
+    policy: Callable[[], Policy],
+) -> AsyncGenerator[Approvals, None]:
+    """Open the approvals in a database.
+
+    Args:
+        database: Where they are.
+        location: The same database, for writing without an audit trail.
+        secret: The gateway's key.
+        writer: The audit trail; None without one.
+        settings: Returns what the configuration says of approvals now.
+        policy: Returns the policy that holds now.
+    """
+    async with AsyncExitStack() as stack:
+        write: Write
+        if writer is not None:
+            write = writer.append
+        else:
+            tables = open_tables(location)
+            stack.push_async_callback(tables.close)
+            write = _without_trail(tables)
+        yield Approvals(
+            *(ApprovalStore(database, secret), write, secret.derive(ARGUMENTS_KEY)),
+            settings=settings,
+            policy=policy,
+            has_trail=writer is not None,
+        )
+
+
+@asynccontextmanager
+async def approvals_in(
+    config: Config, location: str | None, *, decides: bool = False
+) -> AsyncGenerator[Approvals, None]:
+    """Open the approvals in a gateway's database for a command, whether a gateway runs or not.
+
+    Args:
+        config: What the gateway was started with.
+        location: Its database.
+        decides: The command approves or denies, which is recorded.
+
+    Raises:
+        StoreError: The database cannot be used.
+    """
+    settings, policy = config.gateway or GatewaySettings(), Policy.from_config(config)
+    secret = GatewayKey.load(folder_beside(location))
+    async with AsyncExitStack() as stack:
+        database = await open_database(location)
+        stack.push_async_callback(database.close)
+        writer = None
+        if decides and settings.audit.mode != "off":
+            writer = await stack.enter_async_context(AuditWriter.open(location, key=secret))
+        yield await stack.enter_async_context(
+            open_approvals(
+                *(database, location, secret, writer),
+                settings=lambda: settings.approvals,
+                policy=lambda: policy,
+            )
+        )
+
+
+def _without_trail(tables: AuditTables) -> Write:
+    async def write(_: AuditRecord, claim: Claim) -> None:
+        with suppress(ClaimFailed):
+            await tables.write(claim)
+
+    return write

@@ -1,0 +1,1 @@
+"""Definitions that servers offer: pinned, exported to a lock file, accepted and rejected."""

@@ -1,0 +1,195 @@
+"""The pins of a gateway: its mode, its lock file, and the decisions of operators.
+
+A decision in the database, or a change of the lock file, is noticed within a second.
+So is a database that can be read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config import Config, GatewaySettings
+from interlock.config.gateway import Lock
+from interlock.errors import InterlockError, StoreError
+from interlock.gateway.definitions.lock_file import LockFile
+from interlock.layers.audit import AuditTrail
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.database import Database
+from interlock.store.pin import Key, Kinds, Offered, Pin
+from interlock.store.pins import PinStore
+from interlock.types import JsonObject
+
+LAUNCH_KEY = "launch"  # the purpose of the key of the hashes in launch commands
+Note = Callable[[str, str, JsonObject], None]  # server, address of a tool or "", and the rest
+_log = logging.getLogger("interlock.gateway")
+
+
+class Pinning:
+    """A `PinKeeper` over a database.
+
+    Args:
+        store: Keeps the pins.
+        lock: The mode, and the lock file.
+        folder: What a relative path of the lock file starts from.
+        key: Of the keyed hashes of launch commands.
+        note: Records in the audit trail what has to wait; None for no record.
+
+    Attributes:
+        key: As given.
+    """
+
+    def __init__(
+        self,
+        store: PinStore,
+        lock: Lock,
+        folder: Path,
+        key: bytes,
+        note: Note | None = None,
+    ) -> None:
+        self.key = key
+        self._on_change: Callable[[Collection[str]], Awaitable[None]] = _ignore
+        self._store = store
+        self._lock = lock
+        self._folder = folder
+        self._file = LockFile.of(lock, folder)
+        self._note = note or (lambda *_: None)
+        self._states: dict[tuple[str, Kinds], Counter[str]] = {}
+        self._unread: set[str] = set()  # servers whose pins could not be read
+
+    def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
+        """Await `check` with the servers whose pins may have changed."""
+        self._on_change = check
+
+    async def check(
+        self, server: str, offered: Sequence[Offered], kinds: Kinds
+    ) -> Mapping[Key, Pin] | None:
+        """Compare a list with its pins; see `PinKeeper`."""
+        self._states.setdefault((server, kinds), Counter()).clear()
+        if self._lock.mode == "off":
+            return None
+        try:
+            locked = self._file.pins_of(server) if self._file is not None else None
+            pins, written = await self._store.check(server, offered, kinds, locked=locked)
+        except InterlockError as error:
+            if server not in self._unread:
+                _log.error("server %r: its pins cannot be read: %s", server, error)
+            self._unread.add(server)
+            raise
+        self._unread.discard(server)
+        shown = [each for each in pins.values() if each.kind != "list"]
+        self._states[server, kinds] = Counter(each.state for each in shown)
+        self._record(server, [each for each in written if each.kind != "list"])
+        return pins
+
+    async def pins(self, server: str) -> Sequence[Pin]:
+        """Return the pins of a server as they are stored; see `PinKeeper`."""
+        return [] if self._lock.mode == "off" else await self._store.list(server)
+
+    def _record(self, server: str, written: list[Pin]) -> None:
+        """Record what has changed: each definition that waits, and how many were accepted."""
+        for pin in written:
+            if pin.waits or pin.state == "gone":
+                _log.warning("%s: its definition is %s", pin.address, pin.state)
+                body = {"of": pin.kind, "state": pin.state}
+                hashes = {"accepted": pin.hash, "seen": pin.seen_hash}
+                self._note(server, pin.address if pin.name else "", body | hashes)
+        accepted = sum(each.state == "accepted" for each in written)
+        if accepted:
+            self._note(server, "", {"state": "accepted", "definitions": accepted})
+
+    @property
+    def states(self) -> Counter[str]:
+        """How many definitions are in each state."""
+        found = Counter(accepted=0, changed=0, new=0, gone=0)
+        for each in self._states.values():
+            found.update(each)
+        return found
+
+    async def replace(self, lock: Lock, servers: Collection[str]) -> None:
+        """Obey another mode or lock file.
+
+        Args:
+            lock: The new settings.
+            servers: All servers.
+        """
+        for gone in [key for key in self._states if key[0] not in servers]:
+            del self._states[gone]
+        if lock != self._lock:
+            self._lock, self._file = lock, LockFile.of(lock, self._folder)
+            await self._on_change(servers)
+
+    # Following
+
+    @asynccontextmanager
+    async def following(self, feed: ChangeFeed) -> AsyncIterator[None]:
+        """Follow the decisions of operators.
+
+        Args:
+            feed: Of the database.
+        """
+        with suppress(InterlockError):  # servers are told apart by `_unread`
+            await self._store.changed()
+        async with feed.follow("pins", self._step, _log, "decisions about definitions"):
+            yield
+
+    async def _step(self, has_changed: bool) -> None:
+        await self._obey(await self._store.changed() if has_changed else set())
+
+    async def refresh(self) -> None:
+        """Obey the decisions that were made since the last call.
+
+        Raises:
+            StoreError: They cannot be read.
+        """
+        await self._obey(await self._store.changed())
+
+    async def _obey(self, decided: set[str]) -> None:
+        changed = decided | self._unread
+        if self._file is not None and self._file.has_changed():
+            changed |= {server for server, _ in self._states}
+        if changed:
+            await self._on_change(changed)
+
+    async def obey(self, server: str) -> None:
+        """Obey a decision that was just made about a server.
+
+        If the database does not answer any more, all tools of the server wait until it does.
+        """
+        try:
+            await self.refresh()
+        except StoreError:
+            await self._on_change({server})
+
+
+def make_pinning(
+    config: Config,
+    settings: GatewaySettings,
+    database: Database,
+    secret: GatewayKey,
+    trail: AuditTrail | None,
+) -> Pinning:
+    """Make the pins of a configuration.
+
+    Args:
+        config: Its folder is where a relative lock file is.
+        settings: Its member `gateway`.
+        database: Keeps the pins.
+        secret: The gateway's key.
+        trail: Records what has to wait; None for no record.
+    """
+
+    def note(server: str, tool: str, body: JsonObject) -> None:
+        if trail is not None:
+            trail.note("pin", body, server=server, tool=tool)
+
+    folder = config.path.parent if config.path is not None else Path()
+    return Pinning(PinStore(database), settings.lock, folder, secret.derive(LAUNCH_KEY), note)
+
+
+async def _ignore(_: Collection[str]) -> None:
+    return

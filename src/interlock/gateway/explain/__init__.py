@@ -1,0 +1,1 @@
+"""Whether a call would be made, and why."""

@@ -1,0 +1,287 @@
+"""Whether a call would be made, and why: every check of a call, with the fact that decided it.
+
+The checks are the functions that a call runs. They are shown in the order of `CHECKS`. A tool that
+its caller may not see does not exist for it, so a denial by the policy comes before the state of
+the tool's server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.stored_key import StoredKey
+from interlock.calls import Call, Caller, Entry, Item
+from interlock.config import GatewaySettings, ServerConfig
+from interlock.config.gateway import OWN
+from interlock.errors import StoreError
+from interlock.gateway.client_approvals import pin_in
+from interlock.gateway.explain.checks import CHECKS, policy_checks
+from interlock.gateway.explain.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
+from interlock.gateway.forwarding.server import Gateway
+from interlock.gateway.logins.vault import Vault
+from interlock.layers.approvals import Approvals
+from interlock.layers.audit import ARGUMENTS_KEY
+from interlock.layers.limits import Limiter
+from interlock.policy import Policy
+from interlock.store.approvals import Approval, ApprovalStore
+from interlock.store.database.database import Database
+from interlock.store.pin import Pin
+from interlock.toolbox.names import address as address_of
+from interlock.toolbox.user_credentials import needs_of
+from interlock.types import JsonObject
+
+_LATE = ("limits", "approval", "credential")  # checks that depend on the earlier ones
+_ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # nothing else matters
+# The checks that make a tool not exist.
+_HIDDEN = ("plugin", "view", "scope", "read_only", "policy")
+
+
+class Explainer:
+    """Explains calls of a gateway whose servers have been started.
+
+    Args:
+        gateway: The gateway.
+        policy: As the gateway has it.
+        limiter: The limits that calls spend; they are not spent here.
+        credentials: Those that the caller has or needs, as `Vault.states` returns them.
+        pins: What is accepted.
+        approvals: Where approvals are looked up; None for none.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        policy: Policy,
+        limiter: Limiter,
+        credentials: Sequence[JsonObject] = (),
+        pins: Iterable[Pin] = (),
+        approvals: Approvals | None = None,
+    ) -> None:
+        self._toolbox = gateway.toolbox
+        self._catalogue = gateway.catalogue
+        self._policy = policy
+        self._limiter = limiter
+        self._approvals = approvals
+        self._credentials = credentials
+        self._accepted = {
+            each.address: each.decided_at or each.since
+            for each in pins
+            if each.kind == "tool" and each.state == "accepted"
+        }
+
+    def schema_of(self, address: str) -> JsonObject:
+        """Return the input schema of a tool; {} for an unknown tool."""
+        entries = self._toolbox.tools
+        found = next((each for each in entries if each.address == address), None)
+        return {} if found is None else found.tool.input_schema
+
+    async def explain_call(
+        self,
+        caller: Caller,
+        address: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        key: StoredKey | None = None,
+    ) -> Explanation:
+        """Explain one call, with its approval if it needs one; see `explain`.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        question = self._question(caller, address, arguments, key)
+        approval = None
+        if self._approvals is not None and arguments is not None and question.asks:
+            call = Call(question.entry, dict(arguments), caller)
+            found = await self._approvals.standing(call, question.decision)
+            approval = None if found is None else (self._approvals.state(found), found)
+        return self.explain(caller, address, arguments, key=key, approval=approval)
+
+    def explain(
+        self,
+        caller: Caller,
+        address: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        key: StoredKey | None = None,
+        approval: tuple[str, Approval] | None = None,
+    ) -> Explanation:
+        """Explain one call.
+
+        Args:
+            caller: Who calls.
+            address: The tool, "server:name".
+            arguments: Those of the call; None to explain whether the tool is listed.
+            key: The caller's key; None for a user without one.
+            approval: The newest approval of this call, with its state.
+        """
+        question = self._question(caller, address, arguments, key, approval)
+        found = [(check, check(question)) for check in CHECKS]
+        checks = [each for _, each in found if each is not None]
+        decisive = _decisive(checks, question)
+        return Explanation(
+            *_effect(decisive),
+            rule=_rule(decisive, question),
+            checks=tuple(_unreached(checks, decisive)),
+            decisive=decisive,
+            state=_state(question),
+            is_uncertain=_is_uncertain(question, decisive),
+        )
+
+    def all_tools(
+        self, caller: Caller, *, key: StoredKey | None = None
+    ) -> Iterator[tuple[str, Explanation]]:
+        """Explain the listing of every tool, by address, those that cannot be called included."""
+        seen = set()
+        for upstream in self._toolbox.upstreams.values():
+            names = [each.tool.name for each in upstream.entries]
+            names += [each.name for each in upstream.unusable]
+            names += [] if names or not upstream.obstacle[0] else ["*"]
+            for name in names:
+                address = address_of(upstream.name, name)
+                if address not in seen:
+                    seen.add(address)
+                    yield address, self.explain(caller, address, key=key)
+
+    def _question(
+        self,
+        caller: Caller,
+        address: str,
+        arguments: Mapping[str, Any] | None,
+        key: StoredKey | None,
+        approval: tuple[str, Approval] | None = None,
+    ) -> ExplainedCall:
+        server, _, name = address.partition(":")
+        upstream = self._toolbox.upstreams.get(server)
+        entry: Entry | Item = Item("tools", server, name)
+        offered = upstream.entries if upstream is not None else ()
+        for each in self._toolbox.own.entries if server == OWN else offered:
+            if each.tool.name == name:
+                entry = each
+        problem = self._catalogue.problem_of(caller, address)
+        known = entry if problem is None else problem.item
+        decision = self._policy.decide(caller, known, arguments)
+        return ExplainedCall(
+            caller,
+            key,
+            address,
+            server,
+            name,
+            arguments,
+            entry,
+            known,
+            upstream,
+            problem,
+            decision,
+            self._limiter,
+            self._policy,
+            [each for each in self._credentials if each["server"] == server],
+            self._accepted,
+            approval,
+            {each.step: each for each in policy_checks(decision, known, caller, arguments)},
+        )
+
+
+# What a caller lacks
+
+
+async def credentials_of(
+    vault: Vault, caller: Caller, servers: Mapping[str, ServerConfig]
+) -> list[JsonObject]:
+    """Return the credentials that a caller has or needs, with their states.
+
+    Raises:
+        StoreError: The database does not answer.
+    """
+    needs = {each.namespace or name: needs_of(each) for name, each in servers.items()}
+    needs = {name: each for name, each in needs.items() if each.names or each.login}
+    return await vault.states(caller.owner, needs) if needs else []
+
+
+def _is_uncertain(question: ExplainedCall, decisive: Check | None) -> bool:
+    is_denied = decisive is not None and decisive.verdict == "deny"
+    decision = question.decision
+    return question.arguments is None and not is_denied and bool(decision and decision.is_uncertain)
+
+
+def reading_approvals(
+    database: Database,
+    secret: GatewayKey,
+    settings: GatewaySettings,
+    policy: Policy,
+    gateway: Gateway,
+) -> Approvals:
+    """Return the approvals of a database, only to look at them."""
+
+    async def refuse(*_: object) -> NoReturn:
+        raise StoreError("approvals are only read here")
+
+    approvals = Approvals(
+        ApprovalStore(database, secret),
+        refuse,
+        secret.derive(ARGUMENTS_KEY),
+        settings=lambda: settings.approvals,
+        policy=lambda: policy,
+    )
+    approvals.pin_of = pin_in(gateway.toolbox)
+    return approvals
+
+
+# What the checks amount to
+
+
+def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
+    """Return the check that decides: the first denial, in the order in which a call meets them."""
+    denied = [each for each in checks if each.verdict == "deny"]
+    if not denied:
+        if question.approval is not None and question.approval[0] == "approved":
+            return None
+        return next((each for each in reversed(checks) if each.verdict == "ask"), None)
+    is_hidden, is_listed = question.is_hidden, isinstance(question.entry, Entry)
+
+    def turn(check: Check) -> int:
+        if check.step == "key":
+            return 0
+        if check.reason in ("rate_limited", "overloaded"):
+            return 1
+        if check.reason in (UNKNOWN, "filtered"):
+            return 2
+        if is_hidden and check.step in _HIDDEN:
+            return 3
+        return 5 if is_listed and check.step == "server" else 4  # found out when the call is sent
+
+    return min(denied, key=turn)
+
+
+def _effect(decisive: Check | None) -> tuple[Effect, str]:
+    if decisive is None:
+        return "allow", ""
+    return "ask" if decisive.verdict == "ask" else "deny", decisive.reason
+
+
+def _rule(decisive: Check | None, question: ExplainedCall) -> str:
+    is_of_policy = decisive is None or decisive.step in ("policy", "approval")
+    return question.decision.rule if is_of_policy else ""
+
+
+def _unreached(checks: list[Check], decisive: Check | None) -> Iterator[Check]:
+    """Mark the checks that say nothing after a denial. What a policy says is shown anyway."""
+    is_denied = decisive is not None and decisive.verdict == "deny"
+    ends_all = decisive is not None and decisive.reason in _ENDING
+    is_over = False
+    for each in checks:
+        is_pointless = is_over and (ends_all or each.step in _LATE)
+        yield Check(each.step, "not_reached") if is_pointless else each
+        is_over = is_over or (is_denied and each is decisive)
+
+
+def _state(question: ExplainedCall) -> str:
+    if question.problem is not None:
+        return question.problem.reason
+    if question.upstream is None:
+        return "ok" if isinstance(question.entry, Entry) else UNKNOWN
+    return question.upstream.obstacle[0] or "ok"
+
+
+__all__ = ["Explainer", "credentials_of", "reading_approvals"]

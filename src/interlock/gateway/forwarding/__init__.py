@@ -1,0 +1,1 @@
+"""A server whose catalogue is a toolbox: requests of clients become calls of servers."""

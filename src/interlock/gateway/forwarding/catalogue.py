@@ -1,0 +1,374 @@
+"""What a toolbox offers, as each caller may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from interlock.auth.principal import Principal
+from interlock.calls import Caller, Entry, Item
+from interlock.config.gateway import OWN
+from interlock.context import Context
+from interlock.errors import InvalidArguments
+from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
+from interlock.gateway.forwarding.items import (
+    ForwardedCompletion,
+    ForwardedPrompt,
+    ForwardedResource,
+)
+from interlock.gateway.forwarding.offers import ListedItem, Offers
+from interlock.gateway.forwarding.refusals import REASON_KEY
+from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
+from interlock.layers.kept_results import URI
+from interlock.policy import Policy
+from interlock.protocol.envelope import encode
+from interlock.revisions import TASKS_EXTENSION
+from interlock.server.catalogue import Definition, EncodedDefinition, Kind
+from interlock.server.subscribers import ListKind
+from interlock.toolbox import Toolbox
+from interlock.types import (
+    JsonObject,
+    PromptReference,
+    ResourceTemplateReference,
+    ServerCapabilities,
+)
+
+MISSING_KEY = "interlock/missing"
+MAX_FOUND = 100_000  # tools of callers that are remembered
+
+
+class ToolboxCatalogue:
+    """A `Catalogue` of what a policy lets each caller use.
+
+    What is listed can be called, and what is not listed does not exist for the caller.
+
+    Attributes:
+        policy: As given; may be replaced.
+    """
+
+    def __init__(self, toolbox: Toolbox, policy: Policy, forwarder: Forwarder) -> None:
+        self._toolbox = toolbox
+        self.policy = policy
+        self._forwarder = forwarder
+        self._uris = forwarder.uris
+        self._own = {
+            each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
+            for each in toolbox.own.entries
+        }
+        self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
+        self._before: dict[str, Offers] = {}  # those before the last change
+        self._found: dict[tuple[int, str], tuple[Principal, ForwardedTool]] = {}  # see `find`
+        self._found_in = -1  # the version that they were found in
+        self._rights_changes = 0
+        self._version = -1  # of the toolbox, from which they were made
+
+    @property
+    def version(self) -> int:
+        """A number that changes when any list changes."""
+        return self._toolbox.version + self._rights_changes
+
+    def capabilities(self) -> ServerCapabilities:
+        """Return what the gateway declares, whatever servers are up now."""
+        changes = {"listChanged": True}
+        return ServerCapabilities(
+            tools=changes,
+            resources={"subscribe": True, **changes},
+            prompts=changes,
+            completions={},
+            logging={},
+            extensions={TASKS_EXTENSION: {}},
+        )
+
+    def view(self, context: Context) -> Hashable:
+        """Return what the caller's rights depend on."""
+        return basis_of_rights(context.principal)
+
+    # Lists
+
+    def page(
+        self, kind: Kind, cursor: str, context: Context
+    ) -> tuple[Sequence[Definition], str | None]:
+        """Return all definitions that the caller may use; there is only one page."""
+        if cursor:
+            raise InvalidArguments("the cursor is not from this server")
+        return list(self._visible(kind, context)), None
+
+    def _visible(self, kind: Kind, context: Context) -> Iterator[EncodedDefinition]:
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
+        if kind == "tools":
+            is_empty = True
+            for tool in offers.tools.values():
+                if self.offers(caller, tool.entry):
+                    is_empty = False
+                    yield tool.listed
+            if not is_empty:
+                yield from (each.listed for each in self._own_tools(context))
+            return
+        listed: Mapping[Kind, Mapping[str, ListedItem]] = {
+            "resources": offers.resources,
+            "resourceTemplates": offers.templates,
+            "prompts": offers.prompts,
+        }
+        for each in listed[kind].values():
+            if self.offers(caller, each.item):
+                yield each.definition
+
+    def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
+        """Iterate over the tools of interlock itself that the client may use."""
+        caller = caller_of(context)
+        for entry in self._toolbox.own.entries_for(caller):
+            if self.may_use(caller, entry):
+                yield self._own[entry.wire_name]
+
+    def list_meta(self, kind: Kind, context: Context) -> JsonObject:
+        """Return what the caller would see, but is missing; why a list of tools is empty."""
+        caller = Caller(context.principal)
+        if kind == "prompts":
+            missing = self._missing_prompts(self._offers_to(caller), caller)
+            return {MISSING_KEY: missing} if missing else {}
+        if kind != "tools":
+            return {}
+        missing = self._missing_of(self._offers_to(caller), caller)
+        if missing:
+            return {MISSING_KEY: missing}
+        is_empty = next(self._visible(kind, context), None) is None
+        return {REASON_KEY: "nothing_granted"} if is_empty else {}
+
+    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return what a caller sees of the tools, and what is missing and why."""
+        offers = self._offers_to(caller)
+        seen = []
+        for name, tool in offers.tools.items():
+            decision = self.policy.decide(caller, tool.entry)
+            if decision.effect == "deny":
+                continue
+            definition = tool.entry.tool
+            found = {
+                "address": tool.entry.address,
+                "name": name,
+                "title": definition.title,
+                "description": definition.description or None,
+                "risk": self.policy.risk(tool.entry),
+                "effect": decision.effect,
+                "state": tool.state or "ok",
+            }
+            seen.append({key: value for key, value in found.items() if value is not None})
+        return seen, self._missing_of(offers, caller)
+
+    def _missing_of(self, offers: Offers, caller: Caller) -> list[JsonObject]:
+        missing = [
+            _missing(server, reason, detail, self._connect_url(caller, server, reason))
+            for server, (reason, detail) in offers.down.items()
+            if self.policy.may_use_any(caller, server)
+        ]
+        missing += [
+            _missing(tool.item.address, tool.reason, tool.detail)
+            for tool in offers.problems()
+            if self.may_use(caller, tool.item)
+        ]
+        return missing
+
+    def _missing_prompts(self, offers: Offers, caller: Caller) -> list[JsonObject]:
+        return [
+            _missing(item.address, "prompt_quarantined", detail)
+            for item, detail in offers.waiting.items()
+            if self.may_use(caller, item)
+        ]
+
+    def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
+        """Return a number that changes with the lists of a kind that a principal sees."""
+        caller = Caller(principal)
+        offers = self._offers_to(caller)
+        if kind == "tools":
+            seen = [
+                each.fingerprint
+                for each in offers.tools.values()
+                if self.offers(caller, each.entry)
+            ]
+            missing = [each["address"] for each in self._missing_of(offers, caller)]
+            return hash((*seen, *missing))
+        listed = offers.prompts.values() if kind == "prompts" else offers.all_resources()
+        prints = [each.fingerprint for each in listed if self.offers(caller, each.item)]
+        if kind == "prompts":
+            found = self._missing_prompts(offers, caller)
+            prints.append(hash(tuple(each["address"] for each in found)))
+        return hash(tuple(prints))
+
+    def shown(self, item: Item) -> str:
+        """Return the URI of a resource as clients use it."""
+        return self._uris.shown(item.server, item.name)
+
+    # Look-ups
+
+    def find(self, kind: str, name: str, context: Context) -> Any:
+        """Return what the caller may use under this name; None for all else."""
+        principal = context.principal
+        if kind == "tools" and principal is not None:
+            version = self._toolbox.version + self._rights_changes
+            if version != self._found_in or len(self._found) > MAX_FOUND:
+                self._found.clear()
+                self._found_in = version
+            found = self._found.get((id(principal), name))
+            if found is not None and found[0] is principal:
+                return found[1]
+        caller = Caller(principal)
+        offers = self._offers_to(caller)
+        if kind == "tools":
+            tool = offers.tools.get(name)
+            if tool is None:
+                own = self._find_own(name, context)
+                return own or self._find_unusable(offers, name, caller)
+            if not self.offers(caller, tool.entry):
+                return None
+            if principal is not None:
+                self._found[id(principal), name] = principal, tool
+            return tool
+        if kind == "prompts":
+            prompt = offers.prompts.get(name)
+            if prompt is None or not self.offers(caller, prompt.item):
+                return None
+            return ForwardedPrompt(prompt.item, self._forwarder)
+        item = self.find_resource(name, caller)
+        return None if item is None else ForwardedResource(item, self._uris, self._forwarder)
+
+    def _find_own(self, name: str, context: Context) -> ForwardedTool | None:
+        if name not in self._own or next(self._visible("tools", context), None) is None:
+            return None
+        return next((each for each in self._own_tools(context) if each.name == name), None)
+
+    def _find_unusable(self, offers: Offers, name: str, caller: Caller) -> UnusableTool | None:
+        tool = offers.unusable.get(name)
+        if tool is not None:
+            return tool if self.may_use(caller, tool.item) else None
+        server, _, original = name.partition("__")
+        state = offers.down.get(server)
+        if state is None or not original or not self.policy.may_use_any(caller, server):
+            return None
+        url = self._connect_url(caller, server, state[0])
+        next_try = self._toolbox.upstream(server).next_try
+        item = Item("tools", server, original)
+        return UnusableTool(
+            name, item, *state, self._forwarder, url=url, next_try=next_try, is_known=False
+        )
+
+    def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
+        """Return where the caller connects to a server that needs a login; "" for nowhere."""
+        upstream = self._toolbox.upstreams.get(server)
+        if reason != "needs_login" or upstream is None or caller.principal is None:
+            return ""
+        return upstream.connect_url(caller.owner)
+
+    def find_resource(self, uri: str, caller: Caller) -> Item | None:
+        """Return a resource that is kept, listed, linked to, or that a template may match."""
+        if uri.startswith(URI):
+            item = Item("resources", OWN, uri)
+            return item if self.may_use(caller, item) else None
+        offers = self._offers_to(caller)
+        listed = offers.resources.get(uri)
+        if listed is not None:
+            return listed.item if self.offers(caller, listed.item) else None
+        for template in offers.templates.values():
+            if template.pattern.may_match(uri) and self._sees(caller, template.item):
+                _, original = self._uris.split(uri) or ("", uri)
+                item = Item("resources", template.item.server, original)
+                if self.may_use(caller, item):
+                    return item
+        linked = self._uris.linked(uri)
+        if linked is None:
+            return None
+        item = Item("resources", *linked)
+        return item if self.may_use(caller, item) else None
+
+    def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
+        """Return what exists under a name, whether the caller may use it or not."""
+        if kind == "tools":
+            return self._toolbox.by_wire_name(name)
+        offers = self._offers_to(caller)
+        if kind == "prompts":
+            listed = offers.prompts.get(name)
+        elif kind == "resources":
+            listed = offers.resources.get(name)
+        else:
+            listed = offers.templates.get(name)
+        return None if listed is None else listed.item
+
+    def find_completion(
+        self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
+    ) -> ForwardedCompletion:
+        """Return the completion for an argument; its server decides whether it has one.
+
+        Raises:
+            InvalidArguments: The caller may not use such a prompt or template.
+        """
+        caller = Caller(context.principal)
+        offers = self._offers_to(caller)
+        if isinstance(ref, PromptReference):
+            name, listed = ref.name, offers.prompts.get(ref.name)
+        else:
+            name, listed = ref.uri, offers.templates.get(ref.uri)
+        if listed is None or not self.offers(caller, listed.item):
+            raise InvalidArguments(f"unknown prompt or resource template {name!r}")
+        upstream = self._toolbox.upstream(listed.item.server)
+        return ForwardedCompletion(listed.item, argument, upstream)
+
+    def problem_of(self, caller: Caller, address: str) -> UnusableTool | None:
+        """Return why a tool cannot be called, whether the caller may see it or not."""
+        problems = self._offers_to(caller).problems()
+        return next((each for each in problems if each.item.address == address), None)
+
+    def offers(self, caller: Caller, entry: Entry | Item) -> bool:
+        """Return whether a caller may use something that its server lists for the caller."""
+        return self.may_use(caller, entry) and self._sees(caller, entry)
+
+    def _sees(self, caller: Caller, entry: Entry | Item) -> bool:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        if upstream is None or not upstream.is_personal or caller.principal is None:
+            return True
+        if isinstance(entry, Entry):
+            return upstream.sees(caller.owner, "tools", entry.tool.name)
+        return upstream.sees(caller.owner, entry.kind, entry.name)
+
+    def rights_changed(self) -> None:
+        """Decide again what each caller may use."""
+        self.policy.forget_rights()
+        self._rights_changes += 1
+
+    def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
+        """Return whether a caller may use something, perhaps with some arguments only."""
+        return self.policy.decide(caller, entry).effect != "deny"
+
+    def _offers_to(self, caller: Caller) -> Offers:
+        """Return what there is, by the names of the caller's view."""
+        if self._version != self._toolbox.version:
+            self._version = self._toolbox.version
+            self._before, self._offers = self._offers, {}
+        view = self.policy.view_of(caller)
+        principal = caller.principal
+        name = principal.view if principal is not None and view.is_plain else ""
+        offers = self._offers.get(name)
+        if offers is None:
+            offers = self._offers[name] = Offers(
+                self._toolbox,
+                self._uris,
+                self._forwarder,
+                view if name else None,
+                self._before.get(name),
+            )
+        return offers
+
+
+def basis_of_rights(principal: Principal | None) -> Hashable:
+    """Return a key that only principals with equal rights share.
+
+    Two tokens of one user may have different scopes.
+    """
+    if principal is None:
+        return None
+    claims = encode(principal.claims) if principal.claims else b""
+    return principal.identity, principal.scopes, principal.groups, claims
+
+
+def _missing(address: str, reason: str, detail: str, url: str = "") -> JsonObject:
+    shown = {"address": address, "reason": reason, "detail": detail}
+    return shown | {"url": url} if url else shown

@@ -1,0 +1,207 @@
+"""Changes at the servers, and who is notified of them.
+
+1. A client is notified of a list only if its own list has changed, at most once in `GAP`.
+2. Whether a client may be notified is decided when the notification is sent.
+3. A server has one subscription to a resource for all clients, and none after the last client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Hashable
+from time import monotonic
+
+from interlock.auth.principal import Principal
+from interlock.calls import Caller, Item
+from interlock.config.gateway import OWN
+from interlock.context import Context
+from interlock.errors import InterlockError
+from interlock.gateway.forwarding.catalogue import ToolboxCatalogue, basis_of_rights
+from interlock.gateway.forwarding.parking import Parking
+from interlock.gateway.forwarding.refusals import refused
+from interlock.protocol.envelope import encode
+from interlock.server.subscribers import Audience, ListKind, Subscriber, Subscribers
+from interlock.toolbox import Toolbox
+from interlock.types import LogLevel, LogMessage
+
+GAP = 1.0  # seconds between two notifications of a list
+REFRESH_EVERY = 5.0  # seconds
+KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
+
+
+class Changes:
+    """Passes news of the servers on to subscribers.
+
+    Args:
+        toolbox: The servers.
+        catalogue: What each caller sees of them.
+        subscribers: The clients to notify.
+        parking: The parked calls.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        catalogue: ToolboxCatalogue,
+        subscribers: Subscribers,
+        parking: Parking,
+    ) -> None:
+        self._toolbox = toolbox
+        self._catalogue = catalogue
+        self._subscribers = subscribers
+        self._parking = parking
+        self._seen: dict[Hashable, dict[ListKind, int]] = {}
+        self._checked_at = -GAP
+        self._timer: asyncio.TimerHandle | None = None
+        self._followed: dict[str, Item] = {}  # by the URI that clients use
+        self._beginning: dict[str, asyncio.Task[None]] = {}  # subscriptions on their way
+        self._unfollowing: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        subscribers.on_add = self._remember
+        subscribers.on_remove = self._removed
+
+    # Lists
+
+    def toolbox_changed(self) -> None:
+        """Compare the lists of all subscribers, now or soon; end calls of servers that are gone."""
+        self._parking.keep(self._toolbox.upstreams)
+        if self._timer is None:
+            wait = max(0.0, self._checked_at + GAP - monotonic())
+            self._timer = asyncio.get_running_loop().call_later(wait, self._check_later)
+
+    def _check_later(self) -> None:
+        self._timer = None
+        self._checked_at = monotonic()
+        self._start(self._check())
+
+    async def _check(self) -> None:
+        principals = {basis_of_rights(each): each for each in self._subscribers.principals()}
+        self._seen = {key: each for key, each in self._seen.items() if key in principals}
+        changed: dict[ListKind, set[Hashable]] = {kind: set() for kind in KINDS}
+        for basis, principal in principals.items():
+            before, now = self._seen.get(basis), self._lists_of(principal)
+            self._seen[basis] = now
+            for kind in KINDS:
+                if before is None or before[kind] != now[kind]:
+                    changed[kind].add(basis)
+            await asyncio.sleep(0)  # a list may be long
+        for kind, whose in changed.items():
+            if whose:
+                self._subscribers.list_changed(kind, _is_one_of(whose))
+
+    def _remember(self, subscriber: Subscriber) -> None:
+        basis = basis_of_rights(subscriber.principal)
+        if basis not in self._seen:
+            self._seen[basis] = self._lists_of(subscriber.principal)
+
+    def _lists_of(self, principal: Principal | None) -> dict[ListKind, int]:
+        return {kind: self._catalogue.fingerprint(kind, principal) for kind in KINDS}
+
+    # Resources
+
+    async def follow(self, uri: str, context: Context) -> bool:
+        """Subscribe to a resource at its server; return False if the caller may not use it.
+
+        Raises:
+            RemoteError: The server refuses, or is down.
+        """
+        item = self._catalogue.find_resource(uri, Caller(context.principal))
+        if item is None:
+            return False
+        if item.server == OWN:  # a kept result never changes
+            return True
+        if uri not in self._followed:
+            beginning = self._beginning.get(uri)
+            if beginning is None:
+                beginning = self._beginning[uri] = asyncio.create_task(self._begin(uri, item))
+            try:
+                await asyncio.shield(beginning)  # other clients may wait for it, too
+            except InterlockError as error:
+                raise refused(item, error) from None
+        return True
+
+    async def _begin(self, uri: str, item: Item) -> None:
+        try:
+            await self._toolbox.upstream(item.server).follow(item.name)
+            self._followed[uri] = item
+        finally:
+            del self._beginning[uri]
+
+    def unfollowed(self) -> None:
+        """End the subscriptions that no client wants any more, in `GAP`.
+
+        By then a client that is just subscribing counts as well.
+        """
+        if self._followed and self._unfollowing is None:
+            loop = asyncio.get_running_loop()
+            self._unfollowing = loop.call_later(GAP, self._drop_unwanted)
+
+    def _drop_unwanted(self) -> None:
+        self._unfollowing = None
+        wanted = self._subscribers.uris()
+        for uri in [each for each in self._followed if each not in wanted]:
+            self._start(self._unfollow(self._followed.pop(uri)))
+
+    async def _unfollow(self, item: Item) -> None:
+        upstream = self._toolbox.upstreams.get(item.server)
+        if upstream is not None:
+            await upstream.unfollow(item.name)
+
+    def _removed(self, _: Subscriber) -> None:
+        self.unfollowed()
+
+    def resource_updated(self, server: str, uri: str) -> None:
+        """Notify the clients that follow a resource of a server."""
+        item = Item("resources", server, uri)
+
+        def may_use(principal: Principal | None) -> bool:
+            return self._catalogue.may_use(Caller(principal), item)
+
+        self._subscribers.resource_updated(self._catalogue.shown(item), may_use)
+
+    # Log messages that belong to no call
+
+    async def set_log_level(self, level: LogLevel, context: Context) -> None:
+        """Have the servers that the caller may use log at a level, or at a lower one."""
+        policy, caller = self._catalogue.policy, Caller(context.principal)
+        wanted = [
+            each.want_log_level(level)
+            for name, each in self._toolbox.upstreams.items()
+            if policy.may_use_any(caller, name)
+        ]
+        await asyncio.gather(*wanted)
+
+    def logged(self, server: str, message: LogMessage) -> None:
+        """Pass a message of a server on to the sessions that may see it, and want its level."""
+
+        def may_use(principal: Principal | None) -> bool:
+            return self._catalogue.policy.may_use_any(Caller(principal), server)
+
+        self._subscribers.logged(message.level, encode(message), may_use)
+
+    # Tasks
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def refresh(self) -> None:
+        """List again what has expired, and start servers that never started, until cancelled."""
+        while True:
+            await asyncio.sleep(REFRESH_EVERY)
+            await self._toolbox.refresh()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for timer in (self._timer, self._unfollowing):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._unfollowing = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _is_one_of(bases: set[Hashable]) -> Audience:
+    return lambda principal: basis_of_rights(principal) in bases

@@ -1,0 +1,241 @@
+"""Requests of clients become calls of the toolbox, and what comes of them is passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
+from interlock.client.caller_answers import lacking
+from interlock.context import Context
+from interlock.errors import InputRequired, InvalidArguments, MissingCapability
+from interlock.gateway.forwarding.call_link import CallLink
+from interlock.gateway.forwarding.parking import Parking, Ticket
+from interlock.gateway.forwarding.task_ids import TaskIds
+from interlock.gateway.forwarding.uris import Uris
+from interlock.layers.enforcement import CallDenied
+from interlock.layers.kept_results import URI
+from interlock.policy import Policy
+from interlock.protocol.decoding import decode
+from interlock.protocol.envelope import encode, encode_large
+from interlock.revisions import MODERN
+from interlock.toolbox import Toolbox
+from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
+
+MAX_SESSION = 64  # characters of a session that a modern client names
+SESSION_KEY = "interlock/session"
+_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of blocks that have a URI
+_NOTHING = (None, None, None)  # what a client declares that answers no questions
+
+
+class _Round(Struct, tag="round"):
+    """What the gateway seals between rounds of a modern server's questions."""
+
+    state: str | None
+    keys: list[str]
+    call: str  # id of the call of this round
+
+
+class ApprovalTicket(Struct, tag="approval"):
+    """What the gateway seals while a modern client is asked to approve its call."""
+
+    approval: str  # its id
+
+
+# Given the caller, the reason, the tool or None, else a name, and the id of the call.
+NoteRefusal = Callable[[Caller, str, "Entry | Item | None", str, str], None]
+_decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
+
+
+class Forwarder:
+    """Passes requests on to servers.
+
+    Args:
+        toolbox: The servers.
+        policy: Decides again about a request that goes on after questions.
+        task_ids: Makes the ids of tasks that clients see.
+
+    Attributes:
+        on_refused: Called when a call is refused that cannot be sent: with the caller, the reason,
+            the tool, or a name that may be made up, and the id of the call.
+    """
+
+    def __init__(self, toolbox: Toolbox, policy: Policy, task_ids: TaskIds) -> None:
+        self.on_refused: NoteRefusal = lambda *_: None
+        self.parking = Parking(toolbox.handle)
+        self.uris = Uris()
+        self.task_ids = task_ids
+        self._toolbox = toolbox
+        self.policy = policy
+
+    async def forward(
+        self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
+    ) -> Raw:
+        """Send a request to a server, and return its result; see `with_links`.
+
+        Args:
+            entry: What is requested.
+            arguments: By name.
+            context: The client's request.
+            id: Of the call, unless the request continues a parked call, which has its own.
+
+        Raises:
+            InputRequired: The server asks a modern client.
+            TaskBegun: The server answers with a task.
+            MissingCapability: It asks for what the client does not declare.
+            InvalidArguments: The state of an earlier round is not valid.
+            InterlockError: It was refused, or has failed.
+        """
+        state = None if context.round_state is None else _decode_state(context.round_state)
+        if isinstance(state, Ticket):
+            return await self._resume(state, entry, arguments, context)
+        can = context.client_capabilities
+        modern = context.revision in MODERN
+        call = Call(
+            entry,
+            arguments,
+            caller_of(context),
+            capabilities=can,
+            log_level=context.log_level,
+            returns_questions=modern,
+            id=id,
+        )
+        if state is not None or context.answers:
+            _go_on(call, state, context.answers)
+        if modern:
+            if context.log_level is not None:
+                await self._want_log_level(entry, context.log_level)
+            if (can.elicitation, can.sampling, can.roots) != _NOTHING and self._may_be_asked(entry):
+                return self._passed_on(entry, await self.parking.run(call, context), context, id)
+        call.back = link = CallLink(context)
+        if context.progress_token is not None:
+            call.progress = link.progress
+        if self.policy.asks:  # without parking, only an approval is waited for
+            call.slots = Slots()
+        outcome = await self._toolbox.stack(call)
+        if link.latest is not None:
+            link.flush()
+        if outcome.result_type == "complete" and b'"resource' not in bytes(outcome.raw):
+            return outcome.raw  # most results
+        return self._passed_on(entry, outcome, context, id)
+
+    def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
+        """Return a result for its client, unless the client must continue the call."""
+        if outcome.result_type != "complete" and context.is_modern:
+            _raise_questions(outcome, self.permitted(entry, context), id)
+            if outcome.is_task and isinstance(entry, Entry):
+                raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
+        # The two types of blocks that have a URI.
+        if isinstance(entry, Entry) and b'"resource' in bytes(outcome.raw):
+            return self.with_links(entry, outcome.raw)
+        return outcome.raw
+
+    def with_links(self, entry: Entry | Item, result: Raw) -> Raw:
+        """Let the resources be read that the result of a tool links to or contains."""
+        encoded = bytes(result)
+        if isinstance(entry, Item) or (_LINK not in encoded and _EMBEDDED not in encoded):
+            return result
+        members = decode(dict[str, Raw], result, "tools/call result")
+        blocks = decode(list[dict[str, Any]], members.get("content", Raw(b"[]")), "content")
+        for block in blocks:
+            resource = block.get("resource") if block.get("type") == "resource" else block
+            if not isinstance(resource, dict):
+                continue
+            uri = resource.get("uri")
+            if isinstance(uri, str) and not uri.startswith(URI):  # ours, or made up to be
+                resource["uri"] = self.uris.link(entry.server, uri)
+        if not self.uris.is_prefixed(entry.server):
+            return result
+        return Raw(encode_large(members | {"content": blocks}))
+
+    async def _want_log_level(self, entry: Entry | Item, level: LogLevel) -> None:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        if upstream is not None:
+            await upstream.want_log_level(level)
+
+    def permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
+        """Return what a server may ask a client for."""
+        upstream = self._toolbox.upstreams.get(entry.server)
+        can = context.client_capabilities
+        return can if upstream is None else upstream.calls.permitted(can)
+
+    def _may_be_asked(self, entry: Entry | Item) -> bool:
+        upstream = self._toolbox.upstreams.get(entry.server)
+        return upstream is not None and (upstream.may_ask or bool(upstream.needs))
+
+    async def _resume(
+        self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
+    ) -> Raw:
+        decision = self.policy.decide(caller_of(context), entry, arguments)
+        if decision.effect == "deny":  # its rights have changed since
+            self.parking.end_one(ticket, context)
+            raise CallDenied(entry.address, decision.reason, decision.rule)
+        outcome = await self.parking.resume(ticket, context)
+        return self._passed_on(entry, outcome, context, ticket.call)
+
+
+def ticket_of(context: Context) -> ApprovalTicket | None:
+    """Return what the last round of a request was sealed with, if it asked for an approval."""
+    state = None if context.round_state is None else _decode_state(context.round_state)
+    return state if isinstance(state, ApprovalTicket) else None
+
+
+def _raise_questions(outcome: Outcome, can: ClientCapabilities, call: str) -> None:
+    result = decode(Result, outcome.raw, "result")
+    if result.result_type != "input_required":
+        return
+    questions = {
+        key: (each.method, bytes(each.params))
+        for key, each in (result.input_requests or {}).items()
+    }
+    for method, params in questions.values():
+        missing = lacking(can, method, Raw(params))
+        if missing:
+            raise MissingCapability(missing)
+    state = _Round(result.request_state, [*questions], call)
+    raise InputRequired(questions, encode(state).decode())
+
+
+def caller_of(context: Context) -> Caller:
+    """Return on whose behalf a request is forwarded.
+
+    Raises:
+        InvalidArguments: The client names a session that is not valid.
+    """
+    if context.session is not None:
+        session = f"session {context.session.id}"
+    else:
+        session = context.meta.get(SESSION_KEY, "")
+        if not isinstance(session, str) or len(session) > MAX_SESSION:
+            raise InvalidArguments(
+                f"{SESSION_KEY} is not a text of at most {MAX_SESSION} characters; choose a "
+                "shorter one"
+            )
+    info, trace = context.client_info, context.meta.get("traceparent")
+    return Caller(
+        context.principal,
+        session,
+        "mcp",
+        info.name if info is not None else "",
+        context.address,
+        context.revision,
+        trace if isinstance(trace, str) else "",
+    )
+
+
+def _go_on(call: Call, state: _Round | ApprovalTicket | None, answers: Mapping[str, Raw]) -> None:
+    """Continue a call with the answers to the questions of an earlier round."""
+    if isinstance(state, _Round):
+        answered = {key: answers[key] for key in state.keys if key in answers}
+        call.input_responses = Raw(encode(answered))
+        call.request_state = state.state
+        call.continues = state.call
+        return
+    # Answers to questions of an earlier request: the server decides.
+    ours = state.approval if isinstance(state, ApprovalTicket) else ""
+    others = {key: each for key, each in answers.items() if key != ours}
+    if others:
+        call.input_responses = Raw(encode(others))

@@ -1,0 +1,189 @@
+"""Everything that a toolbox offers, by the names that clients use, for all callers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from interlock.calls import Item
+from interlock.errors import ConfigError
+from interlock.gateway.forwarding.forwarder import Forwarder
+from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
+from interlock.gateway.forwarding.uris import Uris
+from interlock.policy import CompiledView
+from interlock.protocol.envelope import encode_large
+from interlock.server.catalogue import EncodedDefinition
+from interlock.toolbox import Toolbox
+from interlock.toolbox.loose_template import LooseTemplate
+from interlock.toolbox.names import wire_name
+from interlock.toolbox.upstream import Upstream
+from interlock.types import JsonObject
+
+
+class ListedItem(Struct):
+    """A resource, template or prompt that a server has listed."""
+
+    item: Item
+    definition: EncodedDefinition
+    fingerprint: int
+
+
+class ListedTemplate(ListedItem):
+    """A resource template, and which URIs may be of it."""
+
+    pattern: LooseTemplate
+
+
+class Offers:
+    """The tools, resources and prompts of all servers, or of a view with plain names.
+
+    Args:
+        toolbox: The servers.
+        uris: Which servers' URIs have a prefix.
+        forwarder: Sends the calls.
+        plain: The view whose tools and prompts have the names that their servers use; None for
+            wire names.
+        before: The offers before the last change; what has not changed is kept.
+
+    Attributes:
+        tools: Those that can be called, if their servers are up.
+        unusable: Those that cannot.
+        clashes: Those whose names other tools have; each of them is unusable.
+        waiting: Why prompts are not offered until their definitions are accepted.
+        down: The servers that have never listed their tools, with a word and a line on why.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        uris: Uris,
+        forwarder: Forwarder,
+        plain: CompiledView | None,
+        before: Offers | None,
+    ) -> None:
+        self.tools: dict[str, ForwardedTool] = {}
+        self.unusable: dict[str, UnusableTool] = {}
+        self.clashes: list[UnusableTool] = []
+        self.resources: dict[str, ListedItem] = {}
+        self.templates: dict[str, ListedTemplate] = {}
+        self.prompts: dict[str, ListedItem] = {}
+        self.waiting: dict[Item, str] = {}
+        self.down: dict[str, tuple[str, str]] = {}
+        self._plain = plain
+        upstreams = toolbox.upstreams
+        self._add_tools(toolbox, forwarder, before)
+        for server, upstream in upstreams.items():
+            self._add_unusable(server, upstream, forwarder)
+        uris.compare({server: _uris_of(each) for server, each in upstreams.items()})
+        for server, upstream in upstreams.items():
+            self._add_resources(server, upstream, uris)
+            self._add_prompts(server, upstream)
+
+    def all_resources(self) -> Iterator[ListedItem]:
+        """Iterate over all resources and templates."""
+        yield from self.resources.values()
+        yield from self.templates.values()
+
+    def problems(self) -> Iterator[UnusableTool]:
+        """Iterate over all tools that cannot be called."""
+        yield from self.unusable.values()
+        yield from self.clashes
+
+    def _add_tools(self, toolbox: Toolbox, forwarder: Forwarder, before: Offers | None) -> None:
+        obstacles = {server: each.obstacle for server, each in toolbox.upstreams.items()}
+        for entry in toolbox.tools:
+            name = entry.wire_name
+            if self._plain is not None:
+                name = entry.tool.name
+                if not self._plain.admits("tools", entry.server, name):
+                    continue
+                if name in self.tools:
+                    detail = "another tool of the view has the same name"
+                    self.clashes.append(UnusableTool(name, entry, "name_clash", detail, forwarder))
+                    continue
+            state, _ = obstacles.get(entry.server, ("server_down", ""))
+            tool = before.tools.get(name) if before is not None else None
+            if tool is None or tool.entry is not entry or tool.state != state:
+                tool = ForwardedTool(entry, name, state, forwarder)
+            self.tools[name] = tool
+
+    def _add_unusable(self, server: str, upstream: Upstream, forwarder: Forwarder) -> None:
+        state, reason = upstream.obstacle
+        if state and not upstream.entries:
+            self.down[server] = state, reason
+        for each in upstream.unusable:
+            if each.is_hidden:
+                continue
+            item = each.entry or Item("tools", server, each.name)
+            name = wire_name(server, each.name)
+            if self._plain is not None:
+                name = each.name
+                if not self._plain.admits("tools", server, name):
+                    continue
+            tool = UnusableTool(name, item, each.reason, each.detail, forwarder)
+            if name in self.tools or name in self.unusable:
+                self.clashes.append(tool)
+            else:
+                self.unusable[name] = tool
+
+    def _add_resources(self, server: str, upstream: Upstream, uris: Uris) -> None:
+        for definition in upstream.items["resources"].definitions:
+            uri = definition["uri"]
+            shown = uris.shown(server, uri)
+            listed = _listed(Item("resources", server, uri), definition | {"uri": shown})
+            self.resources.setdefault(shown, listed)
+        for definition in upstream.items["resourceTemplates"].definitions:
+            uri = definition["uriTemplate"]
+            shown = uris.shown(server, uri)
+            item = Item("resources", server, uri)
+            listed = _listed(item, definition | {"uriTemplate": shown})
+            template = ListedTemplate(
+                item, listed.definition, listed.fingerprint, LooseTemplate(shown)
+            )
+            self.templates.setdefault(shown, template)
+
+    def _add_prompts(self, server: str, upstream: Upstream) -> None:
+        for name, obstacle in upstream.waiting_prompts.items():
+            if self._plain is None or self._plain.admits("prompts", server, name):
+                self.waiting[Item("prompts", server, name)] = obstacle
+        for definition in upstream.items["prompts"].definitions:
+            original = definition["name"]
+            name = wire_name(server, original)
+            if self._plain is not None:
+                name = original
+                if not self._plain.admits("prompts", server, name):
+                    continue
+            item = Item("prompts", server, original)
+            self.prompts.setdefault(name, _listed(item, definition | {"name": name}))
+
+
+def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstream]) -> None:
+    """Raise if two tools of a view with plain names have the same name.
+
+    Raises:
+        ConfigError: Names the view and both tools.
+    """
+    for view_name, view in views.items():
+        known: dict[str, str] = {}
+        for server, upstream in upstreams.items():
+            for entry in upstream.entries:
+                name = entry.tool.name
+                if not view.admits("tools", server, name):
+                    continue
+                first = known.setdefault(name, entry.address)
+                if first != entry.address:
+                    raise ConfigError(
+                        f"view {view_name!r} has two tools with the plain name {name!r} ({first}"
+                        f' and {entry.address}); deny one of them, or remove "names"'
+                    )
+
+
+def _listed(item: Item, definition: JsonObject) -> ListedItem:
+    encoded = encode_large(definition)
+    return ListedItem(item, EncodedDefinition(encoded), hash(encoded))
+
+
+def _uris_of(upstream: Upstream) -> list[str]:
+    resources = [each.uri for each in upstream.items["resources"]]
+    return resources + [each.uri_template for each in upstream.items["resourceTemplates"]]

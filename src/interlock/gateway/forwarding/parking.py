@@ -1,0 +1,243 @@
+"""Calls of modern clients at legacy servers, which ask in the middle of a call.
+
+A modern client is asked by the answer to its request. So the call waits at the server while the
+client gets the questions and a sealed state; the client's next request has the answers::
+
+    tools/call -> Parking.run -> the stack -> server asks -> _ParkedAtServer.ask -> InputRequired
+    tools/call with answers -> Parking.resume -> the same call goes on -> its result
+
+Rules:
+
+1. Only the same user can go on with a parked call, once for each state, and with the same request.
+2. It holds no slot while it is parked, and no deadline of it expires.
+3. It ends when it was parked for `TTL`, or when its server is removed from the configuration.
+   After `ABANDONED` it also ends when its server asks, and it is unknown for which of its calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection
+
+import msgspec
+from msgspec import Raw, Struct
+
+from interlock import aio
+from interlock.auth.principal import Principal
+from interlock.calls import Call, Outcome, Slots
+from interlock.context import Context, Question
+from interlock.errors import (
+    AskRefused,
+    CallRefused,
+    InputRequired,
+    InterlockError,
+    MalformedAnswer,
+    RequestTimeout,
+)
+from interlock.gateway.forwarding.call_link import CallLink
+from interlock.protocol.envelope import encode
+from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
+from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
+
+TOGETHER = 0.02  # seconds within which questions are put to the client together
+TTL = 600.0  # seconds that a call may be parked
+ABANDONED = 60.0  # seconds of waiting from which a call gives way to questions of others
+MAX_EACH = 8  # parked calls of one principal
+MAX_OF_SERVER = 32
+MAX_ALL = 1_024
+
+CallHandler = Callable[[Call], Awaitable[Outcome]]
+_ANSWERS: dict[str, type] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+
+
+class Ticket(Struct, tag="parked"):
+    """What the client returns, sealed, to continue a parked call."""
+
+    parked: str  # its id
+    once: str  # of these questions
+    call: str  # its id as a call
+
+
+class StaleState(MalformedAnswer):
+    """The client returned the state of a call that is not parked any more."""
+
+
+class Parking:
+    """The parked calls of a gateway.
+
+    Args:
+        handle: The toolbox's stack.
+    """
+
+    def __init__(self, handle: CallHandler) -> None:
+        self._handle = handle
+        self._parked: ParkedCalls[_ParkedAtServer] = ParkedCalls("waiting calls", MAX_ALL, MAX_EACH)
+        self._of_server: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._parked)
+
+    async def run(self, call: Call, context: Context) -> Outcome:
+        """Send a call, and return its result.
+
+        Args:
+            call: Without a way back.
+            context: The client's request.
+
+        Raises:
+            InputRequired: The client must answer questions first; the call is parked.
+            InterlockError: As the stack.
+        """
+        parked = _ParkedAtServer(self, call, context)
+        parked.work = aio.start(self._send(parked.call), loop=context.loop)
+        parked.work.add_done_callback(_note_end)
+        return await self._follow(parked)
+
+    async def _send(self, call: Call) -> Outcome:
+        return await self._handle(call)
+
+    async def resume(self, ticket: Ticket, context: Context) -> Outcome:
+        """Go on with a parked call, with the answers of a request; as `run`.
+
+        Raises:
+            StaleState: The call has ended, or these questions were answered already.
+            MalformedAnswer: An answer is malformed. The call waits on.
+        """
+        parked = self._find(ticket, context)
+        if parked is None:
+            raise StaleState(
+                "requestState was used already, or its call has ended; start the request again"
+            )
+        parked.link.context = context
+        await parked.update(context.answers)
+        context.answers.clear()  # later rounds need not repeat them
+        parked.once = ""
+        return await self._follow(parked)
+
+    def end_one(self, ticket: Ticket, context: Context) -> None:
+        """End a parked call, if it has not ended."""
+        parked = self._find(ticket, context)
+        if parked is not None:
+            parked.work.cancel()
+
+    def _find(self, ticket: Ticket, context: Context) -> _ParkedAtServer | None:
+        parked = self._parked.find(ticket.parked, owner_of(context.principal))
+        return parked if parked is not None and parked.once == ticket.once else None
+
+    async def _follow(self, parked: _ParkedAtServer) -> Outcome:
+        """Wait until a call has ended, or asks."""
+        try:
+            while asks := await parked.asks_or_ends():
+                await asyncio.sleep(TOGETHER)  # the server may ask several questions at once
+                if parked.questions:
+                    break
+        except asyncio.CancelledError as error:
+            parked.work.cancel(*error.args)  # with the client's reason
+            raise
+        if not asks:
+            parked.link.flush()
+            if parked.work.cancelled():  # not by this request
+                raise CallRefused("the call was ended while it waited for the client", "cancelled")
+            outcome: Outcome = parked.work.result()
+            return outcome
+        parked.once = secrets.token_hex(8)
+        questions = {
+            key: (each.method, encode(each.params)) for key, each in parked.questions.items()
+        }
+        raise InputRequired(
+            questions, encode(Ticket(parked.id, parked.once, parked.call.id)).decode()
+        )
+
+    def add(self, parked: _ParkedAtServer) -> None:
+        """Count a call that begins to wait for its client.
+
+        Raises:
+            AskRefused: Too many calls wait already.
+        """
+        server = parked.call.entry.server
+        if self._of_server[server] >= MAX_OF_SERVER:
+            text = f"too many calls of server {server!r} wait for clients (limit {MAX_OF_SERVER})"
+            raise AskRefused(text, "cannot_ask")
+        try:
+            self._parked.add(parked)
+        except InterlockError as error:
+            raise AskRefused(str(error), "cannot_ask") from None
+        self._of_server[server] += 1
+
+    def remove(self, parked: _ParkedAtServer) -> None:
+        """Remove a call that goes on, or has ended."""
+        self._parked.remove(parked)
+        self._of_server[parked.call.entry.server] -= 1
+
+    def end(self, is_over: Callable[[Principal | None], bool]) -> None:
+        """End the parked calls of some principals, such as those whose key was revoked."""
+        for parked in self._parked:
+            if is_over(parked.link.context.principal):
+                parked.work.cancel()
+
+    def keep(self, servers: Collection[str]) -> None:
+        """End the parked calls of all other servers."""
+        for parked in self._parked:
+            if parked.call.entry.server not in servers:
+                parked.work.cancel()
+
+    async def close(self) -> None:
+        """End all parked calls."""
+        await self._parked.close()
+
+
+class _ParkedAtServer(ParkedCall):
+    """A call of a modern client, which waits at its server while the client is asked."""
+
+    def __init__(self, parking: Parking, call: Call, context: Context) -> None:
+        super().__init__(owner_of(context.principal), TTL)
+        self.link = CallLink(context, self._ask_client, self._end_if_abandoned)
+        self.slots = Slots()
+        self.call = msgspec.structs.replace(
+            call,
+            back=self.link,
+            slots=self.slots,
+            progress=None if context.progress_token is None else self.link.progress,
+        )
+        self.once = ""  # the last questions that were sent; "" if they are answered
+        self._parking = parking
+        self._waiting = 0  # questions
+        self._since = 0.0  # it waits, by the clock of the event loop
+        self._count = 0
+
+    async def _ask_client(self, method: str, params: bytes) -> Raw:
+        if not self._waiting:
+            self._parking.add(self)
+            self._since = asyncio.get_running_loop().time()
+            self.slots.give_back()
+        self._waiting += 1
+        self._count += 1
+        key = f"question-{self._count}"
+        question = Question(method, msgspec.json.decode(params), _ANSWERS[method])
+        try:
+            async with asyncio.timeout(TTL):
+                return (await self.ask({key: question}))[key]
+        except TimeoutError:
+            self.work.cancel()
+            raise RequestTimeout(f"the client did not answer {method} within {TTL:g} s") from None
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                self._parking.remove(self)
+
+    def _end_if_abandoned(self) -> None:
+        waited = asyncio.get_running_loop().time() - self._since
+        if self._waiting and waited >= ABANDONED:
+            self.work.cancel()
+
+
+def _note_end(work: asyncio.Task[Outcome]) -> None:
+    """Mark the error of a call as retrieved: the client of a parked call may never come back."""
+    if not work.cancelled():
+        work.exception()

@@ -1,0 +1,366 @@
+"""A server whose catalogue is a toolbox.
+
+The path of a call::
+
+    Request -> Gateway.answer -> Methods -> ForwardedTool.call -> Toolbox.handle -> Upstream.send
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
+
+from interlock import __version__
+from interlock.auth import Principal
+from interlock.calls import Around, Caller, CallHandler, Entry, Item
+from interlock.client import ClientOptions
+from interlock.config import ServerConfig
+from interlock.context import Context
+from interlock.errors import AskRefused, CallRefused, ConfigError, InterlockError
+from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
+from interlock.gateway.forwarding.changes import Changes
+from interlock.gateway.forwarding.forwarder import Forwarder, NoteRefusal, caller_of
+from interlock.gateway.forwarding.offers import check_names
+from interlock.gateway.forwarding.task_ids import TaskIds
+from interlock.gateway.forwarding.tasks import ForwardedTasks, NoteTask
+from interlock.layers.enforcement import enforce
+from interlock.layers.results import ResultBudget
+from interlock.policy import Policy
+from interlock.protocol import Request
+from interlock.server.catalogue import Kind, ServedTool
+from interlock.server.encoders import Encoder
+from interlock.server.lifespan import Lifespan
+from interlock.server.methods import Methods
+from interlock.server.sealing import EncryptingSeal
+from interlock.server.server_connection import ServerConnection
+from interlock.server.subscribers import Subscribers
+from interlock.server.tasks import TASK_TTL
+from interlock.toolbox import Toolbox
+from interlock.toolbox.own_tools import OwnTool
+from interlock.toolbox.pins import PinKeeper
+from interlock.toolbox.upstream import Upstream
+from interlock.toolbox.user_credentials import UserCredentials
+from interlock.transports import InProcessServer, Transport
+from interlock.transports.memory import MemoryTransport
+from interlock.types import Implementation, JsonObject
+
+if TYPE_CHECKING:
+    from interlock.server.http.app import HttpApp
+    from interlock.server.http.http_options import HttpKeywords
+
+Admit = Callable[[Principal | None], None]
+NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
+
+_LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
+SERVERS = "servers"  # in place of instructions: those of the servers
+MAX_INSTRUCTIONS = 4_096  # characters of one server
+LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+
+
+class Gateway:
+    """Answers MCP requests with the tools of a toolbox, as a policy lets each caller use them.
+
+    The first connection opens the toolbox, the last one closes it.
+
+    Args:
+        servers: As for `Toolbox`.
+        policy: Who may use which tool. Lists and calls obey it alike.
+        environ: Where `${VAR}` is looked up; `os.environ` when None.
+        around: Further layers around every call, inside the policy.
+        outside: Further layers outside of policy and validation, such as the record of refusals.
+        instead: The handlers of single tools by address, in place of `around`.
+        admit: Refuses calls of a caller, whatever their tool, by an exception.
+        name: For display.
+        instructions: What a model should know before it uses the tools; "servers" for what the
+            servers of each caller say.
+        sealing_key: Encrypts what modern clients return between rounds of questions; random when
+            None.
+        idle_timeout: Seconds without a server getting ready after which the others are served;
+            None waits for all.
+        credentials: Those of users for servers; None for none.
+        results: The budget of results. By default large ones are kept in memory.
+        own_tools: Tools of interlock itself, beside the one that reads kept results.
+        pins: Which definitions are accepted; None for all.
+        asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
+            denied.
+        on_not_admitted: Called with the caller and the error when `admit` has refused a call.
+        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
+            it: with the caller, the kind, the name, and what exists under it for others.
+        on_refused: Called when a client calls a tool that cannot be called; see `Forwarder`.
+        on_task: Called when the client answers or cancels the task that a call began, and when it
+            reads that the task has ended.
+        refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
+            Later, such a clash costs the second tool only.
+
+    Attributes:
+        toolbox: The servers behind the gateway.
+        dropped: How many messages and requests were dropped, by reason.
+        subscribers: The clients to notify of changes.
+        tells_of_servers: Whether its instructions are those of the servers, once they are up.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        policy: Policy,
+        *,
+        environ: Mapping[str, str] | None = None,
+        around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
+        instead: Mapping[str, CallHandler] | None = None,
+        admit: Admit | None = None,
+        name: str = "interlock",
+        instructions: str | None = None,
+        sealing_key: bytes | None = None,
+        idle_timeout: float | None = None,
+        credentials: UserCredentials | None = None,
+        results: ResultBudget | None = None,
+        own_tools: Iterable[OwnTool] = (),
+        pins: PinKeeper | None = None,
+        asks_pass: bool = False,
+        on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
+        on_unknown: NoteUnknown = lambda *_: None,
+        on_refused: NoteRefusal = lambda *_: None,
+        on_task: NoteTask | None = None,
+        refuses_clashes: bool = False,
+    ) -> None:
+        self._refuses_clashes = refuses_clashes
+        self._enforce = partial(enforce, asks_pass=asks_pass, instead=instead or {})
+        self.toolbox = Toolbox(
+            servers,
+            environ=environ,
+            around=[self._enforce(policy), *around],
+            outside=outside,
+            forwards=True,
+            handlers=self._handlers,
+            credentials=credentials,
+            pins=pins,
+            **_ASKING,
+            results=results,
+            own_tools=own_tools,
+        )
+        self.dropped: Counter[str] = Counter()
+        self.subscribers = Subscribers()
+        self._forward_to_toolbox(policy, sealing_key, on_refused)
+        self._admit, self._on_not_admitted = admit, on_not_admitted
+        self._idle_timeout = idle_timeout
+        self._on_unknown = on_unknown
+        self.tells_of_servers = instructions == SERVERS
+        self._methods = self._make_methods(name, instructions, sealing_key, on_task)
+        self._lifespan = Lifespan(self._open)
+        self._memory_connections: set[asyncio.Task[None]] = set()
+
+    def _forward_to_toolbox(
+        self, policy: Policy, sealing_key: bytes | None, on_refused: NoteRefusal
+    ) -> None:
+        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
+        self._forwarder.on_refused = on_refused
+        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
+        self.toolbox.find_resource = self._find_resource
+        parking = self._forwarder.parking
+        self._changes = Changes(self.toolbox, self._catalogue, self.subscribers, parking)
+
+    def _make_methods(
+        self,
+        name: str,
+        instructions: str | None,
+        sealing_key: bytes | None,
+        on_task: NoteTask | None,
+    ) -> Methods:
+        info = Implementation(name=name, version=__version__)
+        return Methods(
+            info,
+            self._instructions_of_servers if self.tells_of_servers else instructions,
+            self._catalogue,
+            self.subscribers,
+            EncryptingSeal(sealing_key),
+            LIST_TTL_MS,
+            None,
+            TASK_TTL,
+            self._changes,
+            self._unknown,
+            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
+        )
+
+    # As `Answering`
+
+    def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
+        """Answer one request.
+
+        Raises:
+            InterlockError: The request fails.
+        """
+        method = request.method
+        if method not in _LIMITED:
+            return self._methods.answer(request, context)
+        if self._admit is not None:
+            try:
+                self._admit(context.principal)
+            except CallRefused as error:
+                self._on_not_admitted(context.principal, error)
+                raise
+        return self._methods.table[method](request, context)  # which a gateway always offers
+
+    @property
+    def catalogue(self) -> ToolboxCatalogue:
+        """What there is, as each caller may see it."""
+        return self._catalogue
+
+    @property
+    def parked(self) -> int:
+        """How many calls wait for answers of their client."""
+        return len(self._forwarder.parking)
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Hold the toolbox open; the first holder opens it, the last one closes it."""
+        return self._lifespan.hold()
+
+    @property
+    def find(self) -> Callable[[Literal["tools"], str, Context], ServedTool | None]:
+        """Returns a tool that the caller may use."""
+        return self._catalogue.find
+
+    async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
+        found = self._catalogue.find_resource(uri, caller)
+        server, colon, rest = uri.partition(":")
+        if found is None and colon and server in self.toolbox.upstreams:
+            item = Item("resources", server, rest)  # that a result has linked to
+            found = item if self._catalogue.may_use(caller, item) else None
+        return found
+
+    def _unknown(self, kind: Kind, name: str, context: Context) -> None:
+        caller = caller_of(context)
+        self._on_unknown(caller, kind, name, self._catalogue.find_hidden(kind, name, caller))
+
+    def _instructions_of_servers(self, context: Context) -> str | None:
+        """Return what the servers that a caller may use say, each under its name."""
+        caller = Caller(context.principal)
+        parts = []
+        for name, upstream in self.toolbox.upstreams.items():
+            text = upstream.instructions
+            if text and self._catalogue.policy.may_use_any(caller, name):
+                cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
+                parts.append(f"{name}:\n{cut}")
+        return "\n\n".join(parts) or None
+
+    def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
+        """Return what a caller sees of the tools, and what is missing and why."""
+        return self._catalogue.tools_of(caller)
+
+    async def test(self, server: str) -> tuple[float, str]:
+        """Send a request to a server; return the seconds it took, and what went wrong if so."""
+        began = monotonic()
+        try:
+            return await self.toolbox.upstream(server).test(), ""
+        except InterlockError as error:
+            return monotonic() - began, str(error)
+
+    @asynccontextmanager
+    async def _open(self) -> AsyncGenerator[None, None]:
+        self.toolbox.on_change = self._changes.toolbox_changed
+        await self.toolbox.open(idle_timeout=self._idle_timeout)
+        try:
+            self._check_names(self._catalogue.policy, self.toolbox.upstreams)
+        except ConfigError:
+            await self.toolbox.close()
+            raise
+        refreshing = asyncio.create_task(self._changes.refresh())
+        try:
+            yield
+        finally:
+            refreshing.cancel()
+            await self._changes.close()
+            await self._forwarder.parking.close()
+            await self._methods.tasks.close()
+            await self.toolbox.close()
+
+    async def replace(
+        self,
+        servers: Mapping[str, ServerConfig | InProcessServer],
+        policy: Policy,
+        *,
+        around: Sequence[Around] = (),
+        outside: Sequence[Around] = (),
+        admit: Admit | None = None,
+    ) -> None:
+        """Replace servers, policy and layers in one step: see `Toolbox.replace`.
+
+        Raises:
+            ConfigError: The servers are wrong. Nothing was replaced.
+        """
+
+        def swap() -> None:
+            self._catalogue.policy = policy
+            self._forwarder.policy = policy
+            self._admit = admit
+
+        await self.toolbox.replace(
+            servers,
+            around=[self._enforce(policy), *around],
+            outside=outside,
+            idle_timeout=self._idle_timeout,
+            check=lambda upstreams: self._check_names(policy, upstreams),
+            swap=swap,
+        )
+
+    def rights_changed(self) -> None:
+        """Decide again what each caller sees, and notify those whose lists have changed."""
+        self._catalogue.rights_changed()
+        self._changes.toolbox_changed()
+
+    def _check_names(self, policy: Policy, upstreams: Mapping[str, Upstream]) -> None:
+        if self._refuses_clashes:
+            check_names(policy.plain_views, upstreams)
+
+    def _handlers(self, server: str) -> ClientOptions:
+        """Return the handlers of what a server reports by itself."""
+        return {
+            "on_log": lambda message: self._changes.logged(server, message),
+            "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
+        }
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the parked calls of API keys that are not valid any more, by the keys' ids."""
+        self._forwarder.parking.end(
+            lambda principal: principal is not None and principal.key_id in keys
+        )
+
+    # Serving
+
+    def connect(self) -> Transport:
+        """Return the client's end of a connection within this process: see `Client.memory`."""
+        ours, theirs = MemoryTransport.pair()
+        task = asyncio.get_running_loop().create_task(ServerConnection(self, ours).serve())
+        self._memory_connections.add(task)
+        task.add_done_callback(self._memory_connections.discard)
+        return theirs
+
+    def asgi(self, **options: Unpack[HttpKeywords]) -> HttpApp:
+        """Return an ASGI application, by default at the path `/mcp`; see `HttpOptions`."""
+        from interlock.server.http.app import HttpApp
+        from interlock.server.http.http_options import HttpOptions
+
+        return HttpApp(self, HttpOptions(**options))
+
+
+async def _refuse(_: object) -> NoReturn:
+    raise AskRefused(
+        "the server sent a request outside of a call, so no client can answer it", "cannot_ask"
+    )
+
+
+# Servers are told that they may ask; the client that is calling answers, or refuses.
+_ASKING: ClientOptions = {"elicitation": _refuse, "sampling": _refuse, "roots": []}

@@ -1,0 +1,163 @@
+"""Tasks of upstream servers, as the gateway offers them to the clients whose calls began them.
+
+A modern server may answer a call with a task: an id by which the client polls, answers questions
+and cancels. The client gets an id of the gateway's instead, in which the server's is sealed::
+
+    tools/call -> the stack -> the server: a task -> TaskIds.begun -> the client: a sealed id
+    tasks/get, tasks/update, tasks/cancel -> ForwardedTasks.table -> the server, by its own id
+
+Rules:
+
+1. Only the user whose call it was can use an id, and only while the user may use the tool.
+2. The call is decided about, limited and recorded when it begins. Its task is recorded when the
+   client answers or cancels it, and when the client first reads how it ended.
+3. Clients poll: the gateway sends no notifications of tasks.
+
+SEP-2663, and the extension's specification 2026-07-28: tasks.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.client.caller_answers import lacking
+from interlock.context import Context
+from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
+from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
+from interlock.gateway.forwarding.refusals import refused
+from interlock.gateway.forwarding.task_ids import SealedTask
+from interlock.protocol import Request
+from interlock.protocol.decoding import decode
+from interlock.protocol.envelope import encode, encode_large
+from interlock.revisions import INVALID_PARAMS
+from interlock.server.encoders import Encoder
+from interlock.server.tasks import (
+    NO_SUCH_TASK,
+    Handler,
+    TaskParams,
+    TaskUpdateParams,
+    decode_params,
+)
+from interlock.toolbox import Toolbox
+from interlock.types import InputRequest, JsonObject
+
+MAX_NOTED = 10_000  # tasks whose end is known to be recorded
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+# Called with the caller, the tool, the id of the call, and what happened to its task.
+NoteTask = Callable[[Caller, Entry, str, str], None]
+
+
+class ForwardedTasks:
+    """The tasks of a gateway. `table` has the handlers of their methods.
+
+    Args:
+        toolbox: The servers.
+        forwarder: Began the tasks.
+        encoder: Encodes results for clients.
+        note: Records what happens to tasks; None for nothing.
+    """
+
+    def __init__(
+        self, toolbox: Toolbox, forwarder: Forwarder, encoder: Encoder, note: NoteTask | None
+    ) -> None:
+        self._toolbox = toolbox
+        self._forwarder = forwarder
+        self._encoder = encoder
+        self._note = note
+        self._noted: OrderedDict[str, None] = OrderedDict()  # calls whose end is recorded
+        self.table: dict[str, Handler] = {
+            "tasks/get": self._get,
+            "tasks/update": self._update,
+            "tasks/cancel": self._cancel,
+        }
+
+    async def _get(self, request: Request, context: Context) -> bytes:
+        params = decode_params(TaskParams, request, context)
+        sealed, entry = self._find(params.task_id, context)
+        raw = await self._ask("tasks/get", {"taskId": sealed.task}, sealed, entry, context)
+        members = decode(dict[str, Raw], raw, "tasks/get result")
+        members["taskId"] = Raw(encode(params.task_id))
+        if "inputRequests" in members:
+            self._check_questions(members["inputRequests"], entry, context)
+        if "result" in members:
+            members["result"] = await self._fitted(members["result"], sealed, entry, context)
+        status = decode(str, members.get("status", Raw(b'""')), "status of a task")
+        if status in ENDED and sealed.call not in self._noted:
+            self._noted[sealed.call] = None
+            if len(self._noted) > MAX_NOTED:
+                self._noted.popitem(last=False)
+            self._record(status, sealed, entry, context)
+        return self._encoder.encoded(Raw(encode_large(members)), context.revision)
+
+    async def _update(self, request: Request, context: Context) -> bytes:
+        params = decode_params(TaskUpdateParams, request, context)
+        sealed, entry = self._find(params.task_id, context)
+        self._record("answered", sealed, entry, context)
+        update = {"taskId": sealed.task, "inputResponses": params.input_responses}
+        await self._ask("tasks/update", update, sealed, entry, context)
+        return self._encoder.result(b"{}", context.revision)
+
+    async def _cancel(self, request: Request, context: Context) -> bytes:
+        params = decode_params(TaskParams, request, context)
+        sealed, entry = self._find(params.task_id, context)
+        self._record("cancel", sealed, entry, context)
+        await self._ask("tasks/cancel", {"taskId": sealed.task}, sealed, entry, context)
+        return self._encoder.result(b"{}", context.revision)
+
+    def _find(self, id: str, context: Context) -> tuple[SealedTask, Entry]:
+        """Return the task with an id, and its tool.
+
+        Raises:
+            InvalidArguments: There is none that the caller may use.
+        """
+        sealed = self._forwarder.task_ids.read(id, context.principal)
+        entry = self._toolbox.by_wire_name(sealed.tool)
+        caller = caller_of(context)
+        if entry is None or self._forwarder.policy.decide(caller, entry).effect == "deny":
+            raise InvalidArguments(NO_SUCH_TASK)
+        return sealed, entry
+
+    async def _ask(
+        self,
+        method: str,
+        params: JsonObject,
+        sealed: SealedTask,
+        entry: Entry,
+        context: Context,
+    ) -> Raw:
+        upstream = self._toolbox.upstream(entry.server)
+        can = context.client_capabilities
+        try:
+            return await upstream.calls.ask_task(
+                caller_of(context), method, encode_large(params), sealed.task, can
+            )
+        except RemoteError as error:
+            if error.code == INVALID_PARAMS:
+                raise InvalidArguments(NO_SUCH_TASK) from None
+            raise refused(entry, error, sealed.call) from None
+        except InterlockError as error:
+            raise refused(entry, error, sealed.call) from None
+
+    def _check_questions(self, questions: Raw, entry: Entry, context: Context) -> None:
+        """Check that the client declared what a task asks, and that its server may ask it."""
+        can = self._forwarder.permitted(entry, context)
+        asked = decode(dict[str, InputRequest], questions, "questions of a task")
+        for each in asked.values():
+            missing = lacking(can, each.method, each.params)
+            if missing:
+                raise MissingCapability(missing)
+
+    async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
+        """Return the result of a task as that of a call: within the budget, and with our URIs."""
+        call = Call(entry, {}, caller_of(context), id=sealed.call)
+        outcome = await self._toolbox.results.fit(call, Outcome(result))
+        return self._forwarder.with_links(entry, outcome.raw)
+
+    def _record(self, event: str, sealed: SealedTask, entry: Entry, context: Context) -> None:
+        if self._note is not None:
+            self._note(caller_of(context), entry, sealed.call, event)

@@ -1,0 +1,1 @@
+"""Logins of users to servers and to the pages, and their credentials."""

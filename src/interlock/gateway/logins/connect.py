@@ -1,0 +1,350 @@
+"""Logins of users to servers, which they make in a browser.
+
+    GET /connect/ID         a page, on which the user shows who they are
+    POST /connect/ID        stores values, and returns where to log in to the server
+    GET /oauth/callback     where the login ends
+
+1. Only the user for whom a link was made can use it. That user is verified by a key, a token or a
+   session of the pages, never by the link.
+2. A login ends in the browser that began it: the callback needs its cookie beside `state`. So
+   another person who is sent the address of a login cannot log in for somebody else.
+3. `state` is used once, and the path of the callback differs from issuer to issuer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from interlock.auth.principal import Principal
+from interlock.config import HttpServer, ServerConfig, resolve
+from interlock.errors import (
+    AuthError,
+    InterlockError,
+    InvalidArguments,
+    StoreCorrupt,
+    StoreError,
+)
+from interlock.gateway.logins.vault import Vault
+from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, Route, not_found
+from interlock.store.credentials import LOGIN
+from interlock.toolbox.connect import client_identity, login_challenge
+from interlock.toolbox.user_credentials import Needs
+
+if TYPE_CHECKING:
+    from interlock.oauth import AuthorizationRequest, OAuth
+    from interlock.oauth.login import Ask
+    from interlock.oauth.storage import TokenStore
+
+CALLBACK_PATH = "/oauth/callback"
+BEGIN_TIMEOUT = 30.0  # seconds until the address of a login must be known
+LOGIN_TTL = 600.0  # seconds that a user has to log in
+FINISH_TIMEOUT = 30.0  # seconds for the tokens after that
+MAX_LOGINS = 1_000  # under way
+
+_Key = tuple[str, str]  # owner and server
+_log = logging.getLogger("interlock.gateway")
+
+
+class _Login:
+    """A login that a user is making."""
+
+    def __init__(self, owner: str, server: str) -> None:
+        self.owner = owner
+        self.server = server
+        self.cookie = secrets.token_urlsafe(32)
+        self.work: asyncio.Task[None]
+        loop = asyncio.get_running_loop()
+        self.asked: asyncio.Future[AuthorizationRequest] = loop.create_future()
+        self.answer: asyncio.Future[Mapping[str, str]] = loop.create_future()
+
+    async def ask(self, request: AuthorizationRequest) -> Mapping[str, str]:
+        """Wait for the query that the browser brings to the callback."""
+        self.asked.set_result(request)
+        try:
+            async with asyncio.timeout(LOGIN_TTL):
+                return await self.answer
+        except TimeoutError:
+            raise AuthError(f"the login was not finished within {LOGIN_TTL:g} s") from None
+
+
+class BegunServerLogin(Struct, frozen=True):
+    """A login that has begun.
+
+    Attributes:
+        url: Where the user logs in.
+        cookie: Name and value of the cookie that its browser must bring to the callback.
+    """
+
+    url: str
+    cookie: tuple[str, str]
+
+
+class Logins:
+    """The logins that users are making.
+
+    Args:
+        vault: Where they are stored.
+        servers: Returns the configured servers, by name in addresses.
+        environ: Where `${VAR}` is looked up.
+    """
+
+    def __init__(
+        self,
+        vault: Vault,
+        servers: Callable[[], Mapping[str, ServerConfig]],
+        environ: Mapping[str, str],
+    ) -> None:
+        self.vault = vault
+        self._servers = servers
+        self._environ = environ
+        self._under_way: dict[_Key, _Login] = {}
+
+    def needs(self, server: str) -> Needs:
+        """Return what a server needs of each user; nothing if it does not exist."""
+        upstream = self.vault.upstreams().get(server)
+        return upstream.needs if upstream is not None else Needs()
+
+    async def begin(self, owner: str, server: str) -> BegunServerLogin:
+        """Begin the login of a user. One that the user began before ends.
+
+        Raises:
+            InterlockError: The authorization server cannot be used.
+        """
+        earlier = self._under_way.pop((owner, server), None)
+        if earlier is not None:
+            earlier.work.cancel()
+        if len(self._under_way) >= MAX_LOGINS:
+            raise Problem(503, "overloaded", "too many logins are under way; try again later")
+        login = self._under_way[owner, server] = _Login(owner, server)
+        login.work = asyncio.create_task(self._log_in(login))
+        login.work.add_done_callback(lambda _: self._ended(login))
+        either: set[asyncio.Future[Any]] = {login.work, login.asked}
+        await asyncio.wait(either, timeout=BEGIN_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+        if not login.asked.done():
+            if login.work.done():
+                login.work.result()
+            login.work.cancel()
+            raise AuthError(f"the authorization server of {server!r} does not answer", 503)
+        request = login.asked.result()
+        return BegunServerLogin(request.url, (_cookie_name(request.state), login.cookie))
+
+    def _ended(self, login: _Login) -> None:
+        if self._under_way.get((login.owner, login.server)) is login:
+            del self._under_way[login.owner, login.server]
+        if not login.work.cancelled():
+            login.work.exception()  # marks it as retrieved
+
+    async def _log_in(self, login: _Login) -> None:
+        config = self._servers().get(login.server)
+        challenge = ""
+        if isinstance(config, HttpServer):
+            challenge = await _challenge(resolve(config, self._environ))
+        store = self.vault.tokens(login.owner, login.server)
+        oauth = await self._oauth(login.server, store, login.ask)
+        await oauth.login(challenge)
+        if oauth.save_error is not None:
+            raise oauth.save_error
+        await self.vault.logged_in(login.owner, login.server)
+
+    @property
+    def _callback(self) -> str:
+        return f"{self.vault.public_url}{CALLBACK_PATH}"
+
+    async def _oauth(self, server: str, store: TokenStore, ask: Ask | None) -> OAuth:
+        """Return the login of a user to a server.
+
+        Args:
+            server: Its name.
+            store: Keeps the tokens.
+            ask: Shows the login to the user; None for a login that cannot be shown.
+
+        Raises:
+            InterlockError: The server has no logins, or its document cannot be read.
+        """
+        from interlock.oauth import OAuth  # loads aiohttp
+
+        config = self._servers().get(server)
+        fixed = self._callback
+        if not isinstance(config, HttpServer):
+            return await self._api_login(server, store=store, ask=ask, redirect_uri=fixed)
+        config = resolve(config, self._environ)
+        client, metadata = client_identity(config), config.oauth.client_metadata_url
+        return OAuth(
+            config.url,
+            # A registered client, or one with a document, has a fixed redirect URI.
+            redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
+            ask=ask,
+            client=client,
+            client_metadata_url=metadata,
+            scopes=config.oauth.scopes,
+            store=store,
+        )
+
+    async def _api_login(self, server: str, **options: Any) -> OAuth:
+        """Return the login at the authorization server that the document of an API names."""
+        upstream = self.vault.upstreams().get(server)
+        api = upstream.api if upstream is not None else None
+        if api is None:
+            raise not_found()
+        await api.load()
+        return api.tools.identity.login(**options)
+
+    async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
+        """Delete a value or a login; return whether there was one.
+
+        A login is deleted here first, and then revoked at its authorization server, if that has an
+        endpoint for it and answers.
+
+        Raises:
+            StoreError: It cannot be deleted.
+        """
+        store: TokenStore | None = None
+        if name == LOGIN:
+            with suppress(StoreCorrupt):  # then there is nothing to revoke
+                store = await self.vault.tokens(owner, server).copied()
+        was_there = await self.vault.delete(owner, server, name, by=by)
+        if was_there and store is not None:
+            await self._revoke(owner, server, store)
+        return was_there
+
+    async def _revoke(self, owner: str, server: str, store: TokenStore) -> None:
+        try:
+            problem = (await (await self._oauth(server, store, None)).log_out()).problem
+        except (InterlockError, Problem) as error:
+            problem = str(error)
+        if problem:
+            _log.warning("a deleted login to server %r is not revoked: %s", server, problem)
+        self.vault.note("not_revoked" if problem else "revoked", owner, server)
+
+    async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
+        """Finish a login with what the browser brings; return the name of its server.
+
+        Args:
+            path: Of the callback.
+            query: Of the request.
+            cookies: Of the request.
+
+        Raises:
+            InterlockError: The login is unknown, was begun in another browser, or has failed.
+        """
+        state = query.get("state", "")
+        login = next((each for each in self._under_way.values() if _is_of(each, state)), None)
+        unknown = AuthError("this login is over, or was begun in another browser; begin it again")
+        if login is None or login.answer.done():
+            raise unknown
+        cookie = cookies.get(_cookie_name(state), "")
+        redirect = urlsplit(login.asked.result().redirect_uri).path
+        if not hmac.compare_digest(cookie.encode(), login.cookie.encode()) or path != redirect:
+            raise unknown
+        login.answer.set_result(query)
+        done, _ = await asyncio.wait({login.work}, timeout=FINISH_TIMEOUT)
+        if not done:
+            raise AuthError(f"server {login.server!r} gave no tokens in time; begin again")
+        if login.work.cancelled():
+            raise unknown
+        try:
+            login.work.result()
+        except InterlockError:
+            self.vault.note("login_failed", login.owner, login.server)
+            raise
+        return login.server
+
+    async def close(self) -> None:
+        """End all logins."""
+        tasks = [each.work for each in self._under_way.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+async def _challenge(server: HttpServer) -> str:
+    with suppress(InterlockError):
+        return await login_challenge(server) or ""
+    return ""
+
+
+def _is_of(login: _Login, state: str) -> bool:
+    if not login.asked.done() or login.asked.cancelled():
+        return False
+    return hmac.compare_digest(login.asked.result().state.encode(), state.encode())
+
+
+def _callback(fixed: str, issuer: str) -> str:
+    return f"{fixed}/{sha256(issuer.encode()).hexdigest()[:16]}"
+
+
+def _cookie_name(state: str) -> str:
+    return f"interlock-connect-{sha256(state.encode()).hexdigest()[:16]}"
+
+
+# The route
+
+
+class Connect(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request to connect: values by name, where the server needs any."""
+
+    values: dict[str, str] = {}
+
+
+async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
+    """Store the values of the user, and begin the login to the server if it needs one."""
+    vault = logins.vault
+    try:
+        owner, server = vault.opened_link(request.path["id"])
+    except InvalidArguments:
+        text = "this link is not valid any more; call the tool again for a new one"
+        raise not_found(text) from None
+    if owner != request.principal.owner:
+        raise Problem(403, "other_user", "this link is for another user; call the tool yourself")
+    needs, given = logins.needs(server), request.body.values
+    if unknown := given.keys() - needs.names:
+        raise Problem(
+            400,
+            "bad_request",
+            f"server {server!r} does not use a credential {sorted(unknown)[0]!r}",
+        )
+    for name, value in given.items():
+        await vault.set(owner, server, name, value, by=request.principal)
+    if not needs.login:
+        return JsonReply({"server": server, "connected": True})
+    try:
+        begun = await logins.begin(owner, server)
+    except (Problem, StoreError):
+        raise
+    except InterlockError as error:  # of the server, not of our caller
+        raise Problem(502, "login_unavailable", str(error)) from None
+    return JsonReply(
+        {"server": server, "location": begun.url}, headers=(_set_cookie(logins, *begun.cookie),)
+    )
+
+
+def _set_cookie(logins: Logins, name: str, value: str) -> tuple[bytes, bytes]:
+    is_secure = logins.vault.public_url.startswith("https:")
+    parts = [f"{name}={value}", f"Path={CALLBACK_PATH}", "HttpOnly", "SameSite=Lax"]
+    parts += ["Secure"] * is_secure + [f"Max-Age={LOGIN_TTL:.0f}"]
+    return b"set-cookie", "; ".join(parts).encode()
+
+
+ROUTES: tuple[Route, ...] = (
+    Route(
+        "POST",
+        "/connect/{id}",
+        "any",
+        connect,
+        "stores what a server needs of the caller, and returns where to log in to it",
+        body=Connect,
+    ),
+)
+
+__all__ = ["ROUTES", "BegunServerLogin", "Connect", "Logins"]

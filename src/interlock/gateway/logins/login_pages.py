@@ -1,0 +1,259 @@
+"""Login of an organisation's people to the pages: where it begins and where it ends.
+
+    GET /login/begin?issuer=URL&to=PATH     sends the browser to an issuer of the configuration
+    GET /login/callback                     opens a session of the pages, and goes to PATH
+
+1. What the end needs is sealed in a cookie. So a login ends in the browser that began it, in any
+   process of the gateway, and nothing is stored before somebody has logged in.
+2. `state` is used once in one process, among the last `MAX_USED` ones; the issuer accepts its code
+   once.
+3. The page key comes in the body of the last page, never in an address.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from html import escape
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.page_session import PageSessions, SessionCookie
+from interlock.auth.principal import Principal
+from interlock.config.gateway import Issuer
+from interlock.errors import AuthError, InterlockError, StoreError
+from interlock.gateway.logins.login_attempt import Attempt
+from interlock.gateway.logins.plain_page import HTML, cookies_of, headers_for, plain_page
+from interlock.server.http.guard import Guard
+from interlock.server.http.http_options import AsgiApp
+from interlock.server.http.request import HttpRequest
+from interlock.server.http.responses import (
+    Header,
+    HttpRefusal,
+    Receive,
+    Scope,
+    Send,
+    refuse,
+    reply,
+)
+from interlock.text.quoting import clip
+from interlock.text.timestamps import now_micros
+from interlock.text.urls import is_loopback, origin
+
+if TYPE_CHECKING:
+    from interlock.gateway.logins.organisation_login import OidcLogin
+
+BEGIN_PATH = "/login/begin"
+CALLBACK_PATH = "/login/callback"
+LOGIN_TTL = 600  # seconds that a person has to log in
+MAX_QUERY = 16_384  # bytes
+MAX_USED = 10_000  # states that are remembered until they expire
+_PURPOSE = "login"  # of the key that seals
+_SCRIPT = """
+const {key, to} = JSON.parse(document.getElementById("data").textContent);
+localStorage.setItem("interlock-key", key);
+location.replace(to);
+"""
+
+
+class _Sealed(Struct, frozen=True):
+    """What the cookie of a login holds."""
+
+    issuer: str
+    attempt: Attempt
+    to: str
+    expires: int
+
+
+class LoginPages:
+    """An ASGI application.
+
+    Args:
+        beside: Serves all other paths.
+        sessions: Where sessions are opened.
+        cookie: Their cookie at this listener.
+        secret: Seals what the end of a login needs.
+        issuers: Returns the issuers that people can log in at.
+        hosts: Allowed values of `Host`; see `Guard`.
+        public_url: Where browsers reach the pages; "" for where they are served.
+        on_refused: Called for each login that is refused.
+    """
+
+    def __init__(
+        self,
+        beside: AsgiApp,
+        sessions: PageSessions,
+        cookie: SessionCookie,
+        secret: GatewayKey,
+        issuers: Callable[[], Sequence[Issuer]],
+        *,
+        hosts: Sequence[str] | None,
+        public_url: str,
+        on_refused: Callable[[RefusedCredential], None] = lambda _: None,
+    ) -> None:
+        self._beside = beside
+        self._sessions = sessions
+        self._cookie = cookie
+        self._secret = secret
+        self._issuers = issuers
+        self._public_url = public_url
+        self._on_refused = on_refused
+        # A login ends with a request from another site, which `PageGuard` would refuse.
+        self._guard = Guard(hosts, (), ())
+        self._logins: dict[str, OidcLogin] = {}
+        self._used: OrderedDict[str, int] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        is_ours = scope["type"] == "http" and scope["path"] in (BEGIN_PATH, CALLBACK_PATH)
+        if not is_ours or scope["method"] != "GET":
+            await self._beside(scope, receive, send)
+            return
+        request = HttpRequest(scope, receive, send)
+        raw: bytes = scope.get("query_string", b"")
+        query = dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True))
+        try:
+            self._guard.check(request)
+            if scope["path"] == BEGIN_PATH:
+                await self._begin(request, query)
+            else:
+                await self._end(request, query)
+        except HttpRefusal as refusal:
+            await refuse(send, refusal)
+
+    # The beginning
+
+    async def _begin(self, request: HttpRequest, query: dict[str, str]) -> None:
+        found = [each for each in self._issuers() if each.issuer == query.get("issuer")]
+        if not found:
+            text = "<p>Nobody can sign in there. The configuration may have changed.</p>"
+            await self._answer(request, 404, text)
+            return
+        try:
+            begun = await self._login(found[0]).begin(self._origin(request) + CALLBACK_PATH)
+        except InterlockError as error:
+            await self._answer(request, 502, f"<p>{escape(clip(str(error)))}.</p>{_AGAIN}")
+            return
+        state = begun.attempt.state
+        expires = now_micros() + LOGIN_TTL * 1_000_000
+        kept = _Sealed(found[0].issuer, begun.attempt, _path(query.get("to", "")), expires)
+        value = self._secret.seal(_PURPOSE, msgspec.json.encode(kept), state.encode())
+        text = urlsafe_b64encode(value).decode().rstrip("=")
+        headers = (self._set_cookie(state, text, LOGIN_TTL), (b"location", begun.url.encode()))
+        await reply(request.send, 302, b"", [*headers_for(), *headers], kind=HTML)
+
+    def _login(self, issuer: Issuer) -> OidcLogin:
+        found = self._logins.get(issuer.issuer)
+        if found is None or found.issuer != issuer:  # the configuration was replaced
+            from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
+
+            found = self._logins[issuer.issuer] = OidcLogin(issuer)
+        return found
+
+    def _origin(self, request: HttpRequest) -> str:
+        if self._public_url:
+            return origin(self._public_url)
+        host = request.header(b"host") or ""  # the guard has checked it
+        is_local = is_loopback(urlsplit(f"//{host}").hostname or "")
+        return f"{'http' if is_local else 'https'}://{host}"
+
+    # The end
+
+    async def _end(self, request: HttpRequest, query: dict[str, str]) -> None:
+        state = query.get("state", "")
+        over = self._set_cookie(state, "", 0)
+        try:
+            kept = self._opened(request, state)
+            issuer = next((each for each in self._issuers() if each.issuer == kept.issuer), None)
+            if issuer is None or kept.attempt.redirect_uri != self._origin(request) + CALLBACK_PATH:
+                raise _unknown()
+            principal = await self._login(issuer).finish(kept.attempt, query)
+            if not principal.scopes:
+                self._on_refused(RefusedCredential("insufficient_scope", request.address or ""))
+                await self._answer(request, 403, _no_rights(principal), over)
+                return
+            opened = await self._sessions.open(principal)
+        except StoreError:
+            await self._answer(request, 503, f"<p>The database does not answer.</p>{_AGAIN}", over)
+            return
+        except InterlockError as error:
+            self._on_refused(RefusedCredential("bad_credential", request.address or ""))
+            text = f"<p>{escape(clip(str(error)))}.</p>{_AGAIN}"
+            await self._answer(request, _status(error), text, over)
+            return
+        data = json.dumps({"key": opened.page_key, "to": kept.to}).replace("<", "\\u003c")
+        body = f'<script type="application/json" id="data">{data}</script>'
+        page = plain_page("Signed in", body, _SCRIPT)
+        headers = [*headers_for(_SCRIPT), over, self._cookie.header(opened.cookie)]
+        await reply(request.send, 200, page.encode(), headers, kind=HTML)
+
+    def _opened(self, request: HttpRequest, state: str) -> _Sealed:
+        """Return what the cookie of a login holds, once."""
+        value = cookies_of(request).get(_cookie_name(state), "")
+        try:
+            sealed = urlsafe_b64decode(value + "=" * (-len(value) % 4))
+            content = self._secret.unseal(_PURPOSE, sealed, state.encode()) if sealed else None
+            kept = msgspec.json.decode(content or b"", type=_Sealed)
+        except (Base64Error, ValueError):
+            raise _unknown() from None
+        now = now_micros()
+        while self._used and next(iter(self._used.values())) < now:
+            self._used.popitem(last=False)
+        if kept.expires < now or state in self._used:
+            raise _unknown()
+        if len(self._used) >= MAX_USED:  # forgotten, as nobody may be locked out by others
+            self._used.popitem(last=False)
+        self._used[state] = kept.expires
+        return kept
+
+    def _set_cookie(self, state: str, value: str, seconds: int) -> Header:
+        parts = [f"{_cookie_name(state)}={value}", f"Path={CALLBACK_PATH}", "HttpOnly"]
+        parts += ["SameSite=Lax", *["Secure"] * self._cookie.is_secure, f"Max-Age={seconds}"]
+        return b"set-cookie", "; ".join(parts).encode()
+
+    async def _answer(self, request: HttpRequest, status: int, body: str, *headers: Header) -> None:
+        page = plain_page("Not signed in", body)
+        await reply(request.send, status, page.encode(), [*headers_for(), *headers], kind=HTML)
+
+
+_AGAIN = '<p><a href="/login">Sign in again</a></p>'
+
+
+def _unknown() -> AuthError:
+    return AuthError("this login is over, or was begun in another browser; begin it again", 400)
+
+
+def _status(error: InterlockError) -> int:
+    status = getattr(error, "status", None)
+    return status if status in (400, 403) else 502
+
+
+def _no_rights(principal: Principal) -> str:
+    groups = ", ".join(sorted(principal.groups)) or "none"
+    return (
+        f"<p>You are <b>{escape(clip(principal.id))}</b>, and none of your groups may use this"
+        f" gateway (groups: {escape(clip(groups))}).</p>"
+        "<p>Ask the operator, who grants rights by <code>auth.issuers[].scopes</code>.</p>"
+    )
+
+
+def _path(wanted: str) -> str:
+    """Return a path of these pages; "/" for an address elsewhere."""
+    is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
+    return wanted if is_path and wanted.isprintable() else "/"
+
+
+def _cookie_name(state: str) -> str:
+    return f"interlock-login-{sha256(state.encode()).hexdigest()[:16]}"
+
+
+__all__ = ["LoginPages"]

@@ -1,0 +1,333 @@
+"""The credentials of users for servers, as a running gateway uses them.
+
+1. A credential is used for its own user and server only. What a caller shows the gateway is never
+   part of it.
+2. A login is refreshed once, however many calls need it: all connections of a user share it.
+3. A change in the database is noticed within a second. The user's connections are then
+   replaced, and calls that wait for the user go on.
+4. While the database does not answer, values that were read before stay in use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT
+from interlock.config import HttpServer
+from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
+from interlock.server.sealing import EncryptingSeal
+from interlock.store.credentials import LOGIN, Credential, CredentialStore, Place
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.recorded import Record
+from interlock.text.timestamps import now_micros
+from interlock.toolbox.connect import client_identity
+from interlock.toolbox.upstream import Upstream
+from interlock.toolbox.user_credentials import Needs
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from interlock.oauth.stored_login import StoredLogin
+    from interlock.store.login_tokens import LoginTokens
+
+LIST_PATIENCE = 5.0  # seconds that the tools of a user may take before a change counts as made
+LINK_TTL = 86_400.0  # seconds for which a link to connect is valid
+MAX_KEPT = 10_000  # users and servers whose credentials are kept in memory
+CONNECT_PATH = "/connect/"
+
+_T = TypeVar("_T")
+_Key = tuple[str, str]  # owner and server
+_Credentials: TypeAlias = list[Credential]
+_Objects: TypeAlias = list[JsonObject]
+_log = logging.getLogger("interlock.gateway")
+
+
+class Vault:
+    """The `UserCredentials` of a gateway.
+
+    Args:
+        store: The table.
+        secret: The gateway's key, which seals the links to connect.
+        note: Records in the audit trail what became of a login: what was done, by whom, and to
+            what.
+        recording: Returns what writes a change with its audit record, given what is done and by
+            whom.
+
+    Attributes:
+        is_local: See `UserCredentials`.
+        public_url: The origin of the public listener; "" without one.
+        upstreams: Returns the servers by name.
+    """
+
+    def __init__(
+        self,
+        store: CredentialStore,
+        secret: GatewayKey,
+        note: Callable[[str, str, Place], None] = lambda *_: None,
+        recording: Callable[[str, Principal], Record | None] = lambda *_: None,
+    ) -> None:
+        self.public_url = ""
+        self.is_local = False
+        self.upstreams: Callable[[], Mapping[str, Upstream]] = dict
+        self._store = store
+        self._note = note
+        self._recording = recording
+        self._links = EncryptingSeal(secret.derive("connect"), LINK_TTL)
+        self._values: dict[_Key, dict[str, str]] = {}
+        self._tokens: dict[_Key, LoginTokens] = {}
+        self._logins: dict[_Key, StoredLogin] = {}
+        # An event lives as long as a call waits for it.
+        self._waiting = WeakValueDictionary[_Key, asyncio.Event]()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reading = asyncio.Lock()
+        self._changes = 0  # how many were noticed
+
+    @asynccontextmanager
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[Vault, None]:
+        """Follow the changes of the database.
+
+        Args:
+            feed: Of the database.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        await self._store.changed()  # those of the past
+        try:
+            async with feed.follow("credentials", self._step, _log, "credentials"):
+                yield self
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    async def _step(self, has_changed: bool) -> None:
+        if has_changed:
+            await self.refresh()
+
+    async def refresh(self, *, patience: float = 0.0) -> None:
+        """Use what has changed in the database since the last call.
+
+        Args:
+            patience: Seconds to wait until the tools of the users are listed.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        async with self._reading:
+            for place in await self._store.changed():
+                self._changed(owner_of(place), place.server)
+        if patience and self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=patience)
+
+    def _changed(self, owner: str, server: str) -> None:
+        self._changes += 1
+        self._values.pop((owner, server), None)
+        self._logins.pop((owner, server), None)
+        upstream = self.upstreams().get(server)
+        if upstream is not None:
+            upstream.end_user(owner)
+            task = asyncio.create_task(upstream.start_for(owner))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        waiting = self._waiting.pop((owner, server), None)
+        if waiting is not None:
+            waiting.set()
+
+    # As `UserCredentials`
+
+    async def values(self, owner: str, server: str) -> Mapping[str, str]:
+        """Return the values that stand for `${user:NAME}`, by name.
+
+        Raises:
+            LoginRequired: One cannot be opened, so the user must store it again.
+            StoreError: They cannot be read.
+        """
+        known = self._values.get((owner, server))
+        if known is None:
+            tenant, user = user_of(owner)
+            changes = self._changes
+            try:
+                known = await self._store.values(user, server, tenant=tenant)
+            except StoreCorrupt as error:  # such as after a change of the gateway's key
+                _log.warning("%s", error)
+                raise LoginRequired(str(error)) from None
+            if changes == self._changes:  # otherwise they may be outdated already
+                _keep(self._values, (owner, server), known)
+        return known
+
+    def login(self, owner: str, server: str, config: HttpServer) -> StoredLogin:
+        """Return a user's login, the same object for all connections of the user."""
+        known = self._logins.get((owner, server))
+        if known is None or known.server_url != config.url:
+            from interlock.oauth.stored_login import StoredLogin  # loads aiohttp
+
+            known = StoredLogin(
+                config.url,
+                is_expected=True,
+                client=client_identity(config),
+                store=self.tokens(owner, server),
+            )
+            _keep(self._logins, (owner, server), known)
+        return known
+
+    def tokens(self, owner: str, server: str) -> LoginTokens:
+        """Return where a user's login is stored."""
+        known = self._tokens.get((owner, server))
+        if known is None:
+            from interlock.store.login_tokens import LoginTokens  # loads aiohttp
+
+            known = LoginTokens(self._store, place_of(owner, server, LOGIN))
+            _keep(self._tokens, (owner, server), known)
+        return known
+
+    async def owners(self, server: str) -> Sequence[str]:
+        """Return some users with a usable credential for a server, the latest first."""
+        users = await self._store.users_of(server)
+        return [owner_of(Place(user, server, "", tenant)) for tenant, user in users]
+
+    # Users
+
+    async def list(self, *, user: str = "", tenant: str = TENANT) -> _Credentials:
+        """Return the credentials of a user, or of all users, without their values."""
+        return await self._store.list(user=user, tenant=tenant)
+
+    async def states(self, owner: str, servers: Mapping[str, Needs]) -> _Objects:
+        """Return each credential that a user has or needs, and where the user connects.
+
+        Args:
+            owner: The user.
+            servers: What servers need of each user, by name.
+        """
+        tenant, user = user_of(owner)
+        now = now_micros()
+        shown = {
+            (each.place.server, each.place.name): each.as_json(now)
+            for each in await self._store.list(user=user, tenant=tenant)
+        }
+        for server, needs in servers.items():
+            wanted = [*sorted(needs.names), *([LOGIN] if needs.login else [])]
+            for name in wanted:
+                absent = {"user": user, "server": server, "name": name, "state": "needs_login"}
+                kind = "oauth" if name == LOGIN else "value"
+                one = shown.setdefault((server, name), absent | {"kind": kind})
+                if one["state"] != "ok" and (url := self.connect_url(owner, server)):
+                    one["url"] = url
+        return [shown[key] for key in sorted(shown)]
+
+    async def set(self, owner: str, server: str, name: str, value: str, *, by: Principal) -> None:
+        """Store a value, and use it at once.
+
+        Args:
+            owner: Whose it is.
+            server: Name of the server.
+            name: That of `${user:NAME}`.
+            value: A secret.
+            by: Who stores it.
+
+        Raises:
+            StoreError: The value is not valid, or cannot be stored.
+        """
+        place = place_of(owner, server, name)
+        await self._store.set(place, value, record=self._recording("set", by))
+        await self._use_change(owner, server)
+
+    async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
+        """Delete a value or a login; return whether there was one.
+
+        Raises:
+            StoreError: It cannot be deleted.
+        """
+        place = place_of(owner, server, name)
+        was_there = await self._store.revoke(place, record=self._recording("deleted", by))
+        await self._use_change(owner, server)
+        return was_there
+
+    async def logged_in(self, owner: str, server: str) -> None:
+        """Use the login that a user has just made.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        await self._store.note(place_of(owner, server, LOGIN))
+        self.note("logged_in", owner, server)
+        await self._use_change(owner, server)
+
+    async def _use_change(self, owner: str, server: str) -> None:
+        """Use a change that was just made, even if the database does not answer any more."""
+        try:
+            await self.refresh(patience=LIST_PATIENCE)
+        except StoreError:
+            self._changed(owner, server)  # the earlier credential is not used any more
+
+    async def refused(self, owner: str, server: str) -> None:
+        """Stop using the current token, which the server refuses and which cannot be renewed."""
+        login = self._logins.pop((owner, server), None)
+        if login is None:
+            return
+        with suppress(InterlockError):  # the server then refuses it once more
+            await self.tokens(owner, server).expire(login.server_url, login.token)
+            self.note("refused", owner, server)
+
+    def note(self, action: str, owner: str, server: str) -> None:
+        """Record what a user did with a login, in the audit trail."""
+        self._note(action, user_of(owner)[1], place_of(owner, server, LOGIN))
+
+    def next_change(self, owner: str, server: str) -> asyncio.Event:
+        """Return an event that is set when a credential of a user for a server next changes."""
+        event = asyncio.Event()
+        return self._waiting.setdefault((owner, server), event)
+
+    # Links
+
+    def connect_url(self, owner: str, server: str) -> str:
+        """Return where a user connects to a server; "" without a public listener."""
+        if not self.public_url:
+            return ""
+        id = self._links.close(f"{server}\n{owner}".encode(), b"").rstrip("=")
+        return f"{self.public_url}{CONNECT_PATH}{id}"
+
+    def opened_link(self, id: str) -> _Key:
+        """Return owner and server of a link.
+
+        Raises:
+            InvalidArguments: It is not valid, or has expired.
+        """
+        padded = id + "=" * (-len(id) % 4)
+        server, _, owner = self._links.open(padded, b"").decode().partition("\n")
+        return owner, server
+
+
+def place_of(owner: str, server: str, name: str) -> Place:
+    """Return where a credential of an owner belongs."""
+    tenant, user = user_of(owner)
+    return Place(user, server, name, tenant)
+
+
+def user_of(owner: str) -> tuple[str, str]:
+    """Return tenant and id of a `Principal.owner`."""
+    tenant, _, user = owner.partition("/")
+    return unquote(tenant) or TENANT, user
+
+
+def owner_of(place: Place) -> str:
+    """Return the `Principal.owner` of a user."""
+    tenant = "" if place.tenant == TENANT else place.tenant
+    return Principal(place.user, tenant=tenant).owner
+
+
+def _keep(known: dict[_Key, _T], key: _Key, value: _T) -> None:
+    known[key] = value
+    while len(known) > MAX_KEPT:
+        del known[next(iter(known))]
+
+
+__all__ = ["Vault"]

@@ -1,0 +1,393 @@
+"""The HTTP endpoint of a gateway, and the pages beside it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.auth import Authenticator, Principal
+from interlock.auth.authenticator import Headers
+from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
+from interlock.config.gateway import Address, ChatPage
+from interlock.errors import AuthError
+from interlock.gateway.admin import login
+from interlock.gateway.admin.login import Pages
+from interlock.gateway.admin.operations import Operations
+from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.logins import connect
+from interlock.gateway.logins.connect_pages import ConnectPages
+from interlock.gateway.logins.login_pages import LoginPages
+from interlock.gateway.metrics import Samples
+from interlock.gateway.serving.admin_app import AdminApp
+from interlock.server.http.app import HttpApp
+from interlock.server.http.guard import LOOPBACK
+from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
+from interlock.server.http.json_api import JsonApi, Route
+from interlock.server.http.page_guard import PageGuard
+from interlock.server.http.responses import Page
+from interlock.server.http.views import Views
+from interlock.store.approvals import Approval
+from interlock.store.page_sessions import PageSessionStore
+from interlock.text import urls
+
+PATH = "/mcp"
+MAX_SEEN = 1_000  # callers that are kept as they are in the only view
+_TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+
+
+class Listener(Struct, frozen=True):
+    """Where pages are served, and to whom.
+
+    Attributes:
+        authenticator: Identifies callers by a session, a key or a token.
+        guard: Checks where requests come from.
+        hosts: Allowed values of `Host`; see `Guard`.
+        public_url: Where browsers reach the pages; "" for where they are served.
+    """
+
+    authenticator: Authenticator
+    guard: PageGuard
+    hosts: Sequence[str] | None
+    public_url: str
+
+
+class MakePages(Protocol):
+    """Makes the application that serves the operators' pages."""
+
+    def __call__(self, beside: AsgiApp, guard: PageGuard, *, has_chat: bool = False) -> AsgiApp:
+        """Return the application.
+
+        Args:
+            beside: Serves all other paths.
+            guard: Checks where requests come from.
+            has_chat: `beside` serves the chat.
+        """
+        ...
+
+
+class ServedChat(Protocol):
+    """The chat beside the endpoint."""
+
+    tables: Sequence[tuple[Any, Sequence[Route]]]
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return the application; `beside` serves all other paths."""
+        ...
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End what API keys have begun, by the keys' ids."""
+        ...
+
+    def drain(self) -> None:
+        """End all turns and sockets, and refuse new ones."""
+        ...
+
+    async def close(self) -> None:
+        """Wait until all turns and sockets have ended."""
+        ...
+
+
+MakeChat = Callable[[Assembly, ChatPage, Listener], ServedChat]
+
+
+class ServedInspector(Protocol):
+    """The inspector beside the admin API."""
+
+    tables: Sequence[tuple[Any, Sequence[Route]]]
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return an application that serves what is inspected, and passes other paths on."""
+        ...
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the inspections of API keys, by the keys' ids."""
+        ...
+
+    def drain(self) -> None:
+        """End all inspections, and begin no new ones."""
+        ...
+
+    async def close(self) -> None:
+        """Wait until all inspections have ended."""
+        ...
+
+
+MakeInspector = Callable[[Assembly], ServedInspector]
+
+
+class Endpoint:
+    """Serves an assembly over HTTP, whatever its configuration is at the moment.
+
+    Args:
+        assembly: The gateway.
+        resource: The URL of the endpoint that challenges name.
+        address: Where it listens.
+        view: The only view to serve; "" for all.
+        board: Makes the application that serves the operators' pages; None for no pages.
+        chat: Makes the chat, which is served if it is configured.
+        inspector: Makes the inspector, which is served beside the admin API.
+
+    Attributes:
+        chat: The chat; None without one.
+        app: The application for clients.
+        health: The pages about health.
+        sessions: The sessions of the pages.
+        serves_operators: The application for clients also has the admin API and the metrics,
+            because no other machine can reach it, and operators have no listener of their own.
+    """
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        resource: str,
+        *,
+        address: Address,
+        view: str = "",
+        board: MakePages | None = None,
+        chat: MakeChat | None = None,
+        inspector: MakeInspector | None = None,
+    ) -> None:
+        self.chat: ServedChat | None = None
+        self._inspector: ServedInspector | None = None
+        self._make_inspector = inspector
+        self._make_chat = chat
+        self._assembly = assembly
+        self._resource = resource
+        self._view = view
+        self._board = board
+        self.health = assembly.health(lambda: self.app.is_draining)
+        assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._count)
+        settings = assembly.parts.settings
+        self.sessions = PageSessions(
+            PageSessionStore(assembly.database), assembly.keys, is_trusted=self._is_trusted
+        )
+        self._operations = Operations(assembly)
+        self._follows_reload: list[_Latest] = []
+        is_local = urls.is_loopback(address.host) and not settings.public_url
+        self.serves_operators = is_local and settings.admin is None
+        pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
+        if self.serves_operators:
+            pages["/metrics"] = self.metrics
+        self.app = HttpApp(
+            assembly.gateway,
+            HttpOptions(
+                path=PATH,
+                auth=assembly.authenticator(resource, view),
+                views=self._views(),
+                pages=pages,
+                hosts=self._hosts(address.host),
+                sse=settings.sse,
+                beside=self._beside(address),
+            ),
+        )
+        assembly.on_reload = self._reloaded
+        assembly.keys.on_end = self._end_credentials
+
+    def _is_trusted(self, user: str) -> bool:
+        """Return whether a user without a key may still use a session."""
+        issuer, is_of_issuer, _ = user.rpartition("#")
+        known = (each.issuer for each in self._assembly.login_issuers())
+        return not is_of_issuer or issuer in known
+
+    def admin_app(self, address: Address) -> AdminApp:
+        """Return the application for operators.
+
+        Args:
+            address: Where it listens. On loopback, everybody who can connect may see the metrics.
+        """
+        authenticator = None
+        if not urls.is_loopback(address.host):
+            authenticator = self._assembly.authenticator(self._resource, scope="admin:read")
+        api = self._api(address, is_admin=True)
+        return AdminApp(
+            {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
+            {"/metrics": self.metrics},
+            authenticator,
+            api if self._board is None else self._board(api, PageGuard()),
+        )
+
+    def _beside(self, address: Address) -> AsgiApp:
+        """Return what is served on the public listener beside the endpoint."""
+        assembly, hosts = self._assembly, self._hosts(address.host)
+        assembly.vault.public_url = urls.origin(self._resource)
+        pages: AsgiApp = ConnectPages(assembly.logins, self._api(address), hosts)
+        has_board = self._board is not None and self.serves_operators
+        if self.chat is not None or has_board:
+            assembly.approval_questions.page_of = self._page_of
+        if self.chat is not None:
+            pages = self.chat.site(pages)
+        if self._board is None or not has_board:
+            return pages
+        return self._board(pages, PageGuard(hosts), has_chat=self.chat is not None)
+
+    def _page_of(self, approval: Approval) -> str:
+        """Return the address of the page on which a user decides about a call of their own."""
+        return f"{urls.origin(self._resource)}/calls/{approval.call}"
+
+    def _api(self, address: Address, *, is_admin: bool = False) -> AsgiApp:
+        """Return the JSON routes of a listener, and the logins to its pages."""
+        settings = self._assembly.parts.settings
+        public_url = "" if is_admin else settings.public_url
+        is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
+        cookie = SessionCookie.of(is_local=is_local, port=address.port, is_admin=is_admin)
+        keys = _Latest(lambda: self._assembly.authenticator(self._resource, scope=""))
+        self._follows_reload.append(keys)
+        pages = Pages(self.sessions, cookie, keys, self._assembly.login_issuers)
+        hosts = None if is_admin else self._hosts(address.host)
+        on_refused = self._assembly.refused
+        tables: list[tuple[Any, Sequence[Route]]] = [
+            (pages, login.ROUTES),
+            (self._operations, USER_ROUTES),
+        ]
+        if is_admin or self.serves_operators:
+            tables.append((self._operations, ADMIN_ROUTES))
+        if not is_admin:
+            tables.append((self._assembly.logins, connect.ROUTES))
+        guard = PageGuard(hosts, public_url)
+        auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
+        if self._view and not is_admin:
+            auth = _InView(auth, self._view)
+        if settings.chat is not None and self._make_chat and not is_admin:
+            listener = Listener(auth, guard, hosts, public_url)
+            self.chat = self._make_chat(self._assembly, settings.chat, listener)
+            tables.extend(self.chat.tables)
+        inspects = self._make_inspector is not None and (is_admin or self.serves_operators)
+        if self._make_inspector is not None and inspects:
+            self._inspector = self._make_inspector(self._assembly)
+            tables.extend(self._inspector.tables)
+        logins = LoginPages(
+            JsonApi(tables, guard, auth),
+            self.sessions,
+            cookie,
+            self._assembly.secret,
+            self._assembly.login_issuers,
+            hosts=hosts,
+            public_url=public_url,
+            on_refused=on_refused,
+        )
+        return self._inspector.site(logins) if inspects and self._inspector else logins
+
+    def _end_credentials(self, keys: Collection[str]) -> None:
+        self.app.end_credentials(keys)
+        self._assembly.gateway.end_credentials(keys)
+        if self.chat is not None:
+            self.chat.end_credentials(keys)
+        if self._inspector is not None:
+            self._inspector.end_credentials(keys)
+
+    def drain(self) -> None:
+        """End chats and inspections; calls of MCP clients may finish."""
+        if self.chat is not None:
+            self.chat.drain()
+        if self._inspector is not None:
+            self._inspector.drain()
+
+    async def close(self) -> None:
+        """Wait until the chat and all inspections have ended."""
+        if self.chat is not None:
+            await self.chat.close()
+        if self._inspector is not None:
+            await self._inspector.close()
+
+    async def metrics(self) -> Page:
+        """Return the page `/metrics`."""
+        return Page(self._assembly.metrics.text().encode(), kind=_TEXT)
+
+    def _count(self) -> Samples:
+        return {(): float(len(self.app.sessions))}
+
+    def _views(self) -> Views:
+        assembly, resource = self._assembly, self._resource
+        names = [self._view] if self._view else assembly.parts.settings.views
+        return Views(names, lambda name: assembly.authenticator(f"{resource}/{name}", name))
+
+    def _reloaded(self) -> None:
+        self.app.authenticator = self._assembly.authenticator(self._resource, self._view)
+        self.app.views = self._views()
+        for each in self._follows_reload:
+            each.renew()
+
+    def _hosts(self, listening: str) -> list[str] | None:
+        """Return the allowed values of `Host`; None for the default of an endpoint."""
+        settings = self._assembly.parts.settings
+        if not settings.hosts and not settings.public_url:
+            return None
+        public = [urlsplit(settings.public_url).netloc] if settings.public_url else []
+        return [*LOOPBACK, listening, *settings.hosts, *public]
+
+
+class _InView:
+    """Identifies callers who see one view only, as the listener serves no other one.
+
+    Args:
+        authenticator: Identifies callers.
+        view: The view.
+    """
+
+    def __init__(self, authenticator: Authenticator, view: str) -> None:
+        self._authenticator = authenticator
+        self._view = view
+        self._seen: OrderedDict[int, tuple[Principal, Principal]] = OrderedDict()
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._authenticator.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._authenticator.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`. A key that is bound to another view opens nothing."""
+        principal = await self._authenticator.authenticate(headers, peer)
+        if principal.view == self._view:
+            return principal
+        if principal.view:
+            raise AuthError("nothing is served at this path", 404)
+        known = self._seen.get(id(principal))
+        if known is None or known[0] is not principal:  # a policy remembers callers by identity
+            known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
+            if len(self._seen) > MAX_SEEN:
+                self._seen.popitem(last=False)
+        return known[1]
+
+
+class _Latest:
+    """The authenticator that the present configuration makes.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], Authenticator]) -> None:
+        self._make = make
+        self.renew()
+
+    def renew(self) -> None:
+        """Make it again."""
+        self._made = self._make()
+        self.known = getattr(self._made, "known", _unknown)
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._made.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._made.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`."""
+        return await self._made.authenticate(headers, peer)
+
+
+def _unknown(_: Headers) -> None:
+    return None

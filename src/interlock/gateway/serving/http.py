@@ -1,0 +1,151 @@
+"""A gateway on its listeners, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+from msgspec import Struct
+
+from interlock.aio import beside
+from interlock.config.gateway import Address
+from interlock.errors import AuditFailed
+from interlock.gateway.admin.operations import BASE
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.serving.endpoint import PATH, Endpoint, MakeChat, MakeInspector, MakePages
+from interlock.gateway.serving.listeners import Listeners, address_of
+from interlock.gateway.serving.process import on_signals
+from interlock.server.http.serve import UvicornServer
+from interlock.text import urls
+
+
+class Served(Struct, frozen=True):
+    """Where a gateway is served.
+
+    Attributes:
+        url: Of the endpoint.
+        key: A key that is valid for this run only; None if there are stored ones.
+        admin: The URL of the admin API; "" for none.
+        chat: The URL of the chat; "" for none.
+    """
+
+    url: str
+    key: str | None = None
+    admin: str = ""
+    chat: str = ""
+
+
+async def serve_http(
+    assembly: Assembly,
+    listeners: Listeners,
+    *,
+    view: str = "",
+    announce: Callable[[Served], None],
+    announce_servers: Callable[[], None] = lambda: None,
+    reload: Callable[[], None] = lambda: None,
+    board: MakePages | None = None,
+    chat: MakeChat | None = None,
+    inspector: MakeInspector | None = None,
+) -> None:
+    """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
+
+    Args:
+        assembly: The gateway.
+        listeners: Where to serve it.
+        view: The only view to serve; "" for all.
+        announce: Called once the gateway is served.
+        announce_servers: Called once the servers that were still starting then are up or failed.
+        reload: Called on SIGHUP.
+        board: Makes the application that serves the operators' pages.
+        chat: Makes the chat, which is served if it is configured.
+        inspector: Makes the inspector.
+
+    Raises:
+        AuditFailed: The disk lost audit records, so the gateway ended itself.
+    """
+    endpoint = Endpoint(
+        assembly,
+        assembly.parts.settings.public_url or _loopback(listeners.public),
+        view=view,
+        address=address_of(listeners.public),
+        board=board,
+        chat=chat,
+        inspector=inspector,
+    )
+    announced = partial(announce, _served(endpoint, listeners)), announce_servers
+    await _serve(assembly, endpoint, listeners, reload, *announced)
+    if assembly.has_failed:
+        raise AuditFailed("calls cannot be recorded any more; start the gateway again")
+
+
+async def _serve(
+    assembly: Assembly,
+    endpoint: Endpoint,
+    listeners: Listeners,
+    reload: Callable[[], None],
+    announce: Callable[[], None],
+    announce_servers: Callable[[], None],
+) -> None:
+    server = UvicornServer(
+        endpoint.app,
+        *listeners.public.getsockname()[:2],
+        handles_signals=False,
+        refuses_while_draining=True,
+        takes_sockets=endpoint.chat is not None,
+    )
+
+    def end() -> None:
+        endpoint.drain()
+        server.end()
+
+    async with assembly.gateway.running(), _admin_listener(listeners.admin, endpoint):
+        listeners.public.listen()  # so that no client is refused once the address is printed
+        serving = asyncio.create_task(server.serve([listeners.public]))
+        assembly.on_failed = end
+        with on_signals(end, reload):
+            announce()
+            async with beside(_announce_later(assembly, announce_servers)):
+                await serving
+        await endpoint.close()
+
+
+async def _announce_later(assembly: Assembly, announce_servers: Callable[[], None]) -> None:
+    if await assembly.gateway.toolbox.finish_starting():
+        announce_servers()
+
+
+def _served(endpoint: Endpoint, listeners: Listeners) -> Served:
+    url = f"http://{address_of(listeners.public)}"
+    operators = listeners.admin or (listeners.public if endpoint.serves_operators else None)
+    api = f"http://{address_of(operators)}{BASE}" if operators else ""
+    return Served(url + PATH, listeners.key, api, "" if endpoint.chat is None else f"{url}/")
+
+
+@asynccontextmanager
+async def _admin_listener(
+    listener: socket.socket | None, endpoint: Endpoint
+) -> AsyncIterator[None]:
+    """Serve the admin listener, if there is one."""
+    if listener is None:
+        yield
+        return
+    host, port = listener.getsockname()[:2]
+    app = endpoint.admin_app(Address(host, port))
+    server = UvicornServer(app, host, port, handles_signals=False)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.end()
+        await serving
+
+
+def _loopback(listener: socket.socket) -> str:
+    """Return the URL that challenges name if no public one is configured."""
+    address = address_of(listener)
+    if not urls.is_loopback(address.host):
+        address = Address("127.0.0.1", address.port)
+    return f"http://{address}{PATH}"

@@ -1,0 +1,77 @@
+"""The listeners of a gateway, before anything is served on them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+
+from msgspec import Struct
+
+from interlock.config.gateway import Address
+from interlock.errors import ConfigError, MissingExtra
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.serving.process import bound, only_gateway
+from interlock.text import urls
+
+DEFAULT = Address("127.0.0.1", 8080)
+
+
+class Listeners(Struct, frozen=True):
+    """Sockets that are bound, and do not accept connections yet.
+
+    Attributes:
+        public: For clients.
+        admin: For operators; None for none of their own.
+        key: A key that is valid for this run only; None if there are stored ones.
+    """
+
+    public: socket.socket
+    admin: socket.socket | None = None
+    key: str | None = None
+
+
+@contextmanager
+def listeners(assembly: Assembly, address: Address | None = None) -> Iterator[Listeners]:
+    """Bind the sockets of a gateway, unless it may not be served.
+
+    Args:
+        assembly: The gateway.
+        address: Where to listen; None: as configured.
+
+    Raises:
+        ConfigError: The address cannot be used, or other machines can reach it without a key.
+        MissingExtra: Nothing can be served over HTTP.
+        StoreLocked: Another gateway uses the same SQLite file.
+    """
+    if find_spec("uvicorn") is None:  # which is imported while the servers start
+        raise MissingExtra("serving HTTP", "serve")
+    settings = assembly.parts.settings
+    address = address or settings.listen or DEFAULT
+    with ExitStack() as stack:
+        stack.enter_context(only_gateway(settings.database))
+        public = stack.enter_context(bound(address))
+        admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
+        yield Listeners(public, admin, _first_key(assembly, address.host))
+
+
+def address_of(listener: socket.socket) -> Address:
+    """Return where a socket listens."""
+    host, port = listener.getsockname()[:2]
+    return Address(host, port)
+
+
+def _first_key(assembly: Assembly, host: str) -> str | None:
+    """Return a key for this run, on loopback, unless another credential exists.
+
+    Raises:
+        ConfigError: Other machines can reach the address, and no key exists.
+    """
+    if urls.is_loopback(host):
+        return assembly.key_for_this_run()
+    if not assembly.has_callers:
+        raise ConfigError(
+            f"{host} can be reached by others: make a key first: interlock keys create NAME"
+        )
+    return None

@@ -1,0 +1,51 @@
+"""A gateway on stdin and stdout, until the client disconnects or a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from interlock.auth.principal import Principal
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.serving.process import on_signals
+from interlock.policy import LOCAL_USER
+from interlock.server.server_connection import ServerConnection
+from interlock.transports.pipes import PipeTransport
+
+# These are answered while the servers start: clients wait only seconds for them.
+HANDSHAKE = frozenset(("initialize", "ping", "server/discover"))
+
+
+async def serve_stdio(
+    assembly: Assembly,
+    source: int,
+    target: int,
+    *,
+    view: str = "",
+    reload: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve the local user on two descriptors until the client disconnects, or SIGTERM.
+
+    Args:
+        assembly: The gateway.
+        source: To read from.
+        target: To write to.
+        view: The view to serve; "" for none.
+        reload: Called on SIGHUP.
+    """
+    principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
+    transport = PipeTransport(source, target)
+    early = frozenset[str]() if assembly.gateway.tells_of_servers else HANDSHAKE
+    connection = ServerConnection(assembly.gateway, transport, principal, early=early)
+    serving = asyncio.ensure_future(connection.serve())
+
+    def end() -> None:
+        if not connection.drain():  # a second signal, or the connection is not open
+            serving.cancel()
+
+    with on_signals(end, reload), suppress(asyncio.CancelledError):
+        await serving
+
+
+__all__ = ["HANDSHAKE", "serve_stdio"]

@@ -1,0 +1,588 @@
+"""Calls that must be approved: asked for, decided, and used up by exactly one call.
+
+1. An approval is for one exact call: caller, key, tool, arguments, rule, policy and definition.
+2. A call uses it in the transaction of its intent, so it runs once, in whichever process.
+3. Asking, deciding and expiring are records of the audit trail, each in one transaction with what
+   it changes.
+4. No callers approve their own calls, unless the rule names "caller" among its approvers.
+5. The wall clock decides about expiry. All processes that use the database have it in common, and
+   it goes on while the machine is suspended. When it is set back, approvals made since then expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Literal, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from interlock.auth.principal import Principal
+from interlock.calls.call import Call, Caller, Outcome
+from interlock.calls.decision import Decision
+from interlock.calls.entry import Entry, Item
+from interlock.calls.grant import Grant, GrantLost
+from interlock.calls.stack import Around, CallHandler
+from interlock.config.gateway import CALLER, ApprovalSettings
+from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
+from interlock.layers.asking import AskCaller
+from interlock.layers.audit import arguments_hash, canonical, record_of
+from interlock.protocol import Progress
+from interlock.store.approvals import Approval, ApprovalStore, Binding, State, new_approval_id
+from interlock.store.audit.writer import AuditRecord
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.claims import Claim
+from interlock.text.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+APPROVE_SCOPE = "admin:approve"
+POLL_EVERY = 1.0  # seconds between two looks at an approval that a call waits for
+PROGRESS_EVERY = 2.0  # seconds
+PURGE_EVERY = 3_600.0  # seconds
+MAX_PENDING = 100  # approvals of one user that wait for a decision
+MAX_NOTE = 1_000  # characters
+# Progress must grow, and what the server reports later may begin at any small number.
+_STEP = 1e-9
+
+# Writes a record together with its claim, which may fail.
+Write = Callable[[AuditRecord, Claim], Awaitable[None]]
+Clock = Callable[[], int]
+
+
+class Rules(Protocol):
+    """What approvals need of a policy."""
+
+    hash: str
+
+    def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
+        """Return whether a principal is among those that a rule names."""
+        ...
+
+
+_encode = msgspec.json.Encoder().encode
+_log = logging.getLogger("interlock.approvals")
+
+
+class _Asked(Struct, omit_defaults=True, rename="camel"):
+    approval: str
+    surface: str
+    rule: str
+    risk: str
+    approvers: tuple[str, ...]
+    expires: str | None
+    arguments_hash: str
+    arguments: Raw | UnsetType = UNSET
+
+
+class _Decided(Struct, omit_defaults=True, rename="camel"):
+    approval: str
+    verdict: Literal["approve", "deny", "expire"]
+    caller: str  # whose call it is
+    rule: str
+    arguments_hash: str
+    surface: str = ""
+    note: str = ""
+
+
+class Approvals:
+    """The approvals of a gateway.
+
+    Args:
+        store: Where they are.
+        write: Writes a record and its claim in one transaction.
+        key: Of the hash of arguments, as for `AuditTrail`.
+        settings: Returns how long approvals are valid, and how long a call waits for one.
+        policy: Returns the policy that holds now.
+        has_trail: An audit trail further in uses the approvals of calls with their intents.
+        now: Returns the time in microseconds since 1970.
+
+    Attributes:
+        counts: How many approvals there are, by state; read once a second at most.
+        pin_of: Returns the hash of a tool's definition as it is now.
+        listeners: Called with the id of each approval that has changed.
+    """
+
+    def __init__(
+        self,
+        store: ApprovalStore,
+        write: Write,
+        key: bytes,
+        *,
+        settings: Callable[[], ApprovalSettings],
+        policy: Callable[[], Rules],
+        has_trail: bool = True,
+        now: Clock | None = None,
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self.pin_of: Callable[[Entry | Item], str] = _pin_of
+        self.listeners: set[Callable[[str], None]] = set()
+        self._store = store
+        self._write = write
+        self._key = key
+        self._settings = settings
+        self._policy = policy
+        self._has_trail = has_trail
+        self._now = now or now_micros
+        self._finding: dict[Binding, asyncio.Future[Approval]] = {}
+        self._waiters: dict[str, set[asyncio.Future[None]]] = {}
+        self._purged_at = 0
+        self._looked_at = 0
+        self._next_expiry = 0.0
+
+    # For people who decide
+
+    async def list(
+        self,
+        states: Collection[State] | None = None,
+        *,
+        of: Principal | None = None,
+        limit: int = 500,
+        after: str = "",
+    ) -> list[Approval]:
+        """Return approvals, newest first.
+
+        Args:
+            states: Those in these states; None for all.
+            of: Only those of the calls of this principal; None for all.
+            limit: At most so many.
+            after: The id of the last one that the caller has; "" to begin.
+        """
+        user = "" if of is None else of.id
+        return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
+
+    async def get(self, id: str, *, of: Principal | None = None) -> Approval:
+        """Return one approval.
+
+        Args:
+            id: Which one.
+            of: Only if it is about a call of this principal; None for any.
+
+        Raises:
+            UnknownApproval: There is none, or it is of another principal.
+        """
+        found = await self._store.get(id)
+        if of is not None and not _is_own(of, found):
+            raise UnknownApproval(f"no approval {id!r}; see `interlock approvals list`")
+        return found
+
+    def state(self, approval: Approval) -> State:
+        """Return the state that an approval is in now."""
+        return approval.state_at(self._now())
+
+    def shown(self, approval: Approval) -> JsonObject:
+        """Return an approval as commands and the admin API show it."""
+        return approval.as_json(self._now())
+
+    async def approve(
+        self,
+        id: str,
+        hash: str,
+        by: Principal | None,
+        *,
+        note: str = "",
+        surface: str = "",
+    ) -> Approval:
+        """Approve a call.
+
+        Args:
+            id: The approval.
+            hash: The hash of the arguments that were shown.
+            by: Who approves; None for the administrator of the database.
+            note: For the record.
+            surface: The part of interlock that it was decided in.
+
+        Raises:
+            UnknownApproval: There is none.
+            DecisionRefused: Not by this principal, not this call, or not any more.
+        """
+        found = await self._decidable(id, hash, by)
+        if self.state(found) != "pending":
+            raise _not_pending(found, self.state(found))
+        if found.arguments is None:
+            text = (
+                f"the arguments of approval {id} cannot be decrypted with this gateway key; deny it"
+            )
+            raise DecisionRefused(text, "approval_unreadable")
+        return await self._decide(found, "approved", by, note, surface)
+
+    async def deny(
+        self,
+        id: str,
+        hash: str,
+        by: Principal | None,
+        *,
+        note: str = "",
+        surface: str = "",
+    ) -> Approval:
+        """Deny a call, also one that was approved and has not run yet; see `approve`."""
+        found = await self._decidable(id, hash, by)
+        if self.state(found) not in ("pending", "approved"):
+            raise _not_pending(found, self.state(found))
+        return await self._decide(found, "denied", by, note, surface)
+
+    def may_decide(self, by: Principal, approval: Approval) -> bool:
+        """Return whether a principal may approve and deny a call."""
+        if _is_own(by, approval):
+            return CALLER in approval.approvers
+        return APPROVE_SCOPE in by.scopes and self._policy().is_one_of(by, approval.approvers)
+
+    async def _decidable(self, id: str, hash: str, by: Principal | None) -> Approval:
+        found = await self._store.get(id)
+        if by is not None and not self.may_decide(by, found):
+            whose = "your own call" if _is_own(by, found) else "this call"
+            must = " or ".join(found.approvers)
+            raise DecisionRefused(f"you may not decide about {whose}; {must} must", "not_permitted")
+        if hash != found.hash:
+            text = f"approval {id} is for other arguments than those that were shown; reload it"
+            raise DecisionRefused(text, "approval_changed")
+        return found
+
+    async def _decide(
+        self, found: Approval, state: State, by: Principal | None, note: str, surface: str
+    ) -> Approval:
+        # The administrator may have a newer configuration than the gateway that asked.
+        if by is not None and state == "approved" and found.policy != self._policy().hash:
+            text = f"approval {found.id} is void: the policy has changed since; call again"
+            raise DecisionRefused(text, "approval_void")
+        note, who, now = note[:MAX_NOTE], record_of(Caller(by), "decided"), self._now()
+        claim = self._store.decision(found, state, who.user, note, now)
+        verdict: Literal["approve", "deny"] = "approve" if state == "approved" else "deny"
+        body = _decided(found, verdict, surface=surface, note=note)
+        await self._write(
+            AuditRecord(
+                *("decided", found.call, who.user, who.key, found.server, found.tool),
+                body=body,
+                tenant=who.tenant,
+            ),
+            claim,
+        )
+        if claim.has_failed:  # another decision, the expiry or the use was faster
+            decided = await self._store.get(found.id)
+            raise _not_pending(decided, self.state(decided))
+        self._note_change(found.id)
+        # Not read again: a decision that was made is answered so.
+        decision = {"state": state, "decided_by": who.user, "decided_at": now, "note": note}
+        return msgspec.structs.replace(found, **decision)
+
+    # The layer
+
+    def around(self, ask: AskCaller) -> Around:
+        """Return a layer that makes calls that must be approved only with an approval.
+
+        Args:
+            ask: Asks callers who may approve their own call.
+        """
+
+        def wrap(handle: CallHandler) -> CallHandler:
+            async def call_if_approved(call: Call) -> Outcome:
+                decision = call.decision
+                if decision is None or decision.effect != "ask":
+                    return await handle(call)
+                binding = self._binding(call, decision)
+                while True:
+                    call.grant = await self._granted(binding, call, decision, ask)
+                    try:
+                        if not self._has_trail:
+                            await self._write(record_of(call.caller, ""), call.grant.claim)
+                            call.grant.check()
+                        return await handle(call)
+                    except GrantLost:  # to another call with the same arguments, for example
+                        await self._check_lost(call, call.grant.id)
+
+            return call_if_approved
+
+        return wrap
+
+    async def _check_lost(self, call: Call, id: str) -> None:
+        """Raise an error if a grant could not be used although its approval is still valid."""
+        lost = await self._store.get(id)
+        if self.state(lost) == "approved":
+            text = f"{call.entry.address} was not run: the key that it was approved for has ended"
+            raise ApprovalMissing(text, "approval_required", lost.rule, id)
+
+    async def _granted(
+        self, binding: Binding, call: Call, decision: Decision, ask: AskCaller
+    ) -> Grant:
+        """Return the approval of a call.
+
+        Raises:
+            ApprovalMissing: There is none yet, or it was denied.
+            InputRequired: The client must be asked first.
+        """
+        if call.continues:
+            used = await self._store.used_by(binding, call.continues)
+            if used is not None:
+                return self._grant(used, call, after=call.continues)
+        approval = await self._found(binding, call, decision)
+        if self.state(approval) == "pending":
+            approval = await self._ask(call, approval, decision, ask)
+        match self.state(approval):
+            case "approved":
+                return self._grant(approval, call)
+            case "used":  # by the same call of another client, a moment ago
+                return await self._granted(binding, call, decision, ask)
+            case state:
+                raise _missing(call, approval, state, decision)
+
+    def _grant(self, approval: Approval, call: Call, *, after: str = "") -> Grant:
+        entry = call.entry
+
+        def is_current() -> bool:
+            return self._policy().hash == approval.policy and self.pin_of(entry) == approval.pin
+
+        claim = self._store.use(approval.id, call.id, self._now(), after=after)
+        return Grant(approval.id, claim, is_current)
+
+    async def standing(self, call: Call, decision: Decision) -> Approval | None:
+        """Return the approval that a call would use or wait for; None if it would ask for one."""
+        binding = self._binding(call, decision)
+        found = await self._store.newest(binding, self._now())
+        holds = found is not None and self._holds(found, self.state(found), binding)
+        return found if holds else None
+
+    def _holds(self, found: Approval, state: State, binding: Binding) -> bool:
+        # Users who denied their own call may change their mind; they will be asked again.
+        is_denied = state == "denied" and found.decided_by != binding.user
+        return state in ("pending", "approved") or (is_denied and found.expires > self._now())
+
+    def _binding(self, call: Call, decision: Decision) -> Binding:
+        who, entry = record_of(call.caller, ""), call.entry
+        return Binding(
+            who.tenant,
+            who.user,
+            who.key,
+            entry.server,
+            entry.address,
+            arguments_hash(self._key, canonical(call.arguments)),
+            decision.rule,
+            self._policy().hash,
+            self.pin_of(entry),
+        )
+
+    # Asking
+
+    async def _found(self, binding: Binding, call: Call, decision: Decision) -> Approval:
+        """Return the approval of a call, or ask for one; equal calls at once share one."""
+        finding = self._finding.get(binding)
+        if finding is None:
+            finding = asyncio.ensure_future(self._find(binding, call, decision))
+            self._finding[binding] = finding
+            finding.add_done_callback(partial(self._end_finding, binding))
+        return await asyncio.shield(finding)
+
+    def _end_finding(self, binding: Binding, finding: asyncio.Future[Approval]) -> None:
+        del self._finding[binding]
+        if not finding.cancelled():
+            finding.exception()  # mark it as retrieved: all its calls may have been cancelled
+
+    async def _find(self, binding: Binding, call: Call, decision: Decision) -> Approval:
+        found = await self._store.newest(binding, self._now())
+        if found is not None:
+            state = self.state(found)
+            if self._holds(found, state, binding):
+                return found
+        return await self._create(binding, call, decision)
+
+    async def _create(self, binding: Binding, call: Call, decision: Decision) -> Approval:
+        now, address = self._now(), call.entry.address
+        pending = await self._store.count_pending(binding.tenant, binding.user, now)
+        if pending >= MAX_PENDING:
+            text = f"{address} must be approved, and too many of your calls wait for that already"
+            text += f" (limit {MAX_PENDING}); wait until some are decided"
+            raise ApprovalMissing(text, "approval_required", decision.rule)
+        lifetime = self._settings().expires if decision.expires is None else decision.expires
+        approval = Approval(
+            id=new_approval_id(),
+            call=call.id,
+            state="pending",
+            arguments=call.arguments,
+            approvers=decision.approvers,
+            created=now,
+            expires=now + int(lifetime * 1_000_000),
+            **msgspec.structs.asdict(binding),
+        )
+        is_full = decision.record == "full"
+        body = _Asked(
+            approval.id,
+            call.caller.surface,
+            decision.rule,
+            decision.risk,
+            decision.approvers,
+            rfc3339(approval.expires),
+            approval.hash,
+            Raw(canonical(call.arguments)) if is_full else UNSET,
+        )
+        record = record_of(
+            call.caller, "asked", call.id, binding.server, binding.tool, _encode(body)
+        )
+        await self._write(record, self._store.insertion(approval))
+        self._note_change(approval.id)
+        return approval
+
+    async def _ask(
+        self, call: Call, approval: Approval, decision: Decision, ask: AskCaller
+    ) -> Approval:
+        """Ask the caller if they may approve, or wait for others as long as is configured."""
+        if CALLER in decision.approvers:
+            answer = await self._answer(call, approval, ask)
+            decide = self.approve if answer else self.deny
+            if answer is not None:
+                surface, by = call.caller.surface, call.caller.principal
+                by = by or Principal(approval.user)  # the local user, as callers are
+                with suppress(DecisionRefused):  # it was decided by others, or has expired
+                    return await decide(approval.id, approval.hash, by, surface=surface)
+        if self._settings().wait:
+            await self._wait(call, approval, self._settings().wait)
+        return await self._store.get(approval.id)
+
+    async def _answer(self, call: Call, approval: Approval, ask: AskCaller) -> bool | None:
+        """Return the caller's answer; None without one, or if others decide first."""
+        asking = asyncio.ensure_future(ask(call, approval))
+        deciding = asyncio.ensure_future(self._decided(approval.id))
+        try:
+            await asyncio.wait((asking, deciding), return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            for each in (asking, deciding):
+                each.cancel()
+            await asyncio.wait((asking, deciding))
+
+    async def _wait(self, call: Call, approval: Approval, seconds: float) -> None:
+        if call.slots is not None:
+            call.slots.give_back()
+        waiting = asyncio.create_task(self._decided(approval.id))
+        loop = asyncio.get_running_loop()
+        deadline, number = loop.time() + seconds, 0
+        try:
+            while not waiting.done() and (left := deadline - loop.time()) > 0:
+                if call.progress is not None:
+                    number += 1
+                    text = f"waits for approval {approval.id}"
+                    call.progress(Progress("", number * _STEP, message=text))
+                await asyncio.wait([waiting], timeout=min(left, PROGRESS_EVERY))
+        finally:
+            waiting.cancel()
+
+    async def _decided(self, id: str) -> None:
+        """Wait until an approval is not pending any more."""
+        while True:
+            changed = asyncio.get_running_loop().create_future()
+            self._waiters.setdefault(id, set()).add(changed)
+            try:
+                if self.state(await self._store.get(id)) != "pending":
+                    return
+                await asyncio.wait([changed], timeout=POLL_EVERY)
+            finally:
+                self._waiters[id].discard(changed)
+                if not self._waiters[id]:
+                    del self._waiters[id]
+
+    # Following the database
+
+    @asynccontextmanager
+    async def running(self, feed: ChangeFeed) -> AsyncGenerator[None, None]:
+        """Follow the decisions of other processes, and mark what has expired, until the end.
+
+        Args:
+            feed: Of the database.
+        """
+        with suppress(InterlockError):  # the next step reports it
+            await self.refresh()
+        async with feed.follow("approvals", self._step, _log, "approvals"):
+            yield
+
+    async def _step(self, has_changed: bool) -> None:
+        now = self._now()
+        was_set_back = now < self._looked_at
+        is_due = now >= min(self._next_expiry, self._purged_at + PURGE_EVERY * 1_000_000)
+        if has_changed or was_set_back or is_due:
+            await self.refresh()
+        self._looked_at = now
+
+    async def refresh(self) -> None:
+        """Report what other processes have changed, and mark what has expired.
+
+        Raises:
+            StoreError: The database does not answer.
+        """
+        changed = await self._store.changed()
+        now = self._now()
+        for overdue in await self._store.overdue(now):
+            await self._expire(overdue, now)
+            changed.add(overdue.id)
+        for id in changed:
+            self._note_change(id)
+        if changed or not self._purged_at:
+            self.counts = await self._store.counts(now)
+        if now - self._purged_at > PURGE_EVERY * 1_000_000:
+            await self._store.purge(now)
+            self._purged_at = now
+        self._next_expiry = await self._store.next_expiry()
+
+    async def _expire(self, approval: Approval, now: int) -> None:
+        record = AuditRecord(
+            *("decided", approval.call, "", "", approval.server, approval.tool),
+            body=_decided(approval, "expire"),
+            tenant=approval.tenant,
+        )
+        await self._write(record, self._store.expiry(approval.id, now))
+
+    def _note_change(self, id: str) -> None:
+        for waiter in self._waiters.get(id, ()):
+            if not waiter.done():
+                waiter.set_result(None)
+        for listener in tuple(self.listeners):
+            listener(id)
+
+
+def _pin_of(entry: Entry | Item) -> str:
+    return entry.pin if isinstance(entry, Entry) else ""
+
+
+def _is_own(principal: Principal, approval: Approval) -> bool:
+    who = record_of(Caller(principal), "")
+    return (who.tenant, who.user) == (approval.tenant, approval.user)
+
+
+def _decided(
+    approval: Approval,
+    verdict: Literal["approve", "deny", "expire"],
+    *,
+    surface: str = "",
+    note: str = "",
+) -> bytes:
+    return _encode(
+        _Decided(approval.id, verdict, approval.user, approval.rule, approval.hash, surface, note)
+    )
+
+
+def _not_pending(approval: Approval, state: State) -> DecisionRefused:
+    text = f"approval {approval.id} is {state}; it cannot be decided any more"
+    return DecisionRefused(text, f"approval_{state}")
+
+
+def _missing(call: Call, approval: Approval, state: State, decision: Decision) -> ApprovalMissing:
+    address, expires = call.entry.address, rfc3339(approval.expires) or ""
+    until = f"{expires[:10]} {expires[11:16]} UTC"
+    match state:
+        case "denied":
+            because = f" ({approval.note})" if approval.note else ""
+            text = f"{address} was not run: approval {approval.id} was denied{because}"
+        case "expired":
+            text = f"{address} was not run: approval {approval.id} expired at {until}; call again"
+            text += " to ask for another one"
+        case _:
+            who = " or ".join("you" if each == CALLER else each for each in decision.approvers)
+            text = f"{address} needs approval by {who}: {approval.id}, until {until};"
+            text += " call again unchanged afterwards"
+    missing = ApprovalMissing(text, f"approval_{state}", decision.rule, approval.id, expires)
+    missing.is_recorded = state == "pending" and approval.call == call.id
+    return missing
+
+
+__all__ = ["Approvals"]

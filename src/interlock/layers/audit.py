@@ -1,0 +1,487 @@
+"""The audit trail of calls: an intent before each call, an outcome after it, and refusals.
+
+1. A call is sent only when its intent is durable. If that fails, the call is not sent.
+2. A call of risk read may be sent while its intent is being written. Its answer is held until the
+   intent is durable. Once an intent has failed, such calls wait until one succeeds.
+3. A call with an intent gets one outcome, also if it fails or is cancelled. Nothing waits for it.
+4. In lenient mode nothing waits, and a record "gap" states how many records were lost.
+   Only a call that uses an approval waits, because its intent uses it up.
+5. Arguments are recorded as a keyed hash, and in clear only where the operator says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from binascii import b2a_base64
+from collections.abc import Callable
+from functools import lru_cache
+from hashlib import sha256
+from time import monotonic, time_ns
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.principal import Principal
+from interlock.auth.stored_key import TENANT
+from interlock.calls.call import Call, Caller, Outcome
+from interlock.calls.entry import Entry, Item
+from interlock.calls.grant import GrantLost
+from interlock.calls.stack import CallHandler
+from interlock.config.gateway import Audit, Risk
+from interlock.errors import (
+    AuditUnavailable,
+    CallRefused,
+    ConnectionClosed,
+    InterlockError,
+    InvalidArguments,
+    LoginRequired,
+    MessageTooLarge,
+    RemoteProtocolError,
+    RequestTimeout,
+    ServerUnavailable,
+    ToolError,
+)
+from interlock.layers.refusals import Refusals
+from interlock.protocol.envelope import encode_large
+from interlock.store import AuditRecord, AuditWriter
+from interlock.store.audit.writer import Added
+from interlock.store.database.claims import Claim
+from interlock.types import JsonObject
+
+if TYPE_CHECKING:
+    from hashlib import _Hash as Hash
+
+ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
+LOCAL_USER = "user:local"
+_LOCAL = Principal(LOCAL_USER)  # a `Caller` without principal
+UNKNOWN_RISK: Risk = "write"  # of a call that no policy decided about
+MAX_NAME = 200  # characters of a name that a caller made up
+
+# The first class that fits, with status and reason.
+_FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
+    (asyncio.CancelledError, "cancelled", "cancelled"),
+    (RequestTimeout, "timeout", "upstream_timeout"),
+    (ServerUnavailable, "error", "server_down"),
+    (LoginRequired, "error", "needs_login"),
+    (MessageTooLarge, "error", "result_too_large"),
+    (RemoteProtocolError, "error", "protocol_error"),
+    (msgspec.ValidationError, "error", "protocol_error"),
+    (ConnectionClosed, "error", "upstream_closed"),
+    (ToolError, "tool_error", ""),
+    (InterlockError, "error", "upstream_error"),
+    (BaseException, "error", "internal_error"),
+)
+
+_GOES_ON = {"input_required": "input_required", "task": "task_begun"}  # reasons by type of result
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_encode = msgspec.json.Encoder().encode
+_encode_sorted = msgspec.json.Encoder(order="deterministic").encode
+_log = logging.getLogger("interlock.audit")
+
+
+class _Intent(Struct, omit_defaults=True, rename="camel"):
+    surface: str
+    risk: str
+    bytes: int  # of the arguments
+    view: str = ""
+    client: str = ""  # as it states it
+    address: str = ""
+    revision: str = ""
+    traceparent: str = ""
+    rule: str = ""
+    grant: str = ""  # the approval that it uses
+    arguments_hash: str = ""  # see `arguments_hash`
+    arguments: Raw | UnsetType = UNSET
+    origin: JsonObject | None = None
+    operation: str = ""  # of an HTTP API
+
+
+class _Outcome(Struct, omit_defaults=True):
+    ms: float
+    bytes: int = 0  # of the result
+    kept: str = ""  # id of the kept result that was made or read
+    revision: str = ""  # of the server, if it is not that of the intent
+    messages: int = 1  # that the server was sent
+
+
+class AuditTrail:
+    """Records calls in an audit trail. `refusals` is the outermost layer, `calls` the innermost.
+
+    Args:
+        writer: Where the records go.
+        key: Of the hash of arguments.
+        settings: The mode, and whether calls of risk read overlap with their intents.
+        clock: The monotonic clock, in seconds.
+    """
+
+    def __init__(
+        self,
+        writer: AuditWriter,
+        key: bytes,
+        settings: Audit,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._writer = writer
+        self._key = key
+        self._settings = settings
+        self._clock = clock
+        self._refusals = Refusals(self._write_soon)
+        self._overlaps = settings.reads == "overlap"
+        self._marked = 0  # lost records that a "gap" accounts for
+        self._gap: asyncio.Future[None] | None = None  # being written
+
+    # Layers
+
+    def calls(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that records each call and its outcome, to be put around the servers."""
+        if self._settings.mode == "off":
+            return handle
+
+        is_lenient = self._settings.mode == "lenient"
+
+        async def record_and_call(call: Call) -> Outcome:
+            intent, risk = self._intent(call)
+            grant, written = call.grant, None
+            overlaps = risk == "read" and self._overlaps and not self._writer.is_failing
+            overlaps = overlaps and grant is None
+            if is_lenient and grant is None:
+                self._mark_gap()
+                self._write_soon(intent)
+            else:
+                claim = None if grant is None else grant.claim
+                written = self._writer.group.queue(Added(time_ns(), (intent,), claim))
+            began = self._clock()
+            try:
+                if written is not None and not overlaps:
+                    await written
+                    if grant is not None:
+                        grant.check()
+                outcome = await handle(call)
+                status = "tool_error" if outcome.is_error else "ok"
+                # Only a client that goes on with the call later gets anything but a result.
+                reason = _GOES_ON.get(outcome.result_type, "") if call.returns_questions else ""
+            except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
+                raise
+            except BaseException as error:
+                self._end(intent, began, *_failure(error), call)
+                if written is not None and overlaps and isinstance(error, Exception):
+                    await written
+                raise
+            self._end(intent, began, status, reason, call, outcome)
+            if written is not None and overlaps:
+                await written
+            return outcome
+
+        return record_and_call
+
+    def refusals(self, handle: CallHandler) -> CallHandler:
+        """Return a handler that records refusals of the layers inside of it."""
+        if self._settings.mode == "off":
+            return handle
+
+        async def call_and_record(call: Call) -> Outcome:
+            try:
+                return await handle(call)
+            except InterlockError as error:
+                self.note_refusal(call, error)
+                raise
+
+        return call_and_record
+
+    def note_refusal(self, call: Call, error: BaseException) -> None:
+        """Record a refused call, if that is what its error means."""
+        rule = ""
+        if isinstance(error, CallRefused):
+            if error.is_recorded:
+                return
+            reason, rule = error.reason, getattr(error, "rule", "")  # of a refusal by the policy
+        elif isinstance(error, InvalidArguments):
+            reason = "arguments_invalid"
+        elif isinstance(error, AuditUnavailable):
+            reason = "audit_unavailable"
+        else:
+            return
+        if self._settings.mode != "off":
+            self.refused(call.caller, reason, entry=call.entry, call=call.id, rule=rule)
+
+    def refused(
+        self,
+        caller: Caller,
+        reason: str,
+        *,
+        entry: Entry | Item | None = None,
+        name: str = "",
+        call: str = "",
+        rule: str = "",
+    ) -> None:
+        """Record a refusal; the same one of one caller at most once a second, with a count.
+
+        Args:
+            caller: Whose call was refused.
+            reason: Its code.
+            entry: The tool; None if no tool is concerned or it does not exist.
+            name: What the caller called instead of a tool.
+            call: The call's id.
+            rule: Id of the rule that decided.
+        """
+        record = replace(
+            record_of(caller, "refused"),
+            call=call,
+            server=entry.server if entry is not None else "",
+            tool=entry.address if entry is not None else name[:MAX_NAME],
+            reason=reason,
+        )
+        self._refusals.add(
+            record, caller.surface, is_tool=entry is not None, address=caller.address, rule=rule
+        )
+
+    def credential_refused(self, refused: RefusedCredential) -> None:
+        """Record a refused credential; of one address and key at most once a second."""
+        if self._settings.mode == "off":
+            return
+        record = AuditRecord("refused", reason=refused.reason)
+        if refused.key is not None:
+            user = f"user:{refused.key.user}"
+            record = replace(record, user=user, key=refused.key.id, tenant=refused.key.tenant)
+        self._refusals.add(record, "mcp", address=refused.address)
+
+    def note(
+        self,
+        kind: str,
+        body: JsonObject,
+        *,
+        user: str = LOCAL_USER,
+        server: str = "",
+        tool: str = "",
+        call: str = "",
+    ) -> None:
+        """Record what is not a call, such as a new configuration.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            user: Principal that it is about, or that did it.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+            call: The id of the call that it is about.
+        """
+        if self._settings.mode != "off":
+            record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
+            self._write_soon(record)
+
+    async def announce(self, call: Call) -> None:
+        """Record the intent of a call that another program makes.
+
+        It is durable when this returns, except in lenient mode.
+
+        Raises:
+            AuditUnavailable: It could not be made durable, so the call must not be made.
+        """
+        intent, _ = self._intent(call)
+        if self._settings.mode == "lenient":
+            self._write_soon(intent)
+        else:
+            await self._writer.append(intent)
+
+    async def report(self, call: Call, status: str, *, ms: float, size: int) -> None:
+        """Record the outcome of a call that another program has made.
+
+        Args:
+            call: As announced, at least with its id.
+            status: "ok" or "tool_error".
+            ms: How long it took.
+            size: Bytes of the result.
+
+        Raises:
+            AuditUnavailable: The outcome could not be recorded.
+        """
+        entry, body = call.entry, _encode(_Outcome(ms, size, messages=0))
+        record = record_of(call.caller, "outcome", call.id, entry.server, entry.address, body)
+        await self._writer.append(replace(record, status=status))
+
+    async def record(
+        self,
+        kind: str,
+        body: JsonObject,
+        principal: Principal,
+        *,
+        server: str = "",
+        tool: str = "",
+        claim: Claim | None = None,
+    ) -> None:
+        """Record what a person did besides calls; the record is durable when this returns.
+
+        Args:
+            kind: Of the record.
+            body: What else is to be known.
+            principal: Who did it.
+            server: The server that it is about.
+            tool: The address of the tool that it is about.
+            claim: The change, which is made in the transaction of the record.
+
+        Raises:
+            AuditUnavailable: It could not be made durable in time.
+        """
+        await self._writer.append(_deed(kind, body, principal, server, tool), claim)
+
+    def record_soon(self, kind: str, body: JsonObject, principal: Principal) -> None:
+        """Record what a person has done already, such as a reload, without waiting; see `record`.
+
+        While the database fails, the record is kept and written when it recovers.
+        """
+        self._write_soon(_deed(kind, body, principal))
+
+    def flush(self) -> None:
+        """Record the counts of the last second. Call it before the writer is closed."""
+        self._refusals.flush()
+
+    # Records
+
+    def _intent(self, call: Call) -> tuple[AuditRecord, Risk]:
+        decision, how, risk, rule = call.decision, self._settings.arguments, UNKNOWN_RISK, ""
+        if decision is not None:
+            how, risk, rule = decision.record or how, decision.risk, decision.rule
+        try:
+            arguments = _encode_sorted(call.arguments)
+        except UnicodeEncodeError:
+            arguments = canonical(call.arguments)  # raises an error that names the argument
+        call.encoded = arguments
+        caller = call.caller
+        principal = caller.principal or _LOCAL
+        body = _Intent(
+            caller.surface,
+            risk,
+            len(arguments),
+            view=principal.view,
+            client=caller.client[:MAX_NAME],
+            address=caller.address,
+            revision=caller.revision,
+            traceparent=caller.trace[:MAX_NAME],
+            rule=rule,
+            grant=call.grant.id if call.grant is not None else "",
+            arguments_hash=arguments_hash(self._key, arguments) if how != "none" else "",
+            arguments=Raw(arguments) if how == "full" else UNSET,
+            origin=call.origin,
+            operation=call.entry.operation[:MAX_NAME] if isinstance(call.entry, Entry) else "",
+        )
+        entry = call.entry
+        intent = AuditRecord(
+            "intent",
+            call.id,
+            principal.id,
+            principal.key_id,
+            entry.server,
+            entry.address,
+            body=_encode(body),
+            tenant=principal.tenant or TENANT,
+        )
+        return intent, risk
+
+    def _end(
+        self,
+        intent: AuditRecord,
+        began: float,
+        status: str,
+        reason: str,
+        call: Call,
+        outcome: Outcome | None = None,
+    ) -> None:
+        size, kept = (outcome.size, outcome.kept) if outcome is not None else (0, "")
+        ms = round((self._clock() - began) * 1_000, 1)
+        revision = call.revision if call.revision != call.caller.revision else ""
+        body = _encode(_Outcome(ms, size, kept, revision, call.messages))
+        record = replace(intent, kind="outcome", status=status, reason=reason, body=body)
+        try:
+            self._writer.group.add_soon(Added(time_ns(), (record,)))
+        except AuditUnavailable as error:
+            self._lost(record, error)
+
+    def _write_soon(self, record: AuditRecord) -> None:
+        try:
+            self._writer.append_soon(record)
+        except AuditUnavailable as error:
+            self._lost(record, error)
+
+    @staticmethod
+    def _lost(record: AuditRecord, error: AuditUnavailable) -> None:
+        _log.error("an audit record %r was lost: %s", record.kind, error)
+
+    # Gaps
+
+    def _mark_gap(self) -> None:
+        """Record how many records were lost since the last mark, if any."""
+        lost = self._writer.dropped - self._marked
+        if not lost or self._gap is not None:
+            return
+        body = _encode({"records": lost})
+        try:
+            self._gap = self._writer.queue(AuditRecord("gap", body=body))
+        except AuditUnavailable:
+            return  # the next call tries again
+
+        def marked(gap: asyncio.Future[None]) -> None:
+            self._gap = None
+            if not gap.cancelled() and gap.exception() is None:
+                self._marked += lost
+                _log.error("%d audit records were lost", lost)
+
+        self._gap.add_done_callback(marked)
+
+
+def _deed(
+    kind: str, body: JsonObject, principal: Principal, server: str = "", tool: str = ""
+) -> AuditRecord:
+    """Return a record of what a person did besides calls."""
+    encoded = _encode(body)
+    return record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
+
+
+def record_of(
+    caller: Caller, kind: str, call: str = "", server: str = "", tool: str = "", body: bytes = b"{}"
+) -> AuditRecord:
+    """Return a record about a caller."""
+    principal = caller.principal or _LOCAL
+    tenant = principal.tenant or TENANT
+    return AuditRecord(
+        kind, call, principal.id, principal.key_id, server, tool, body=body, tenant=tenant
+    )
+
+
+def arguments_hash(key: bytes, canonical: bytes) -> str:
+    """Return the keyed hash by which equal arguments are found in the trail."""
+    # Not `hmac.digest`: it releases the interpreter's lock, and the thread that writes the trail
+    # takes it.
+    begun_inner, begun_outer = _padded(key)
+    inner, outer = begun_inner.copy(), begun_outer.copy()
+    inner.update(canonical)
+    outer.update(inner.digest())
+    return b2a_base64(outer.digest(), newline=False).translate(_URL_SAFE, b"=").decode()
+
+
+@lru_cache(maxsize=16)
+def _padded(key: bytes) -> tuple[Hash, Hash]:
+    """Return both hashes of HMAC-SHA256 (RFC 2104), begun with the padded key."""
+    if len(key) > sha256().block_size:
+        key = sha256(key).digest()
+    key = key.ljust(sha256().block_size, b"\0")
+    return sha256(bytes(each ^ 0x36 for each in key)), sha256(bytes(each ^ 0x5C for each in key))
+
+
+def canonical(arguments: JsonObject) -> bytes:
+    """Encode arguments with sorted members."""
+    try:
+        return _encode_sorted(arguments)
+    except UnicodeEncodeError:
+        return encode_large(arguments)  # which raises an error that names the argument
+
+
+def _failure(error: BaseException) -> tuple[str, str]:
+    """Return the status and the reason of a call that raised."""
+    if isinstance(error, CallRefused):
+        return "error", error.reason
+    return next((status, reason) for kind, status, reason in _FAILURES if isinstance(error, kind))

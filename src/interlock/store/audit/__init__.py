@@ -1,0 +1,1 @@
+"""The audit trail in the database: written, signed, read, verified and counted."""

@@ -1,0 +1,108 @@
+"""A file that gets a copy of each audit record, as a line of JSON, and each signed head.
+
+A thread writes it, so that a slow disk delays no call. The file is opened for each piece, so it
+may be moved away at any time. What cannot be written is counted and logged, and not tried again:
+the database has it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+import msgspec
+
+from interlock import aio
+from interlock.config.gateway import Audit
+from interlock.store.audit.records import as_object
+from interlock.store.database.claims import Row
+from interlock.text.timestamps import rfc3339
+
+CLOSE_WAIT = 5.0  # seconds for what is waiting
+MAX_WAITING = 64 * 1024 * 1024  # bytes that wait for a disk that hangs
+
+_encode = msgspec.json.Encoder().encode
+_log = logging.getLogger("interlock.audit")
+
+
+class AuditCopy:
+    """Appends lines to a file.
+
+    Args:
+        path: The file; it is created for its owner only.
+
+    Attributes:
+        dropped: Records that are not in the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.dropped = 0
+        self._path = path
+        self._waiting = 0  # bytes
+        self._failed = False
+        self._pieces: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
+        self._thread: Thread | None = None  # started with the first piece
+
+    def add_records(self, rows: list[Row]) -> None:
+        """Add rows of the table `audit`."""
+        lines = b"".join(_encode(as_object(row)) + b"\n" for row in rows)
+        if self._waiting + len(lines) > MAX_WAITING:
+            self.dropped += len(rows)
+            return
+        self._add(lines, len(rows))
+
+    def add_checkpoint(self, writer: str, seq: int, hash: bytes, signature: bytes, at: int) -> None:
+        """Add the signed end of a chain."""
+        line = {
+            "kind": "checkpoint",
+            "writer": writer,
+            "seq": seq,
+            "at": rfc3339(at),
+            "micros": at,
+            "hash": hash.hex(),
+            "signature": signature.hex(),
+        }
+        self._add(_encode(line) + b"\n", 0)
+
+    @classmethod
+    def of(cls, settings: Audit) -> AuditCopy | None:
+        """Return the copy that a configuration wants; None for none."""
+        return cls(Path(settings.copy)) if settings.copy else None
+
+    async def close(self) -> None:
+        """Write what is waiting."""
+        thread = self._thread
+        if thread is not None:
+            self._pieces.put(None)
+            await aio.in_thread(lambda: thread.join(timeout=CLOSE_WAIT))
+
+    def _add(self, lines: bytes, records: int) -> None:
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="interlock-audit-copy", daemon=True)
+            self._thread.start()
+        self._waiting += len(lines)
+        self._pieces.put((lines, records))
+
+    # In the thread
+
+    def _run(self) -> None:
+        while (piece := self._pieces.get()) is not None:
+            lines, records = piece
+            try:
+                descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                with os.fdopen(descriptor, "ab") as file:
+                    file.write(lines)
+                self._failed = False
+            except OSError as error:
+                self.dropped += records
+                if not self._failed:
+                    _log.error("%s cannot be written: %s", self._path, error.strerror)
+                self._failed = True
+            finally:
+                self._waiting -= len(lines)
+
+
+__all__ = ["AuditCopy"]

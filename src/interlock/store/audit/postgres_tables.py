@@ -1,0 +1,171 @@
+"""The audit tables in PostgreSQL, written over one asyncpg connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
+
+from interlock import aio
+from interlock.errors import AuditUnavailable, StoreError
+from interlock.store.audit.sqlite_tables import SqliteAudit
+from interlock.store.database import postgres
+from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement, numbered
+from interlock.store.database.error_mapping import store_error
+from interlock.store.database.location import public_name
+
+TIMEOUT = 0.8  # seconds, for records that calls wait for
+
+T = TypeVar("T")
+
+
+class PostgresAudit:
+    """The audit tables in one PostgreSQL database.
+
+    A connection that failed is replaced by the next method call.
+
+    Args:
+        url: The server and database.
+        timeout: Seconds for a connection, and for each answer.
+    """
+
+    def __init__(self, url: str, *, timeout: float = TIMEOUT) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._connection: Any = None
+        self._held: int | None = None  # the advisory lock that each connection gets
+        self._using = asyncio.Lock()  # a connection runs one statement at a time
+
+    async def hold(self, writer: str) -> None:
+        """Show other processes until `close` that a writer is alive."""
+        self._held = _lock_of(writer)
+        self._drop()
+
+    async def is_alive(self, writer: str) -> bool:
+        """Return whether a writer's process is alive."""
+        lock = _lock_of(writer)
+        if lock == self._held:
+            return True
+        ((is_free,),) = await self.fetch("SELECT pg_try_advisory_lock(?)", lock)
+        if is_free:
+            await self.fetch("SELECT pg_advisory_unlock(?)", lock)
+        return not is_free
+
+    async def forget(self, writer: str) -> None:
+        """Do nothing: the server has released the lock of a dead writer."""
+
+    async def write(self, *statements: Statement | Claim) -> int:
+        """Run statements in one transaction; return how many rows the last one changed.
+
+        Raises:
+            ClaimFailed: Nothing was changed.
+            AuditUnavailable: Nothing was changed, or the answer was lost.
+        """
+        return await self._do(lambda each: _write(each, statements))
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query.
+
+        Raises:
+            AuditUnavailable: The database cannot be read.
+        """
+        rows = await self._do(lambda each: each.fetch(numbered(sql), *parameters))
+        return [tuple(row) for row in rows]
+
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """Pass the rows of a query to a function, in a thread; return the last row."""
+        rows = await self.fetch(sql, *parameters)
+        if rows:
+            await aio.in_thread(lambda: work(rows))
+        return rows[-1] if rows else None
+
+    async def snapshot(self) -> None:
+        """Let all further queries see the database as it is now."""
+        await self.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(*_driver_errors()):
+                await connection.close(timeout=TIMEOUT)
+
+    async def _do(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        async with self._using:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                return await work(self._connection)
+            except ClaimFailed:
+                raise
+            except StoreError as error:
+                raise AuditUnavailable(str(error)) from error
+            except _driver_errors() as error:
+                self._drop()
+                raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
+            except BaseException:
+                self._drop()  # it may be in the middle of a statement
+                raise
+
+    async def _connect(self) -> Any:
+        connection = await postgres.connect(
+            self._url, timeout=self._timeout, command_timeout=self._timeout
+        )
+        try:
+            # With "off", a commit is acknowledged before it is on the disk.
+            if await connection.fetchval("SHOW synchronous_commit") == "off":
+                await connection.execute("SET synchronous_commit = on")
+            if self._held is not None:
+                await connection.execute("SELECT pg_try_advisory_lock($1)", self._held)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            self._connection.terminate()
+            self._connection = None
+
+
+async def _write(connection: Any, statements: Sequence[Statement | Claim]) -> int:
+    first = statements[0]
+    if len(statements) == 1 and not isinstance(first, Claim):  # one round trip
+        return await _execute(connection, first)
+    changed, has_failed = 0, False
+    async with connection.transaction():
+        for each in statements:
+            if not isinstance(each, Claim):
+                changed = await _execute(connection, each)
+                continue
+            each.has_failed = await _execute(connection, (each.sql, [each.row])) != 1
+            has_failed = has_failed or each.has_failed
+            for statement in each.then:
+                await _execute(connection, statement)
+        if has_failed:
+            raise ClaimFailed
+    return changed
+
+
+async def _execute(connection: Any, statement: Statement) -> int:
+    sql, rows = statement
+    if len(rows) != 1:
+        await connection.executemany(numbered(sql), rows)  # all or none
+        return len(rows)
+    answer: str = await connection.execute(numbered(sql), *rows[0])
+    return int(answer.rpartition(" ")[2])  # such as "UPDATE 1"
+
+
+def _lock_of(writer: str) -> int:
+    return int(writer, 36)  # digits and lower-case letters, at most twelve
+
+
+def _driver_errors() -> tuple[type[Exception], ...]:
+    asyncpg = postgres.import_driver()
+    return (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+
+
+AuditTables: TypeAlias = SqliteAudit | PostgresAudit

@@ -1,0 +1,538 @@
+"""Reading an audit trail: calls by filters, the records of a call, export and verification."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.errors import AuditUnavailable, StoreError
+from interlock.store.audit.postgres_tables import AuditTables, PostgresAudit
+from interlock.store.audit.records import SELECTED, is_unicode, stored_object
+from interlock.store.audit.rollup_series import MAX_BUCKETS, By, Series, read_series
+from interlock.store.audit.sqlite_tables import SqliteAudit
+from interlock.store.audit.verification import Mark, StoredHead, Verification
+from interlock.store.database.claims import Row
+from interlock.store.database.location import find
+from interlock.store.database.preparation import prepare
+from interlock.types import JsonObject
+
+TIMEOUT = 60.0  # seconds for an answer of PostgreSQL
+BATCH = 20_000  # records that are verified at once
+EXPORTED_AT_ONCE = 1_000
+SCAN_SECONDS = 0.03  # for a page; then it ends with what was found
+FIRST_WINDOW = 500  # records that are read at once; more while that is fast
+PROBE = 1_000  # the index whose newest records so far reach back furthest is used
+
+_HEADS = f"SELECT {', '.join(StoredHead.__struct_fields__)} FROM audit_heads ORDER BY writer"  # noqa: S608
+_RECORDS = f"SELECT {', '.join(SELECTED)} FROM audit"  # noqa: S608
+_CHAIN = f"SELECT {', '.join(SELECTED[1:])} FROM audit WHERE writer = ?"  # noqa: S608
+_CHAIN_START = f"{_CHAIN} ORDER BY seq LIMIT ?"
+_CHAIN_REST = f"{_CHAIN} AND seq > ? ORDER BY seq LIMIT ?"
+_FIRST_WRITER = "SELECT min(writer) FROM audit"
+_NEXT_WRITER = f"{_FIRST_WRITER} WHERE writer > ?"
+_OWNER = 'SELECT "user" FROM keys WHERE id = ?'
+_OPEN_WRITERS = "SELECT writer, COALESCE(open_seq, 0) FROM audit_heads WHERE ended IS NULL"
+_FIRST_SINCE = "SELECT at FROM audit WHERE writer = ? AND seq >= ? ORDER BY seq LIMIT 1"
+_IS_OPEN = (
+    "kind = 'intent'"
+    " AND NOT EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
+    " AND later.kind IN ('outcome', 'refused', 'unfinished'))"
+)
+_IS_OK = (
+    "kind = 'intent'"
+    " AND EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
+    " AND later.kind = 'outcome' AND later.status = 'ok')"
+)
+_INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of indexes of time, user and tool
+_NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
+_LATEST = 2**63 - 1  # as which a time that is not a number is sorted
+_AT, _CALL = 2, 5  # positions in a row
+_ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
+
+
+class CallFilter(Struct, frozen=True, kw_only=True):
+    """Which calls to list. Times are microseconds since 1970."""
+
+    user: str = ""
+    key: str = ""
+    tool: str = ""
+    status: str = ""
+    reason: str = ""
+    since: int | None = None
+    until: int | None = None
+    after: str = ""  # where a page of `AuditReader.page` ended
+
+
+class AuditReader:
+    """Reads an audit trail, whether a gateway is writing it or not."""
+
+    def __init__(self, tables: AuditTables) -> None:
+        self._tables = tables
+        self._queries = _Queries(tables)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, location: str | Path | None = None) -> AsyncGenerator[AuditReader, None]:
+        """Open a database as `ConversationStore.open` does.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        await prepare(location)
+        found = find(location)
+        tables = (
+            SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found, timeout=TIMEOUT)
+        )
+        async with cls.at(tables) as reader:
+            yield reader
+
+    @classmethod
+    @asynccontextmanager
+    async def at(cls, tables: AuditTables) -> AsyncGenerator[AuditReader, None]:
+        """Read tables, and close them at the end.
+
+        Raises:
+            StoreError: The database cannot be used.
+        """
+        try:
+            yield cls(tables)
+        except AuditUnavailable as error:
+            raise StoreError(str(error)) from error
+        finally:
+            await tables.close()
+
+    async def calls(self, wanted: CallFilter, *, limit: int = 50) -> list[JsonObject]:
+        """Return the newest calls, refusals included, newest first."""
+        found, following = await self.page(wanted, limit=limit)
+        while following and len(found) < limit:
+            wanted = replace(wanted, after=following)
+            more, following = await self.page(wanted, limit=limit - len(found))
+            found += more
+        return found
+
+    async def page(self, wanted: CallFilter, *, limit: int) -> tuple[list[JsonObject], str]:
+        """Return calls as `calls` does, and where the next page begins; "" if there is none.
+
+        A page is shorter than `limit`, or empty, if `SCAN_SECONDS` were not enough to find more.
+
+        Raises:
+            ValueError: `wanted.after` is not the end of a page.
+        """
+        rows, ends = list[Row](), list[_Position]()
+        if wanted.status != "running":
+            told, end = await self._telling(wanted, limit)
+            rows, ends = rows + told, ends + end
+        if wanted.status in ("running", "unfinished"):
+            is_running = wanted.status == "running"
+            still_open, end = await self._open_calls(wanted, limit, is_running=is_running)
+            rows, ends = rows + still_open, ends + end
+        # What is older than where a scan ended belongs to the next page.
+        rows = [row for row in rows if not ends or _position_of(row) >= max(ends)]
+        rows.sort(key=_position_of, reverse=True)
+        if len(rows) >= limit:
+            ends = [_position_of(rows[limit - 1])]
+        # A call whose intent was not durable in time has a refusal as well.
+        of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
+        records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
+        return [
+            await self._call(stored_object(row), records.get(row[_CALL], []))
+            for row in of_calls.values()
+        ], _cursor(*max(ends)) if ends else ""
+
+    async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
+        """Return one record of each wanted call: the first one, or the one that is asked for.
+
+        Returns:
+            As `_Scan.run`.
+        """
+        terms = await self._terms(wanted)
+        if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
+            terms.append(_Term(_IS_OK))
+        elif wanted.status in _ENDS:
+            terms.append(_Term("status = ? AND kind IN ('outcome', 'unfinished')", wanted.status))
+            if wanted.status != "ok":  # the repeated condition is that of the partial index
+                terms[-1].index = "status NOT IN ('', 'ok') AND status = ?"
+        elif wanted.status:
+            terms.append(_Term("kind = ?", wanted.status))
+            terms[-1].index = "kind NOT IN ('intent', 'outcome') AND kind = ?"
+        elif wanted.reason:
+            terms.append(_Term("kind IN ('refused', 'asked', 'outcome')"))
+        else:
+            terms.append(_Term("kind IN ('intent', 'refused', 'asked')"))
+        scan = _Scan(self._queries, terms, wanted)
+        await scan.choose_index()
+        return await scan.run(limit)
+
+    async def _open_calls(
+        self, wanted: CallFilter, limit: int, *, is_running: bool
+    ) -> tuple[list[Row], list[_Position]]:
+        """Return the intents without outcome of writers that run, or of those that were killed.
+
+        Returns:
+            As `_Scan.run`.
+        """
+        begins: dict[str, int] = {}  # when the oldest call without outcome began, by writer
+        for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
+            if await self._is_alive(writer) == is_running:
+                for (at,) in await self._queries.fetch(_FIRST_SINCE, writer, seq):
+                    begins[writer] = at if isinstance(at, int) else 0
+        if not begins:
+            return [], []
+        marks = ", ".join("?" * len(begins))
+        terms = await self._terms(wanted)
+        terms.append(_Term(f"{_IS_OPEN} AND writer IN ({marks})", *begins))
+        since = max(wanted.since or 0, min(begins.values()))
+        scan = _Scan(self._queries, terms, replace(wanted, since=since))
+        await scan.choose_index()
+        return await scan.run(limit)
+
+    async def _terms(self, wanted: CallFilter) -> list[_Term]:
+        user = wanted.user
+        if wanted.key and not user:  # there is an index of users, and a key has one
+            owner = await self._tables.fetch(_OWNER, wanted.key)
+            user = f"user:{owner[0][0]}" if owner else ""
+        terms = []
+        if user:
+            terms.append(_Term('"user" = ?', user, index=f'{_INDEXED} AND "user" = ?'))
+        if wanted.key:
+            terms.append(_Term("key = ?", wanted.key))
+        if wanted.tool:
+            terms.append(_Term("tool = ?", wanted.tool, index=f"{_INDEXED} AND tool = ?"))
+        if wanted.reason:
+            index = "reason <> '' AND reason = ?"
+            terms.append(_Term("reason = ?", wanted.reason, index=index))
+        return terms
+
+    async def records(self, call: str) -> list[JsonObject]:
+        """Return all records of a call, oldest first."""
+        sql = f"{_RECORDS} WHERE call = ? ORDER BY at, writer, seq"
+        return [stored_object(row) for row in await self._queries.fetch(sql, call)]
+
+    async def last(self, kind: str) -> JsonObject | None:
+        """Return the newest record of a kind that no call has, such as "config".
+
+        Returns:
+            None if there is none, or if it is damaged.
+        """
+        # The first condition is that of the partial index.
+        where = "WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"
+        rows = await self._queries.fetch(f"{_RECORDS} {where} ORDER BY at DESC LIMIT 1", kind)
+        found = stored_object(rows[0]) if rows else None
+        return None if found is None or "damaged" in found else found
+
+    async def export(
+        self, since: int | None = None, until: int | None = None
+    ) -> AsyncIterator[list[JsonObject]]:
+        """Yield all records of a time in pieces, by writer and number.
+
+        Records whose time is damaged are always among them.
+        """
+        await self._tables.snapshot()
+        async for rows in self._pieces():
+            yield [stored_object(row) for row in rows if _is_between(row[_AT], since, until)]
+
+    async def series(
+        self,
+        by: By,
+        since: int,
+        until: int,
+        *,
+        buckets: int = MAX_BUCKETS,
+        failures: bool = True,
+    ) -> Series:
+        """Return a chart of calls over time; see `rollup_series.read_series`."""
+        return await read_series(self._tables, by, since, until, buckets=buckets, failures=failures)
+
+    async def verify(
+        self, key: GatewayKey | None, marks: dict[str, Mark] | None = None
+    ) -> Verification:
+        """Check all records.
+
+        Args:
+            key: Checks signatures; None to leave them unchecked.
+            marks: What a copy of the trail states; see `audit_verification.read_copy`.
+        """
+        try:
+            return await self._verify(key, marks)
+        except AuditUnavailable:
+            if not self._queries.read_any_text():
+                raise
+        return await self._verify(key, marks)
+
+    async def _verify(self, key: GatewayKey | None, marks: dict[str, Mark] | None) -> Verification:
+        queries = self._queries
+        await self._tables.snapshot()
+        heads = [StoredHead(*row) for row in await queries.fetch(_HEADS)]
+        verification = Verification(heads, key, marks)
+        async for writer in self._writers():
+            check = partial(verification.check, writer)
+            last = await queries.scan(_CHAIN_START, writer, BATCH, work=check)
+            while last is not None:
+                last = await queries.scan(_CHAIN_REST, writer, last[0], BATCH, work=check)
+        verification.finish()
+        return verification
+
+    async def _writers(self) -> AsyncIterator[str]:
+        ((writer,),) = await self._queries.fetch(_FIRST_WRITER)
+        while writer is not None:
+            yield writer
+            ((writer,),) = await self._queries.fetch(_NEXT_WRITER, writer)
+
+    async def _pieces(self) -> AsyncIterator[list[Row]]:
+        """Yield all rows by writer and number."""
+        where, after = "", list[object]()
+        while rows := await self._queries.fetch(
+            f"{_RECORDS} {where} ORDER BY writer, seq LIMIT ?", *after, EXPORTED_AT_ONCE
+        ):
+            yield rows
+            where, after = "WHERE (writer, seq) > (?, ?)", [*rows[-1][:2]]
+
+    async def _is_alive(self, writer: str) -> bool:
+        try:
+            return await self._tables.is_alive(writer)
+        except ValueError:  # no writer has this name
+            return False
+
+    async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
+        """Return all records of some calls, oldest first, by call."""
+        if not calls:
+            return {}
+        marks = ", ".join("?" * len(calls))
+        sql = f"{_RECORDS} WHERE call IN ({marks}) ORDER BY at, writer, seq"
+        found: dict[str, list[JsonObject]] = {}
+        for row in await self._queries.fetch(sql, *calls):
+            found.setdefault(row[_CALL], []).append(stored_object(row))
+        return found
+
+    async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
+        """Return the line of the call that a record belongs to, given all records of the call."""
+        shown = _shown(record, [record, *records])
+        if "call" not in record:  # a refusal of a request
+            return shown | {"status": record.get("kind", "")}
+        by_kind = {each.get("kind", ""): each for each in records}
+        begin = by_kind.get("intent") or by_kind.get("asked") or by_kind.get("refused") or record
+        shown = _shown(begin, [record, *records])
+        end = by_kind.get("outcome") or by_kind.get("unfinished")
+        if end is not None:
+            ended = {name: end[name] for name in ("reason", "ms") if name in end}
+            shown |= {"status": end.get("status", "")}
+            return shown | ended | {"bytes": end.get("bytes", 0)}
+        for kind in ("refused", "asked"):  # refused after its intent: that was not durable in time
+            if kind in by_kind:
+                return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
+        is_alive = await self._is_alive(begin.get("writer", ""))
+        return shown | {"status": "running" if is_alive else "unfinished"}
+
+
+class _Queries:
+    """Queries of an audit trail, also in a SQLite file with texts that are not UTF-8.
+
+    Such texts are read with surrogates, and parameters may have surrogates, too.
+    """
+
+    def __init__(self, tables: AuditTables) -> None:
+        self._tables = tables
+
+    def read_any_text(self) -> bool:
+        """Read texts that are not UTF-8 from now on; return whether that is a change."""
+        tables = self._tables
+        if not isinstance(tables, SqliteAudit) or tables.reads_any_text:
+            return False
+        tables.reads_any_text = True
+        return True
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """As `AuditTables.fetch`; a query that reads a text that is not UTF-8 is run again."""
+        sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
+        try:
+            return await self._tables.fetch(sql, *values)
+        except AuditUnavailable:
+            if not self.read_any_text():
+                raise
+        return await self._tables.fetch(sql, *map(_encoded, parameters))
+
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """As `AuditTables.scan`."""
+        sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
+        return await self._tables.scan(sql, *values, work=work)
+
+
+def _with_casts(sql: str, parameters: Sequence[object]) -> str:
+    values = iter(parameters)
+    return re.sub(r"\?", lambda _: "CAST(? AS TEXT)" if _has_surrogates(next(values)) else "?", sql)
+
+
+def _encoded(value: object) -> object:
+    """Return a parameter; a text with surrogates as bytes, for `CAST`."""
+    if isinstance(value, str) and _has_surrogates(value):
+        return value.encode(errors="surrogateescape")
+    return value
+
+
+def _has_surrogates(value: object) -> bool:
+    return isinstance(value, str) and not is_unicode(value)
+
+
+class _Term:
+    """A condition of a query.
+
+    Args:
+        sql: The condition.
+        values: Its parameters.
+        index: What an index answers of it; "" if none does.
+    """
+
+    def __init__(self, sql: str, *values: str, index: str = "") -> None:
+        self.sql = sql
+        self.values = values
+        self.index = index
+
+
+_Position: TypeAlias = tuple[int, str, int]  # time, writer and number of a record
+
+
+class _Scan:
+    """A scan from new to old records by one index, in windows of time, for a limited time.
+
+    Args:
+        queries: Of the database.
+        terms: All conditions.
+        wanted: Between which times, and where to begin.
+    """
+
+    def __init__(self, queries: _Queries, terms: list[_Term], wanted: CallFilter) -> None:
+        self._queries = queries
+        self._terms = terms
+        self._since = wanted.since
+        self._until = wanted.until
+        self._after = _position(wanted.after) if wanted.after else None
+        self._by = _Term("", index=_INDEXED)  # the condition that the index answers
+
+    async def choose_index(self) -> None:
+        """Choose the index with the fewest records among the newest ones."""
+        found: list[tuple[int, _Term]] = []
+        candidates = [each for each in self._terms if each.index]
+        for term in candidates:
+            self._by = term
+            if len(candidates) > 1:
+                found.append((await self._window(PROBE, self._first_end()) or 0, term))
+        if found:
+            self._by = min(found, key=lambda each: each[0])[1]
+
+    async def run(self, limit: int) -> tuple[list[Row], list[_Position]]:
+        """Return up to so many matching records, and where to go on; nowhere after the oldest."""
+        deadline, size = monotonic() + SCAN_SECONDS, FIRST_WINDOW
+        found: list[Row] = []
+        end = self._first_end()
+        while True:
+            begun = monotonic()
+            start = await self._window(size, end)
+            found += await self._matching(start, end, limit - len(found))
+            if len(found) >= limit:
+                return found, [_position_of(found[-1])]
+            if start is None:
+                return found, []
+            if monotonic() > deadline:
+                return found, [(start, "", 0)]
+            if monotonic() - begun < SCAN_SECONDS / 10:
+                size *= 2
+            end = start
+
+    def _first_end(self) -> int | None:
+        """Return the time before which the newest record may be; None for any time."""
+        ends = [self._until] if self._until is not None else []
+        if self._after is not None:
+            at, writer, _ = self._after
+            # Other records of the same microsecond may be left, unless a whole window was read.
+            ends.append(min(at + 1, _LATEST) if writer else at)
+        return min(ends, default=None)
+
+    async def _window(self, size: int, end: int | None) -> int | None:
+        """Return the time of the last of so many records before a time; None if there are fewer."""
+        where, parameters = self._between(None, end)
+        sql = f"SELECT at FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"  # noqa: S608
+        found = await self._queries.fetch(sql, *parameters, size - 1)
+        return _time_of(found[0][0]) if found else None
+
+    async def _matching(self, start: int | None, end: int | None, limit: int) -> list[Row]:
+        where, parameters = self._between(start, end)
+        conditions = [where]
+        for term in self._terms:
+            # The other indexes are no help in this window: their records may be many.
+            conditions.append(term.sql if term is self._by else _unindexed(term.sql))
+            parameters += term.values
+        if self._after is not None:
+            conditions.append("(at, writer, seq) < (?, ?, ?)")
+            parameters += self._after
+        sql = f"{_RECORDS} WHERE {' AND '.join(conditions)} {_NEWEST} LIMIT ?"
+        return await self._queries.fetch(sql, *parameters, limit)
+
+    def _between(self, start: int | None, end: int | None) -> tuple[str, list[object]]:
+        where, parameters = ["at >= ?"], list[object]([max(start or 0, self._since or 0)])
+        if end is not None:
+            where.append("at < ?")
+            parameters.append(end)
+        return " AND ".join([*where, self._by.index]), [*parameters, *self._by.values]
+
+
+def _unindexed(sql: str) -> str:
+    """Return a condition without the use of an index."""
+    for column in ('"user"', "tool", "reason", "status", "kind", "writer"):
+        sql = sql.replace(f"{column} ", f"{column} || '' ")
+    return sql
+
+
+def _position_of(row: Row) -> _Position:
+    writer, seq, at = row[:3]
+    if isinstance(writer, str) and isinstance(seq, int):
+        return _time_of(at), writer, seq
+    return _time_of(at), "", 0  # damaged: a page that ends here skips the rest of its microsecond
+
+
+def _time_of(at: object) -> int:
+    """Return the time at which a record is sorted: texts and blobs are behind all numbers."""
+    return int(min(at, _LATEST)) if isinstance(at, int | float) else _LATEST
+
+
+def _is_between(at: object, since: int | None, until: int | None) -> bool:
+    if not isinstance(at, int):
+        return True
+    return (since is None or at >= since) and (until is None or at < until)
+
+
+def _cursor(at: int, writer: str, seq: int) -> str:
+    text = f"{at} {writer} {seq}".encode(errors="surrogateescape")
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def _position(cursor: str) -> _Position:
+    padded = cursor + "=" * (-len(cursor) % 4)
+    text = base64.b64decode(padded, altchars=b"-_", validate=True)
+    at, _, rest = text.decode(errors="surrogateescape").partition(" ")
+    writer, _, seq = rest.rpartition(" ")
+    return int(at), writer, int(seq)
+
+
+def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
+    """Return the members of a call's line that a record has, and what is damaged in any record."""
+    shown = {name: record[name] for name in _CALL_MEMBERS if name in record}
+    damaged = dict.fromkeys(name for each in records for name in each.get("damaged", ()))
+    return shown | ({"damaged": [*damaged]} if damaged else {})
+
+
+_CALL_MEMBERS = ("call", "at", "user", "key", "tool", "risk", "reason", "rule")
+
+
+__all__ = ["AuditReader", "CallFilter"]

@@ -1,0 +1,242 @@
+"""The audit tables in a SQLite file, written by a thread and a connection of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
+from typing import Any, TypeVar
+
+from interlock.errors import AuditFailed, AuditUnavailable
+from interlock.store.audit import writer_lock
+from interlock.store.audit.writer_lock import WriterLock
+from interlock.store.database import sqlite_file
+from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement
+from interlock.store.database.error_mapping import is_failed_sync, store_error, unsynced_error
+from interlock.store.database.location import without_links
+
+LOCK_TIMEOUT = 0.8  # seconds to wait for a lock of another connection
+CLOSE_WAIT = 5.0  # seconds for the last transaction before `close` gives up
+
+T = TypeVar("T")
+
+
+class SqliteAudit:
+    """The audit tables in one SQLite file. Methods run one at a time, in a thread.
+
+    Attributes:
+        reads_any_text: Texts that are not UTF-8 are read with surrogates; otherwise a query that
+            reads one fails, which is faster.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._location = str(path)
+        self._file = without_links(path)
+        self._connection: sqlite3.Connection | None = None
+        self.reads_any_text = False
+        self._commits = 0  # since the log was last copied into the file
+        self._lock: WriterLock | None = None
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
+            SimpleQueue()
+        )
+        # A daemon, so that a disk that hangs does not keep the process from exiting.
+        self._thread = Thread(target=self._run_jobs, name="interlock-audit", daemon=True)
+        self._thread.start()
+
+    async def hold(self, writer: str) -> None:
+        """Show other processes until `close` that a writer is alive."""
+        try:
+            self._lock = WriterLock(self._file, writer)
+        except OSError as error:
+            raise AuditUnavailable(f"{self._file} cannot be locked: {error.strerror}") from None
+
+    async def is_alive(self, writer: str) -> bool:
+        """Return whether a writer's process is alive."""
+        return writer_lock.is_alive(self._file, writer)
+
+    async def forget(self, writer: str) -> None:
+        """Remove what a dead writer held."""
+        writer_lock.remove(self._file, writer)
+
+    def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:
+        """Run statements in one transaction; return how many rows the last one changed.
+
+        Raises:
+            ClaimFailed: Nothing was changed.
+            AuditUnavailable: Nothing was changed, or the answer was lost.
+            AuditFailed: A sync failed, so nothing can be written any more.
+        """
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._jobs.put((partial(self._write, statements), done))
+        return done
+
+    async def fetch(self, sql: str, *parameters: object) -> list[Row]:
+        """Return the rows of a query.
+
+        Raises:
+            AuditUnavailable: The database cannot be read.
+        """
+        return await self._submit(lambda: self._fetch(sql, parameters))
+
+    async def scan(
+        self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        """Pass the rows of a query to a function, in a thread; return the last row."""
+        return await self._submit(lambda: self._scan(sql, parameters, work))
+
+    async def snapshot(self) -> None:
+        """Let all further queries see the database as it is now."""
+        await self.fetch("BEGIN")
+
+    async def close(self) -> None:
+        """Close the connection and end the thread, unless the disk hangs for `CLOSE_WAIT`."""
+        closing = self._submit(self._close)
+        self._jobs.put(None)
+        await asyncio.wait([closing], timeout=CLOSE_WAIT)
+        if closing.done():
+            self._thread.join()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put((work, done))
+        return done
+
+    # In the thread
+
+    def _run_jobs(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            work, done = job
+            result, error = None, None
+            try:
+                result = work()
+            except Exception as raised:
+                error = raised
+            with suppress(RuntimeError):  # the event loop was closed
+                done.get_loop().call_soon_threadsafe(_settle, done, result, error)
+            self._checkpoint(over=sqlite_file.LONGEST_LOG)
+
+    def _write(self, statements: Sequence[Statement | Claim]) -> int:
+        if sqlite_file.is_unsynced(self._file):
+            raise AuditFailed(str(unsynced_error(self._location)))
+        changed, has_failed = 0, False
+        try:
+            connection = self._connected()
+            _begin(connection)
+            for each in statements:
+                if not isinstance(each, Claim):
+                    changed = connection.executemany(*each).rowcount
+                    continue
+                each.has_failed = connection.execute(each.sql, each.row).rowcount != 1
+                has_failed = has_failed or each.has_failed
+                for statement in each.then:
+                    connection.executemany(*statement)
+            if has_failed:
+                connection.execute("ROLLBACK")
+                raise ClaimFailed
+            connection.execute("COMMIT")
+            self._commits += 1
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return changed
+
+    def _fetch(self, sql: str, parameters: Sequence[object]) -> list[Row]:
+        try:
+            return self._reading().execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _scan(
+        self, sql: str, parameters: Sequence[object], work: Callable[[list[Row]], None]
+    ) -> Row | None:
+        last = None
+        try:
+            cursor = self._reading().execute(sql, parameters)
+            while rows := cursor.fetchmany(1_000):
+                work(rows)
+                last = rows[-1]
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return last
+
+    def _failed(self, error: sqlite3.Error) -> AuditUnavailable:
+        if is_failed_sync(error):
+            sqlite_file.mark_unsynced(self._file)
+            return AuditFailed(str(unsynced_error(self._location)))
+        if self._connection is not None and self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.rollback()
+        return AuditUnavailable(str(store_error(error, self._location)))
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(
+                sqlite_file.uri(self._file, mode="rw"),
+                uri=True,
+                isolation_level=None,
+                # `_begin` waits for the lock: SQLite would wait for longer and longer times
+                # between two attempts, while other writers overtake it.
+                timeout=0.01,
+            )
+            for setting in sqlite_file.SETTINGS:
+                connection.execute(setting)
+            self._connection = connection
+        return self._connection
+
+    def _reading(self) -> sqlite3.Connection:
+        connection = self._connected()
+        connection.text_factory = _any_text if self.reads_any_text else str
+        return connection
+
+    def _checkpoint(self, *, over: int) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if not sqlite_file.needs_checkpoint(self._file, self._commits, over=over):
+            return
+        self._commits = 0
+        try:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+        except sqlite3.Error as error:  # committed records are still in the log
+            if is_failed_sync(error):
+                sqlite_file.mark_unsynced(self._file)
+
+    def _close(self) -> None:
+        self._checkpoint(over=0)
+        if self._connection is not None:
+            with sqlite_file.log_preserved(self._file):
+                self._connection.close()
+            self._connection = None
+
+
+def _any_text(raw: bytes) -> str:
+    return raw.decode(errors="surrogateescape")
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    deadline = monotonic() + LOCK_TIMEOUT
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                raise
+        else:
+            return
+
+
+def _settle(done: asyncio.Future[Any], result: object, error: Exception | None) -> None:
+    if done.done():
+        return
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(result)

@@ -1,0 +1,224 @@
+"""What an audit trail needs besides records: starts and stops, signatures and retention.
+
+1. A writer records "started" first and "stopped" last. The next start closes the chain of a writer
+   that was killed, and records each of its calls without an outcome as "unfinished".
+2. The end of a chain is signed at least once a minute while it grows.
+3. Counts of calls by the minute are added up to those of longer times; see `rollups`.
+4. Records are deleted by whole days, from the front of each chain. The last deleted record's hash
+   is signed in the chain's head, so that what remains can still be verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import takewhile
+from pathlib import Path
+
+import msgspec
+
+from interlock.aio import beside
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Audit
+from interlock.errors import AuditUnavailable
+from interlock.store.audit import rollups
+from interlock.store.audit.copies import AuditCopy
+from interlock.store.audit.writer import (
+    LAST,
+    SIGN_EVERY,
+    START,
+    AuditRecord,
+    AuditWriter,
+    Head,
+    base_message,
+    head_message,
+)
+from interlock.text.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+DAY = 86_400 * 1_000_000  # microseconds
+MINUTE = 60 * 1_000_000
+PURGE_EVERY = 3_600.0  # seconds
+PURGED_AT_ONCE = 200  # records in one transaction
+PURGE_PAUSE = 0.05  # seconds between two transactions, for the records of calls
+
+_DEAD = (
+    "SELECT writer, base_seq, COALESCE(open_seq, 0) FROM audit_heads"
+    " WHERE ended IS NULL AND writer <> ?"
+)
+_UNFINISHED = (
+    'SELECT tenant, call, "user", key, server, tool FROM audit AS intent'
+    " WHERE writer = ? AND seq >= ? AND kind = 'intent' AND NOT EXISTS (SELECT 1 FROM audit"
+    " WHERE call = intent.call AND kind IN ('outcome', 'refused', 'unfinished'))"
+)
+_CLOSE = (
+    "UPDATE audit_heads SET ended = ?, seq = ?, hash = ?, signature = ?, signed_at = ?"
+    " WHERE writer = ? AND ended IS NULL"
+)
+_HEADS = "SELECT writer, base_seq FROM audit_heads WHERE started < ?"
+_OLDEST = "SELECT seq, at, hash FROM audit WHERE writer = ? AND seq > ? ORDER BY seq LIMIT ?"
+_DELETE = "DELETE FROM audit WHERE writer = ? AND seq <= ?"
+_REBASE = (
+    "UPDATE audit_heads SET base_seq = ?, base_hash = ?, base_signature = ?"
+    " WHERE writer = ? AND base_seq = ?"
+)
+_DELETE_HEADS = "DELETE FROM audit_heads WHERE base_seq > 0 AND base_seq = seq AND ended < ?"
+
+_log = logging.getLogger("interlock.audit")
+
+
+@asynccontextmanager
+async def open_trail(
+    location: str | Path | None,
+    key: GatewayKey,
+    settings: Audit,
+    *,
+    about: JsonObject | None = None,
+    on_failed: Callable[[], None] = lambda: None,
+) -> AsyncGenerator[AuditWriter, None]:
+    """Open an audit trail and keep it in order until the end.
+
+    Args:
+        location: As for `ConversationStore.open`.
+        key: Signs the trail.
+        settings: How long records are kept, and the file that gets a copy.
+        about: Members of the record "started", such as the program's version.
+        on_failed: Called once, when a sync has failed: no record can be written until this
+            process is restarted, so it should exit.
+
+    Raises:
+        StoreError: The database cannot be used or written.
+    """
+    copy = AuditCopy.of(settings)
+    async with AuditWriter.open(location, key=key, copy=copy, on_failed=on_failed) as writer:
+        upkeep = AuditUpkeep(writer, key, settings.keep)
+        await writer.append(AuditRecord("started", body=msgspec.json.encode(about or {})))
+        await upkeep.close_dead_writers()
+        try:
+            async with beside(upkeep.run()):
+                yield writer
+        finally:
+            with suppress(AuditUnavailable):
+                writer.append_soon(AuditRecord("stopped"))
+
+
+class AuditUpkeep:
+    """The work on a trail that no call waits for.
+
+    Args:
+        writer: Records what was done.
+        key: Signs the trail.
+        keep: Seconds until a record is deleted.
+    """
+
+    def __init__(self, writer: AuditWriter, key: GatewayKey, keep: float) -> None:
+        self._writer = writer
+        self._tables = writer.tables
+        self._key = key
+        self._keep = int(keep * 1_000_000)
+
+    async def run(self) -> None:
+        """Sign the trail and purge it, forever."""
+        loop = asyncio.get_running_loop()
+        purge_at, is_first = loop.time(), True
+        while True:
+            if loop.time() >= purge_at:
+                purge_at += PURGE_EVERY
+                try:
+                    await self.purge(now_micros())
+                except AuditUnavailable as error:
+                    _log.warning("old audit records are not deleted yet: %s", error)
+                except Exception:
+                    _log.exception("old audit records are not deleted")
+            await asyncio.sleep(SIGN_EVERY)
+            self._writer.sign_soon()
+            try:
+                await rollups.add_up(self._tables, is_first=is_first)
+                is_first = False
+            except AuditUnavailable as error:
+                _log.info("calls are not counted for the charts yet: %s", error)
+            except Exception:
+                _log.exception("counting calls for the charts failed")
+
+    async def close_dead_writers(self) -> None:
+        """Close the chains of writers that were killed, and record their unfinished calls.
+
+        A chain that another program has damaged stays open, for `interlock audit verify`.
+
+        Raises:
+            AuditUnavailable: The database does not answer.
+        """
+        for writer, base_seq, open_seq in await self._tables.fetch(_DEAD, self._writer.id):
+            if await self._tables.is_alive(writer):
+                continue
+            ends = await self._tables.fetch(LAST, writer)
+            end = Head(*ends[0]) if ends else START
+            numbers = (base_seq, open_seq, end.seq)
+            if all(isinstance(each, int) for each in numbers) and isinstance(end.hash, bytes):
+                await self._close_dead(writer, max(base_seq, open_seq), end)
+            else:
+                text = "records of writer %s were changed: see `interlock audit verify`"
+                _log.error(text, writer)
+
+    async def _close_dead(self, writer: str, since: int, end: Head) -> None:
+        body = msgspec.json.encode({"writer": writer})
+        written = [
+            self._writer.queue(
+                AuditRecord(
+                    *("unfinished", call, user, key, server, tool),
+                    status="unfinished",
+                    body=body,
+                    tenant=tenant,
+                )
+            )
+            for tenant, call, user, key, server, tool in await self._tables.fetch(
+                _UNFINISHED, writer, since
+            )
+        ]
+        await asyncio.gather(*written)
+        at = now_micros()
+        signature = self._key.sign(head_message(writer, *end, at))
+        await self._tables.write((_CLOSE, [(at, *end, signature, at, writer)]))
+        await self._tables.forget(writer)
+
+    async def purge(self, now: int) -> int:
+        """Delete the days that are older than the trail is kept; return how many records.
+
+        Raises:
+            AuditUnavailable: The database does not answer; the next call goes on.
+        """
+        before = (now - self._keep) // DAY * DAY
+        await rollups.purge(self._tables, before // MINUTE)
+        ends: dict[str, int] = {}
+        total = 0
+        for writer, base_seq in await self._tables.fetch(_HEADS, before):
+            seq, count = await self._purge_chain(writer, base_seq, before)
+            total += count
+            if count:
+                ends[writer] = seq
+        if total:
+            await self._tables.write((_DELETE_HEADS, [(before,)]))
+            body = {"before": rfc3339(before), "records": total, "ends": ends}
+            await self._writer.append(AuditRecord("checkpoint", body=msgspec.json.encode(body)))
+        return total
+
+    async def _purge_chain(self, writer: str, base_seq: int, before: int) -> tuple[int, int]:
+        """Return the number of the last record that was deleted, and how many were."""
+        total = 0
+        while True:
+            rows = await self._tables.fetch(_OLDEST, writer, base_seq, PURGED_AT_ONCE)
+            old = list(takewhile(lambda row: row[1] < before, rows))
+            if not old:
+                return base_seq, total
+            seq, _, hash = old[-1]
+            signature = self._key.sign(base_message(writer, seq, hash))
+            await self._tables.write(
+                (_DELETE, [(writer, seq)]), (_REBASE, [(seq, hash, signature, writer, base_seq)])
+            )
+            base_seq, total = seq, total + len(old)
+            await asyncio.sleep(PURGE_PAUSE)
+
+
+__all__ = ["AuditUpkeep", "open_trail"]

@@ -1,0 +1,1 @@
+"""Conversations in the database: messages, calls, files, search and transcripts."""

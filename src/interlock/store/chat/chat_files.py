@@ -1,0 +1,88 @@
+"""The files that people attach to messages of a chat."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Row, and_, insert, select
+
+from interlock.errors import UnknownConversation
+from interlock.store.database import tables
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.rows import storable
+from interlock.text.timestamps import now_micros
+
+
+class ChatFile(Struct, frozen=True):
+    """A file. Its name is shown, and never used as a path.
+
+    Attributes:
+        id: Unique.
+        name: As its sender calls it.
+        type: The media type, as found in its content.
+        bytes: Its size.
+        created: In microseconds since 1970.
+    """
+
+    id: str
+    name: str
+    type: str
+    bytes: int
+    created: int
+
+
+class ChatFileStore:
+    """The files of one owner."""
+
+    def __init__(self, database: Database, owner: str) -> None:
+        self._database = database
+        self._owner = storable(owner)
+
+    async def add(self, name: str, type: str, content: bytes) -> ChatFile:
+        """Keep a file."""
+        file = ChatFile(
+            f"f_{secrets.token_urlsafe(12)}", storable(name), type, len(content), now_micros()
+        )
+        values = {
+            **{name: getattr(file, name) for name in file.__struct_fields__},
+            "owner": self._owner,
+            "content": content,
+        }
+        await self._database.write(
+            lambda connection: connection.execute(insert(tables.chat_files).values(values))
+        )
+        return file
+
+    async def get(self, id: str) -> tuple[ChatFile, bytes]:
+        """Return a file and its content.
+
+        Raises:
+            UnknownConversation: The owner has no such file.
+        """
+        columns = tables.chat_files.c
+        query = select(tables.chat_files).where(
+            and_(columns.id == storable(id), columns.owner == self._owner)
+        )
+
+        async def work(connection: AsyncConnection) -> Row[Any] | None:
+            return (await connection.execute(query)).first()
+
+        row = await self._database.read(work)
+        if row is None:
+            raise UnknownConversation("no such file")
+        return ChatFile(row.id, row.name, row.type, row.bytes, row.created), row.content
+
+    async def named(self, ids: Sequence[str]) -> list[ChatFile]:
+        """Return files without their content, those that exist."""
+        columns = tables.chat_files.c
+        shown = [getattr(columns, name) for name in ChatFile.__struct_fields__]
+        query = select(*shown).where(columns.owner == self._owner, columns.id.in_(ids))
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(query)).all()
+
+        return [ChatFile(**row._mapping) for row in await self._database.read(work)]

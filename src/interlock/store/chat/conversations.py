@@ -1,0 +1,450 @@
+"""Conversations: create, list, extend and read them, and continue one after a crash."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.json import decode as decode_json
+from msgspec.structs import replace
+from sqlalchemy import (
+    ColumnElement,
+    Insert,
+    Row,
+    and_,
+    delete,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+
+from interlock.errors import UnknownConversation
+from interlock.messages import Message, Usage, interrupted
+from interlock.protocol.envelope import encode
+from interlock.store.chat.chat_calls import ChatCallStore
+from interlock.store.chat.chat_files import ChatFileStore
+from interlock.store.chat.conversation_search import matching
+from interlock.store.chat.repair import answer_every_call, unanswered_calls
+from interlock.store.database import tables
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.rows import message_from_row, row_from_message, storable
+from interlock.types import JsonObject
+
+# No letters that look alike, and none that a shell or a URL treats specially.
+_ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_ID_LENGTH = 12  # 59 bits
+
+
+class Conversation(Struct, frozen=True):
+    """A conversation without its messages."""
+
+    id: str
+    title: str
+    model: str  # as in `--model`, or ""
+    created: datetime  # UTC
+    updated: datetime  # UTC, of the last message or change
+    message_count: int = 0
+    owner: str = ""  # the principal it belongs to; "" is the local user
+    settings: JsonObject = {}  # of the chat page
+    parent: str = ""  # the conversation that it was copied from; "" for none
+    forked_at: int | None = None  # how many messages were copied
+
+
+class StoredMessage(Struct, frozen=True):
+    """A message with its place in the conversation."""
+
+    position: int  # from 0
+    created: datetime  # UTC
+    message: Message
+    model: str = ""  # that wrote it; "" if unknown
+
+
+# The method `ConversationStore.list` hides the builtin from annotations below it.
+_Conversations: TypeAlias = list[Conversation]
+_Messages: TypeAlias = list[Message]
+_Stored: TypeAlias = list[StoredMessage]
+_Texts: TypeAlias = list[str]
+_Rows: TypeAlias = list[dict[str, str | None]]
+
+
+class ConversationStore:
+    """The conversations of one owner in one database.
+
+    Other processes may use the database at the same time. A change that was acknowledged
+    survives a crash. Every method may raise a `StoreError`; see the tree in `interlock.errors`.
+    A PostgreSQL server that has ended raises it at once, one that hangs after 6 seconds, or 11
+    when all 15 connections are already waiting. The change was then made as a whole or not at
+    all. The store works again when the server does. Call the methods from any task of the event
+    loop that opened the store.
+    """
+
+    def __init__(self, database: Database, owner: str = "") -> None:
+        self._database = database
+        self._owner = storable(owner)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, location: str | Path | None = None, owner: str = ""
+    ) -> AsyncIterator[ConversationStore]:
+        """Open a database, create it if needed, and upgrade it to this program's version.
+
+        Args:
+            location: A path or a postgresql:// URL. None: INTERLOCK_DATABASE, else
+                `conversations.db` in the user's data folder.
+            owner: The principal whose conversations are used; "" is the local user.
+
+        Raises:
+            StoreError: The database cannot be used. A read-only one can be opened and read.
+            MissingExtra: A package for this kind of database is not installed.
+        """
+        database = await open_database(location)
+        try:
+            yield cls(database, owner)
+        finally:
+            await database.close()
+
+    @property
+    def location(self) -> str:
+        """The path, or server and database, without user and password."""
+        return self._database.location
+
+    @property
+    def database(self) -> Database:
+        """Where they are."""
+        return self._database
+
+    def owned_by(self, owner: str) -> ConversationStore:
+        """Return a store of another owner's conversations in the same database."""
+        return ConversationStore(self._database, owner)
+
+    @property
+    def calls(self) -> ChatCallStore:
+        """The calls of these conversations."""
+        return ChatCallStore(self._database, self._owner)
+
+    @property
+    def files(self) -> ChatFileStore:
+        """The owner's files."""
+        return ChatFileStore(self._database, self._owner)
+
+    # Conversations
+
+    async def create(self, title: str = "", model: str = "") -> Conversation:
+        """Create an empty conversation. Characters no database can hold become U+FFFD."""
+        conversation = self._new(title, model)
+        await self._database.write(lambda connection: _insert(connection, conversation))
+        return conversation
+
+    def _new(self, title: str, model: str) -> Conversation:
+        id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
+        now = datetime.now(UTC)
+        return Conversation(id, storable(title), storable(model), now, now, owner=self._owner)
+
+    async def resolve(self, prefix: str) -> Conversation:
+        """Return the conversation with this id, or the only one whose id starts with it.
+
+        Raises:
+            UnknownConversation: No conversation matches, or several do.
+        """
+        prefix = storable(prefix)
+        columns = tables.conversations.c
+        matches = and_(
+            columns.owner == self._owner, func.substr(columns.id, 1, len(prefix)) == prefix
+        )
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            query = _listed.where(matches).order_by(columns.id).limit(6)
+            return (await connection.execute(query)).all()
+
+        found = [_conversation(row) for row in await self._database.read(work)] if prefix else []
+        if len(found) == 1 or (found and found[0].id == prefix):
+            return found[0]
+        if not found:
+            raise _unknown(prefix)
+        ids = ", ".join(each.id for each in found[:5]) + (", …" if len(found) > 5 else "")
+        raise UnknownConversation(f"{prefix!r} could be {ids}: give more of the id")
+
+    async def list(self, limit: int = 50, before: Conversation | None = None) -> _Conversations:
+        """Return a page of conversations, last changed first.
+
+        Args:
+            limit: The most to return.
+            before: The last conversation of the previous page.
+        """
+        columns = tables.conversations.c
+        page = _listed.where(columns.owner == self._owner)
+        if before:
+            same_time = and_(columns.updated == before.updated, columns.id < before.id)
+            page = page.where(or_(columns.updated < before.updated, same_time))
+        page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(page)).all()
+
+        return [_conversation(row) for row in await self._database.read(work)]
+
+    async def search(self, text: str, limit: int = 50) -> _Conversations:
+        """Return conversations whose title or one of whose messages has all words of a text.
+
+        Args:
+            text: Words, and phrases in double quotes; see `store.database.search`.
+            limit: The most to return; the last changed ones come first.
+        """
+        wanted, columns = storable(text), tables.conversations.c
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            matches = await matching(connection, self._owner, wanted, limit)
+            page = _listed.where(columns.owner == self._owner, matches)
+            page = page.order_by(columns.updated.desc(), columns.id.desc()).limit(limit)
+            return (await connection.execute(page)).all()
+
+        return [_conversation(row) for row in await self._database.read(work)]
+
+    async def fork(self, id: str, count: int | None = None) -> Conversation:
+        """Copy a conversation, to continue it in two ways.
+
+        Args:
+            id: The conversation, which stays as it is.
+            count: How many messages to copy, from the start; None for all.
+        """
+        original = await self.resolve(id)
+        copied_count = original.message_count if count is None else count
+        copy = replace(
+            self._new(original.title, original.model),
+            settings=original.settings,
+            parent=original.id,
+            forked_at=copied_count,
+        )
+        columns = tables.messages.c
+        others = [each for each in columns if each is not columns.conversation_id]
+        copied = select(literal(copy.id), *others).where(columns.conversation_id == original.id)
+        if count is not None:
+            copied = copied.where(columns.position < count)
+        names = [columns.conversation_id.name, *(each.name for each in others)]
+
+        async def work(connection: AsyncConnection) -> None:
+            await _insert(connection, copy)
+            await connection.execute(insert(tables.messages).from_select(names, copied))
+            await connection.execute(_copied_calls(original.id, copy.id))
+
+        await self._database.write(work)
+        return copy
+
+    async def branches(self, id: str) -> _Conversations:
+        """Return the copies of a conversation and, if it is one, of its parent, oldest first."""
+        found = await self.resolve(id)
+        columns = tables.conversations.c
+        related = or_(columns.parent == found.id, columns.id == (found.parent or found.id))
+        if found.parent:
+            related = or_(related, columns.parent == found.parent)
+        page = _listed.where(columns.owner == self._owner, related)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            return (await connection.execute(page.order_by(columns.created))).all()
+
+        return [_conversation(row) for row in await self._database.read(work)]
+
+    async def update(
+        self,
+        id: str,
+        *,
+        title: str | None = None,
+        model: str | None = None,
+        settings: JsonObject | None = None,
+    ) -> None:
+        """Change the title, the model or the settings; None leaves one unchanged."""
+        encoded = None if settings is None else encode(settings).decode()
+        given = {"title": title, "model": model, "settings": encoded}
+        changes = {name: storable(value) for name, value in given.items() if value is not None}
+        await self._database.write(lambda connection: self._touch(connection, id, **changes))
+
+    async def delete(self, id: str) -> None:
+        """Delete a conversation and its messages."""
+
+        async def work(connection: AsyncConnection) -> None:
+            deleted = await connection.execute(delete(tables.conversations).where(self._owned(id)))
+            if not deleted.rowcount:
+                raise _unknown(id)
+
+        await self._database.write(work)
+
+    # Messages
+
+    async def append(self, id: str, *messages: Message, model: str = "") -> None:
+        """Add all messages at the end, next to each other, or none; they are durable on return.
+
+        A cancelled call returns only once it is known whether they were added.
+
+        Args:
+            id: The conversation.
+            messages: The messages.
+            model: The model that wrote the assistant's messages.
+
+        Raises:
+            UnknownConversation: The conversation was deleted or never existed.
+            StoreError: A tool call's input is not JSON, or the database fails.
+        """
+        rows = [row_from_message(message) for message in messages]
+        for row in rows:
+            row["model"] = model or None if row["role"] == "assistant" else None
+        if rows:
+            await self._database.write(lambda connection: self._append(connection, id, rows))
+
+    async def messages(self, id: str) -> _Messages:
+        """Return the messages exactly as they were added, even if no provider accepts them."""
+        return await self._database.read(lambda connection: self._messages(connection, id))
+
+    async def usage(self, conversation: Conversation) -> dict[str, Usage]:
+        """Return the tokens of a conversation by the model that used them.
+
+        The conversation's model has used those of answers that name none.
+        """
+        columns = tables.messages.c
+        wanted = select(columns.model, columns.usage).join(tables.conversations)
+        mine = wanted.where(self._owned(conversation.id))
+        counted = mine.where(columns.usage.is_not(None)).order_by(columns.position)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any, Any]]:
+            return (await connection.execute(counted)).all()
+
+        found: dict[str, Usage] = {}
+        for row in await self._database.read(work):
+            model = row.model or conversation.model
+            used = decode_json(row.usage, type=Usage)
+            found[model] = found.get(model, Usage()).plus(used)
+        return found
+
+    async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
+        """Return messages in their order, beginning with one of the user.
+
+        Args:
+            id: The conversation.
+            before: The position of the first message of the page after it; None for the last page.
+            limit: About how many; the whole exchange that the first of them belongs to is added.
+        """
+        columns = tables.messages.c
+        mine = select(tables.messages).join(tables.conversations).where(self._owned(id))
+        if before is not None:
+            mine = mine.where(columns.position < before)
+
+        async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
+            oldest = mine.order_by(columns.position.desc()).limit(limit).subquery()
+            lowest = await connection.scalar(select(func.min(oldest.c.position)))
+            if lowest is None:
+                await self._check_exists(connection, id)
+                return []
+            asked = mine.where(columns.role == "user", columns.position <= lowest).subquery()
+            first = await connection.scalar(select(func.max(asked.c.position))) or 0
+            query = mine.where(columns.position >= first).order_by(columns.position)
+            return (await connection.execute(query)).all()
+
+        return [
+            StoredMessage(
+                row.position, row.created, message_from_row(row._asdict()), row.model or ""
+            )
+            for row in await self._database.read(work)
+        ]
+
+    async def resume(self, id: str) -> _Messages:
+        """Return the messages in a form that every provider accepts, to continue from them.
+
+        Tool calls that a crash or a cancellation left unanswered are answered as interrupted. The
+        answers at the end are stored. No other program should be using the conversation: a tool
+        result that it adds later is stored, but the model no longer sees it.
+        """
+        messages = await self.messages(id)
+        if not unanswered_calls(messages):
+            return answer_every_call(messages)
+
+        async def work(connection: AsyncConnection) -> _Messages:
+            await self._touch(connection, id)
+            messages = await self._messages(connection, id)
+            answers = [interrupted(call) for call in unanswered_calls(messages)]
+            if answers:
+                await self._append(connection, id, [row_from_message(each) for each in answers])
+            return answer_every_call([*messages, *answers])
+
+        return await self._database.write(work)
+
+    # Inside a transaction
+
+    async def _append(self, connection: AsyncConnection, id: str, rows: _Rows) -> None:
+        await self._touch(connection, id)
+        columns = tables.messages.c
+        query = select(func.max(columns.position)).where(columns.conversation_id == id)
+        last = await connection.scalar(query)
+        first = 0 if last is None else last + 1
+        common = {"conversation_id": id, "created": datetime.now(UTC)}
+        values = [{**row, **common, "position": first + index} for index, row in enumerate(rows)]
+        await connection.execute(insert(tables.messages), values)
+
+    async def _touch(self, connection: AsyncConnection, id: str, **changes: str) -> None:
+        # In PostgreSQL this also locks the row, so writers to one conversation take turns.
+        change = update(tables.conversations).where(self._owned(id))
+        done = await connection.execute(change.values(updated=datetime.now(UTC), **changes))
+        if not done.rowcount:
+            raise _unknown(id)
+
+    async def _messages(self, connection: AsyncConnection, id: str) -> _Messages:
+        query = select(tables.messages).join(tables.conversations).where(self._owned(id))
+        rows = (await connection.execute(query.order_by(tables.messages.c.position))).all()
+        if not rows:
+            await self._check_exists(connection, id)
+        return [message_from_row(row._asdict()) for row in rows]
+
+    async def _check_exists(self, connection: AsyncConnection, id: str) -> None:
+        known = select(tables.conversations.c.id).where(self._owned(id))
+        if await connection.scalar(known) is None:
+            raise _unknown(id)
+
+    def _owned(self, id: str) -> ColumnElement[bool]:
+        columns = tables.conversations.c
+        return and_(columns.id == storable(id), columns.owner == self._owner)
+
+
+_listed = select(
+    tables.conversations,
+    select(func.count())
+    .where(tables.messages.c.conversation_id == tables.conversations.c.id)
+    .scalar_subquery()
+    .label("message_count"),
+)
+
+
+async def _insert(connection: AsyncConnection, conversation: Conversation) -> None:
+    values = {each.name: getattr(conversation, each.name) for each in tables.conversations.columns}
+    values["settings"] = encode(conversation.settings).decode()
+    await connection.execute(insert(tables.conversations).values(values))
+
+
+def _copied_calls(original: str, copy: str) -> Insert:
+    """Copy the cards of all calls; those of messages that were not copied are never shown."""
+    columns = tables.chat_calls.c
+    others = [each for each in columns if each is not columns.conversation_id]
+    copied = select(literal(copy), *others).where(columns.conversation_id == original)
+    names = [columns.conversation_id.name, *(each.name for each in others)]
+    return insert(tables.chat_calls).from_select(names, copied)
+
+
+def _message(row: Row[Any]) -> Message:
+    return message_from_row(row._asdict())
+
+
+def _conversation(row: Row[Any]) -> Conversation:
+    return Conversation(**{**row._mapping, "settings": decode_json(row.settings)})
+
+
+def _unknown(id: str) -> UnknownConversation:
+    return UnknownConversation(
+        f"no conversation {id!r}: `interlock conversations list` shows their ids"
+    )

@@ -1,0 +1,197 @@
+"""The table `changes`: a row for each write that running gateways must notice.
+
+A `ChangeFeed` reads it once in `POLL_EVERY` seconds, and wakes those that follow a kind of rows.
+Each of them has a `ChangeReader` of its own, so that it can also read at any other time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from sqlalchemy import Row, bindparam, delete, func, insert, select
+
+from interlock import aio
+from interlock.errors import InterlockError
+from interlock.store.database.claims import Statement
+from interlock.store.database.connection import AsyncConnection
+from interlock.store.database.database import Database
+from interlock.store.database.tables import changes
+from interlock.text.timestamps import now_micros
+
+Kind = Literal["approvals", "credentials", "keys", "pins", "plugins", "probe"]
+
+POLL_EVERY = 0.9  # seconds; a gateway obeys some changes within one
+KEPT = 86_400 * 1_000_000  # microseconds that a row is kept
+# In PostgreSQL a transaction may commit after another one with a higher id, so this many ids
+# before the highest one are read again.
+_OVERLAP = 100
+_ADD = "INSERT INTO changes (kind, key, at) VALUES (?, ?, ?)"
+# The newest row always stays: SQLite would use its id a second time.
+_DELETE_OLD = "DELETE FROM changes WHERE at < ? AND id < (SELECT MAX(id) FROM changes)"
+
+_log = logging.getLogger("interlock.gateway")
+
+_NEWEST = select(func.max(changes.c.id))
+_ADDED = select(changes.c.id, changes.c.kind, changes.c.key).where(
+    changes.c.id > bindparam("newest") - _OVERLAP
+)
+# With the newest row of any kind, which shows how far the reader has come.
+_ADDED_OF_KIND = _ADDED.where(
+    (changes.c.kind == bindparam("kind")) | (changes.c.id == _NEWEST.scalar_subquery())
+)
+
+_Rows = Sequence[Row[int, str, str]]
+
+
+class ChangeReader:
+    """Reads on from the rows that it has seen.
+
+    Args:
+        kind: The kind of the rows; None for all.
+
+    Attributes:
+        newest: The highest id of all rows at the last call.
+    """
+
+    def __init__(self, kind: Kind | None = None) -> None:
+        self.newest: int | None = None
+        self._kind = kind
+        self._seen: set[int] = set()
+
+    async def read(self, connection: AsyncConnection) -> set[str]:
+        """Return the keys of the rows that were added since the last call, at first of some."""
+        return {row.key for row in await self.rows(connection)}
+
+    async def rows(self, connection: AsyncConnection) -> _Rows:
+        """Return the rows that were added since the last call, at first some."""
+        found = None if self.newest is None else await self._after(self.newest, connection)
+        if found is None or found[0] < (self.newest or 0):  # an older copy was restored
+            found = await self._after(await connection.scalar(_NEWEST) or 0, connection)
+        self.newest, rows = found
+        added = [row for row in rows if row.id not in self._seen]
+        self._seen = {row.id for row in rows}
+        return added
+
+    async def _after(self, newest: int, connection: AsyncConnection) -> tuple[int, _Rows]:
+        """Return the highest id, and the rows that may have been added after this one."""
+        query = _ADDED if self._kind is None else _ADDED_OF_KIND
+        told = {"newest": newest} if self._kind is None else {"newest": newest, "kind": self._kind}
+        rows = (await connection.execute(query, told)).all()
+        highest = max((row.id for row in rows), default=0)
+        return highest, [row for row in rows if self._kind in (None, row.kind)]
+
+
+class ChangeFeed:
+    """Reads the table regularly, once for all that follow it.
+
+    Args:
+        database: Where the table is.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._reader = ChangeReader()
+        self._followers: set[_Follower] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[ChangeFeed, None]:
+        """Read the table until the end of the block."""
+        async with aio.beside(self._poll()):
+            yield self
+
+    @asynccontextmanager
+    async def follow(
+        self, kind: Kind, step: Callable[[bool], Awaitable[None]], log: logging.Logger, source: str
+    ) -> AsyncGenerator[None, None]:
+        """Run `step` after each reading, whatever it raises, until the end of the block.
+
+        Of errors in a row, the first one is logged as a warning. Unexpected ones are all logged.
+
+        Args:
+            kind: What is followed.
+            step: Is passed whether rows of this kind may have been added since its last success.
+            log: Where errors are logged.
+            source: What is followed, for the log.
+        """
+        follower = _Follower(kind)
+        self._followers.add(follower)
+        try:
+            async with aio.beside(follower.run(step, log, source)):
+                yield
+        finally:
+            self._followers.remove(follower)
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_EVERY)
+            if not self._followers:
+                continue
+            try:
+                kinds = await self._database.read(self._added_kinds)
+            except InterlockError:  # followers then read the table themselves, and log the error
+                kinds = None
+            except Exception:  # the next change must still be noticed
+                _log.exception("changes could not be read")
+                kinds = None
+            for each in self._followers:
+                each.wake(has_changed=kinds is None or each.kind in kinds)
+
+    async def _added_kinds(self, connection: AsyncConnection) -> set[str] | None:
+        """Return the kinds of the rows that were added since the last call; None for any."""
+        before = self._reader.newest or 0
+        added = await self._reader.rows(connection)
+        if (self._reader.newest or 0) < before:  # an older copy was restored
+            return None
+        return {row.kind for row in added}
+
+
+class _Follower:
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self._has_changed = True  # perhaps since the follower began
+        self._woken = asyncio.Event()
+
+    def wake(self, *, has_changed: bool) -> None:
+        self._has_changed |= has_changed
+        self._woken.set()
+
+    async def run(
+        self, step: Callable[[bool], Awaitable[None]], log: logging.Logger, source: str
+    ) -> None:
+        succeeded = True
+        while True:
+            await self._woken.wait()
+            self._woken.clear()
+            has_changed, self._has_changed = self._has_changed, False
+            try:
+                await step(has_changed)
+                succeeded = True
+                continue
+            except InterlockError as error:
+                if succeeded:
+                    log.warning("%s cannot be read: %s", source, error)
+            except Exception:  # the next change must still be noticed
+                log.exception("changes of %s could not be used", source)
+            succeeded, self._has_changed = False, True
+
+
+async def note_change(connection: AsyncConnection, kind: Kind, key: str) -> None:
+    """Add a row in the transaction of the write, and delete old rows."""
+    now = now_micros()
+    added = await connection.execute(insert(changes).values(kind=kind, key=key, at=now))
+    # The newest row always stays: SQLite would use its id a second time.
+    (id,) = added.inserted_primary_key or (0,)
+    await connection.execute(delete(changes).where(changes.c.at < now - KEPT, changes.c.id < id))
+
+
+def change_statements(kind: Kind, key: str) -> tuple[Statement, Statement]:
+    """Return what adds a row, and deletes old rows, in a transaction of the audit trail."""
+    now = now_micros()
+    return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
+
+
+__all__ = ["ChangeFeed", "ChangeReader", "change_statements", "note_change"]

@@ -1,0 +1,284 @@
+"""A database with this program's tables, used in short transactions.
+
+1. Work runs to its end even when its caller is cancelled: it happens as a whole or not at all.
+2. A connection is held for one piece of work and never while the caller waits for something else.
+3. In SQLite, one task of a process writes at a time; processes take turns by SQLite's lock.
+4. Every error of the database is raised as a `StoreError`.
+5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
+6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
+   connections are already waiting. Once it answers again, the next piece of work uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; fail here if it is missing
+from sqlalchemy import URL, Engine, create_engine, event, text
+from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from interlock.errors import StoreError
+from interlock.store.database import postgres, sqlite_file
+from interlock.store.database.connection import AsyncConnection, connect, dispose
+from interlock.store.database.creation import create, is_created
+from interlock.store.database.error_mapping import (
+    damage_error,
+    is_failed_sync,
+    store_error,
+    unsynced_error,
+)
+from interlock.store.database.location import find, prepare_file, public_name, without_links
+
+# Seconds to wait for a lock of another process, for a connection to PostgreSQL, and for a free
+# connection of the pool.
+LOCK_TIMEOUT = 5.0
+COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
+# What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
+DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
+_CREATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
+
+T = TypeVar("T")
+Work = Callable[[AsyncConnection], Awaitable[T]]
+
+
+class Database:
+    """An open database.
+
+    Args:
+        engine: Its connections.
+        location: Its path, or the public part of its URL, for messages.
+        file: The SQLite file, without symbolic links.
+
+    Attributes:
+        location: As given.
+    """
+
+    def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
+        self.location = location
+        self._engine = engine
+        self._file = file
+        self._writing = asyncio.Lock()
+        self._commits = 0  # since the log was last copied into the file
+        self._running: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    async def read(self, work: Work[T]) -> T:
+        """Run work that changes nothing."""
+        return await self._run_to_completion(self._run(work))
+
+    async def write(self, work: Work[T]) -> T:
+        """Run work in one transaction, which is durable when this returns."""
+        return await self._run_to_completion(self._write(work))
+
+    async def close(self) -> None:
+        """Finish running work, then close all connections and their threads.
+
+        A cancelled call closes them as well, and then raises `CancelledError`.
+        """
+        self._closed = True
+        closing = asyncio.create_task(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait([closing])
+            raise
+
+    async def _close(self) -> None:
+        if self._file:
+            self._start(self._empty_log(self._file))
+        if self._running:
+            await asyncio.wait(self._running)
+        with sqlite_file.log_preserved(self._file) if self._file else nullcontext():
+            await dispose(self._engine)
+
+    # Working
+
+    async def _run_to_completion(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            work.close()
+            raise StoreError(f"{self.location} has been closed")
+        task = self._start(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # A second cancellation ends this wait; `close` waits for the rest.
+            await asyncio.wait([task])
+            raise
+
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _run(self, work: Work[T]) -> T:
+        try:
+            async with connect(self._engine) as connection:
+                return await work(connection)
+        except PoolTimeout as error:
+            raise store_error(TimeoutError(), self.location) from error
+        except DATABASE_ERRORS as error:
+            if self._file and is_failed_sync(error):
+                sqlite_file.mark_unsynced(self._file)
+            raise store_error(error, self.location) from error
+
+    async def _write(self, work: Work[T]) -> T:
+        async def committed(connection: AsyncConnection) -> T:
+            if self._file:
+                # SQLite waits for another process's lock only at the start of a transaction.
+                await connection.execute(text("BEGIN IMMEDIATE"))
+            result = await work(connection)
+            await connection.commit()
+            return result
+
+        if not self._file:
+            return await self._run(committed)
+        async with self._writing:
+            if sqlite_file.is_unsynced(self._file):
+                raise unsynced_error(self.location)
+            result = await self._run(committed)
+            self._commits += 1
+            await self._checkpoint(self._file, over=sqlite_file.LONGEST_LOG)
+            return result
+
+    async def _empty_log(self, file: Path) -> None:
+        async with self._writing:  # after all waiting writers
+            await self._checkpoint(file, over=0)
+
+    async def _checkpoint(self, file: Path, *, over: int) -> None:
+        if sqlite_file.needs_checkpoint(file, self._commits, over=over):
+            self._commits = 0
+            with suppress(StoreError):  # acknowledged changes are still in the log
+                await self._run(lambda each: each.execute(text("PRAGMA wal_checkpoint(PASSIVE)")))
+
+
+async def open_database(location: str | Path | None) -> Database:
+    """Open the database at a path or URL, or the user's own; create its tables if it has none.
+
+    Raises:
+        StoreError: It cannot be opened; the subclass and the text say why.
+        MissingExtra: asyncpg, which PostgreSQL needs, is not installed.
+    """
+    found = find(location)
+    if isinstance(found, Path):
+        return await _open_sqlite(found)
+    return await _open_postgres(found)
+
+
+# SQLite
+
+
+async def _open_sqlite(path: Path) -> Database:
+    file = without_links(path)
+    writable = prepare_file(path) and not sqlite_file.is_unsynced(file)
+    database = Database(_sqlite_engine(file, writable), str(path), file)
+    try:
+        await database.read(lambda connection: _check(connection, database.location))
+        if not await database.read(lambda connection: connection.run_sync(is_created, str(path))):
+            if not writable and not sqlite_file.is_unsynced(file):
+                raise StoreError(f"{path} is read-only and empty: make it writable")
+            await database.write(lambda connection: connection.run_sync(create, str(path)))
+        if writable:
+            await database.read(_enable_log)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+async def _check(connection: AsyncConnection, location: str) -> None:
+    pages = await connection.scalar(text("PRAGMA page_count"))
+    if pages <= sqlite_file.CHECK_PAGES:
+        verdict = await connection.scalar(text("PRAGMA quick_check(1)"))
+        if verdict != "ok":
+            raise damage_error(verdict, location)
+
+
+async def _enable_log(connection: AsyncConnection) -> None:
+    # When several processes start at once, SQLite fails here at once instead of waiting.
+    deadline = monotonic() + LOCK_TIMEOUT
+    while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
+        try:
+            await connection.execute(text("PRAGMA journal_mode = WAL"))
+        except OperationalError as error:
+            if is_failed_sync(error) or monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.01)
+
+
+def _sqlite_engine(file: Path, writable: bool) -> Engine:
+    # The driver's debug messages repeat every parameter, and so the contents of messages.
+    logging.getLogger("aiosqlite").setLevel(logging.INFO)
+    query = {"uri": "true", "mode": "rw" if writable else "ro"}
+    if not writable and not sqlite_file.log_of(file).exists():
+        # Without a log nothing is being written, and none can be created in a read-only folder.
+        query["immutable"] = "1"
+    engine = create_engine(
+        URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
+        # Transactions begin where this file starts them, not where the sqlite3 module guesses.
+        connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
+        hide_parameters=True,
+        max_overflow=0,
+    )
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: DBAPIConnection, _record: object) -> None:
+        cursor = connection.cursor()
+        for setting in sqlite_file.SETTINGS:
+            cursor.execute(setting)
+        cursor.close()
+
+    return engine
+
+
+# PostgreSQL
+
+
+async def _open_postgres(url: str) -> Database:
+    name = public_name(url)
+
+    async def create_alone(connection: AsyncConnection) -> None:
+        lock = text("SELECT pg_advisory_xact_lock(:key)")
+        await connection.execute(lock, {"key": _CREATION_LOCK})
+        await connection.run_sync(create, name)
+
+    database = Database(_postgres_engine(url), name)
+    try:
+        if not await database.read(lambda each: each.run_sync(is_created, name)):
+            await database.write(create_alone)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+def _postgres_engine(url: str) -> Engine:
+    postgres.import_driver()
+
+    async def asyncpg_connection(*_: object, **__: object) -> Any:
+        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=COMMAND_TIMEOUT)
+
+    engine = create_engine(
+        "postgresql+asyncpg://",
+        connect_args={"async_creator_fn": asyncpg_connection},
+        hide_parameters=True,
+        pool_pre_ping=True,  # replaces a connection that broke while it was idle
+        pool_timeout=LOCK_TIMEOUT,
+    )
+
+    @event.listens_for(engine, "close")
+    def terminate(connection: AdaptedConnection, _record: object) -> None:
+        # An orderly end would wait for a server that hangs, once for each connection.
+        connection.driver_connection.terminate()
+
+    return engine

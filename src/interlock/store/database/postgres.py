@@ -1,0 +1,54 @@
+"""Connections to PostgreSQL, and errors that never show the password."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from interlock.errors import MissingExtra, StoreError
+from interlock.store.database import location
+
+
+def import_driver() -> Any:
+    """Return the module asyncpg, which the extra `postgres` installs.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        import asyncpg  # type: ignore[import-untyped]  # it ships no types
+    except ModuleNotFoundError as error:
+        raise MissingExtra("a PostgreSQL database", "postgres") from error
+    return asyncpg
+
+
+async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
+    """Return a new asyncpg connection.
+
+    Args:
+        url: The server and database.
+        timeout: Seconds to wait for the connection, and later for a lock of another session.
+        command_timeout: Seconds to wait for each answer.
+
+    Raises:
+        StoreError: The server cannot be reached or refuses the connection.
+    """
+    asyncpg = import_driver()
+    name = location.public_name(url)
+    try:
+        return await asyncpg.connect(
+            url,
+            timeout=timeout,
+            command_timeout=command_timeout,
+            server_settings={
+                "application_name": "interlock",
+                "lock_timeout": str(int(timeout * 1000)),
+            },
+        )
+    except ValueError:
+        # Its text may repeat the URL, with the password.
+        raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        silent = isinstance(error, TimeoutError) and not str(error)
+        words = f"no answer within {timeout:g} s" if silent else str(error)
+        reason = words.partition("\n")[0] or type(error).__name__
+        raise StoreError(f"cannot connect to {name}: {reason}") from error

@@ -1,0 +1,163 @@
+"""Conversion of messages to rows and back, without loss.
+
+A text column cannot hold every Python string: PostgreSQL refuses NUL, and no database accepts half
+of a surrogate pair, which a stream cut in the wrong place leaves behind. JSON can express both. So
+JSON columns need no care, and `content` with such characters is written twice: without them in its
+own column, exactly in `content_json`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from interlock.errors import StoreCorrupt, StoreError
+from interlock.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    ToolCall,
+    ToolMessage,
+    Usage,
+    UserMessage,
+)
+
+MAX_DEPTH = 200  # of nested objects and lists; Python's JSON decoder fails near 1000
+
+
+def row_from_message(message: Message) -> dict[str, str | None]:
+    """Return a message's columns, without its conversation, position and time.
+
+    Raises:
+        StoreError: A tool call's input or the provider's data is not JSON.
+        TypeError: `message` is not a message.
+    """
+    if not isinstance(message, Message):
+        raise TypeError(f"not a message: {type(message).__name__}")
+    columns: dict[str, str | None] = {
+        "content": storable(message.content),
+        "content_json": None,
+        "tool_calls": None,
+        "tool_results": None,
+        "provider_data": None,
+        "attachments": None,
+        "usage": None,
+    }
+    if columns["content"] != message.content:
+        columns["content_json"] = _encode(message.content, "content")
+    if isinstance(message, UserMessage | ToolMessage) and message.attachments:
+        columns["attachments"] = _encode(msgspec.to_builtins(message.attachments), "attachment")
+    match message:
+        case SystemMessage():
+            columns["role"] = "system"
+        case UserMessage():
+            columns["role"] = "user"
+        case AssistantMessage(tool_calls=calls, provider_data=data, usage=usage):
+            columns["role"] = "assistant"
+            if calls:
+                columns["tool_calls"] = _encode([_call_object(call) for call in calls], "tool call")
+            if data is not None:
+                columns["provider_data"] = _encode(data, "provider data")
+            if usage is not None:
+                columns["usage"] = _encode(msgspec.to_builtins(usage), "usage")
+        case ToolMessage(tool_call_id=id, name=name, is_error=is_error):
+            columns["role"] = "tool"
+            result = {"tool_call_id": id, "name": name, "is_error": is_error}
+            columns["tool_results"] = _encode([result], "tool result")
+    return columns
+
+
+def message_from_row(row: Mapping[str, Any]) -> Message:
+    """Return the message of a row. Columns that are NULL have defaults.
+
+    Raises:
+        StoreCorrupt: No version of this program writes such a row.
+    """
+    try:
+        return _message(row)
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise StoreCorrupt(
+            f"message {row['position']} of conversation {row['conversation_id']!r}"
+            f" cannot be read: {type(error).__name__}"
+        ) from error
+
+
+def storable(text: str) -> str:
+    """Return the text with U+FFFD for each character that a text column cannot hold."""
+    if "\0" not in text and not _has_surrogates(text):
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "�")
+
+
+# Writing
+
+
+def _call_object(call: ToolCall) -> dict[str, Any]:
+    malformed = {} if call.malformed is None else {"malformed": call.malformed}
+    return {"id": call.id, "name": call.name, "input": call.input, **malformed}
+
+
+def _encode(value: object, what: str) -> str:
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        # Only a text with many brackets can nest too deeply, so few values are walked.
+        if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
+            raise ValueError(f"nested over {MAX_DEPTH} deep")
+        return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StoreError(f"cannot keep a message whose {what} is not JSON: {error}") from error
+
+
+def _has_surrogates(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level:
+        level = [inner for outer in level for inner in _children(outer)]
+        depth += 1
+    return depth - 1
+
+
+def _children(value: object) -> Iterator[object]:
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list | tuple):
+        yield from value
+
+
+# Reading
+
+
+def _message(row: Mapping[str, Any]) -> Message:
+    content = row["content"] if row["content_json"] is None else json.loads(row["content_json"])
+    match row["role"]:
+        case "system":
+            return SystemMessage(content)
+        case "user":
+            return UserMessage(content, _attachments(row))
+        case "assistant":
+            calls = json.loads(row["tool_calls"] or "[]")
+            data = None if row["provider_data"] is None else json.loads(row["provider_data"])
+            usage = None if row["usage"] is None else msgspec.json.decode(row["usage"], type=Usage)
+            return AssistantMessage(content, tuple(ToolCall(**call) for call in calls), data, usage)
+        case "tool":
+            (result,) = json.loads(row["tool_results"] or '[{"tool_call_id":""}]')
+            return ToolMessage(content=content, **result, attachments=_attachments(row))
+        case role:
+            raise ValueError(f"role {role!r}")
+
+
+def _attachments(row: Mapping[str, Any]) -> tuple[Attachment, ...]:
+    text = row["attachments"]
+    # The standard decoder also accepts half of a surrogate pair, in a name.
+    return () if text is None else msgspec.convert(json.loads(text), tuple[Attachment, ...])

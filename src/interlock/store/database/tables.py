@@ -1,0 +1,436 @@
+"""The tables, their indexes, and the index of words; see `search`.
+
+Edit them here until the first release: any edit of this file but of comments makes another version
+of the tables, and databases of other versions are refused. See `revisions`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    event,
+    text,
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware time. SQLite stores no time zone, so its columns are in UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Convert a time in any zone to UTC."""
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, _dialect: Dialect) -> datetime | None:
+        """Return an aware time; SQLite's are naive."""
+        return value.replace(tzinfo=UTC) if value and not value.tzinfo else value
+
+
+metadata = MetaData()
+
+# Almost every outcome is "ok" without a reason. Indexes leave those out: the intent leads to them.
+_NOT_PLAIN = "status <> 'ok' OR reason <> ''"
+
+
+def _partial_index(name: str, *columns: str, where: str) -> Index:
+    return Index(name, *columns, info={"where": text(where)})
+
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("created", UtcDateTime, nullable=False),
+    Column("updated", UtcDateTime, nullable=False),
+    Column("owner", String, nullable=False, server_default=""),  # "" is the local user
+    Column("settings", Text, nullable=False, server_default="{}"),  # JSON, of the chat page
+    Column("parent", String, nullable=False, server_default=""),  # it was copied from this one
+    Column("forked_at", Integer),  # how many messages were copied
+    Index("conversations_owner_updated", "owner", "updated"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column(
+        "conversation_id",
+        String,
+        ForeignKey("conversations.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("position", Integer, primary_key=True, autoincrement=False),  # from 0, without gaps
+    Column("role", String, nullable=False),
+    Column("content", Text, nullable=False),
+    Column("created", UtcDateTime, nullable=False),
+    # The columns below are JSON, or NULL where a message has no such part.
+    Column("tool_calls", Text),  # of an assistant message: [{id, name, input, malformed?}]
+    Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
+    Column("provider_data", Text),
+    Column("content_json", Text),  # the exact content, where a text column cannot hold it
+    Column("model", Text),  # that wrote it; NULL for messages of others
+    Column("attachments", Text),  # [{media_type, data, name?}], data in base64
+    Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
+)
+
+# `message_words` gives each message a number that no VACUUM changes.
+_SQLITE_WORDS = (
+    "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
+    " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
+    "CREATE UNIQUE INDEX message_words_message ON message_words (conversation_id, position)",
+    "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
+    " tokenize='unicode61 remove_diacritics 2')",
+    "CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.role <> 'system' BEGIN"
+    " INSERT INTO message_words (conversation_id, position, owner)"
+    " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
+    " WHERE id = new.conversation_id;"
+    " INSERT INTO message_index (rowid, content, owner)"
+    " SELECT id, new.content, owner FROM message_words"
+    " WHERE conversation_id = new.conversation_id AND position = new.position; END",
+    "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
+    " WHEN old.role <> 'system' BEGIN"
+    " INSERT INTO message_index (message_index, rowid, content, owner)"
+    " SELECT 'delete', id, old.content, owner FROM message_words"
+    " WHERE conversation_id = old.conversation_id AND position = old.position;"
+    " DELETE FROM message_words"
+    " WHERE conversation_id = old.conversation_id AND position = old.position; END",
+)
+_INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its limit is in bytes
+# Only letters and digits are left, so that PostgreSQL does not take a path or a host for one word.
+# The words are stored: to look for a phrase, it reads those of each message with all its words.
+_POSTGRES_WORDS = (
+    "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
+    f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
+    r" '(\W|_)+', ' ', 'g'))) STORED",
+    "CREATE INDEX message_words ON messages USING gin (words)",
+)
+
+
+@event.listens_for(messages, "after_create")
+def _index_words(_table: Table, connection: Connection, **_: object) -> None:
+    is_sqlite = connection.dialect.name == "sqlite"
+    for statement in _SQLITE_WORDS if is_sqlite else _POSTGRES_WORDS:
+        connection.exec_driver_sql(statement)
+
+
+# Calls of a chat as its page shows them.
+chat_calls = Table(
+    "chat_calls",
+    metadata,
+    Column(
+        "conversation_id",
+        String,
+        ForeignKey("conversations.id", ondelete="CASCADE"),
+        primary_key=True,
+    ),
+    Column("id", String, primary_key=True),  # of the call, as in the audit trail
+    Column("tool_call_id", String, nullable=False),  # the model's id of the call
+    Column("tool", String, nullable=False),  # an address
+    Column("arguments", Text, nullable=False),  # JSON
+    Column("outcome", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
+    Column("approval", Text),  # JSON: state, by, at, rule
+    Column("result", LargeBinary),  # the server's result, compressed; NULL for none
+    Index("chat_calls_id", "id"),
+)
+
+# The documents of apps that users have accepted.
+chat_apps = Table(
+    "chat_apps",
+    metadata,
+    Column("owner", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("uri", String, primary_key=True),
+    Column("hash", String, nullable=False),
+)
+
+# Files that people attach to messages.
+chat_files = Table(
+    "chat_files",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("type", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970
+    Column("content", LargeBinary, nullable=False),
+    Index("chat_files_owner_created", "owner", "created"),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("writer", String, primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # from 1, without gaps
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970, UTC
+    Column("tenant", String, nullable=False),  # "" for the usual one, which takes no bytes
+    Column("kind", String, nullable=False),
+    Column("call", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("tool", String, nullable=False),
+    Column("status", String, nullable=False),
+    Column("reason", String, nullable=False),
+    Column("body", Text, nullable=False),  # JSON
+    Column("hash", LargeBinary, nullable=False),
+    Index("audit_call", "call"),
+    _partial_index("audit_at", "at", where=_NOT_PLAIN),
+    _partial_index("audit_user_at", "user", "at", where=_NOT_PLAIN),
+    _partial_index("audit_tool_at", "tool", "at", where=_NOT_PLAIN),
+    # Of the few records that are not a call that succeeded.
+    _partial_index("audit_kind_at", "kind", "at", where="kind NOT IN ('intent', 'outcome')"),
+    _partial_index("audit_status_at", "status", "at", where="status NOT IN ('', 'ok')"),
+    _partial_index("audit_reason_at", "reason", "at", where="reason <> ''"),
+)
+
+
+@event.listens_for(audit, "before_create")
+def _set_conditions(_table: Table, connection: Connection, **_: object) -> None:
+    # `Index(sqlite_where=…, postgresql_where=…)` would load both dialects in every process.
+    for index in audit.indexes:
+        index.dialect_options[connection.dialect.name]["where"] = index.info.get("where")
+
+
+audit_heads = Table(
+    "audit_heads",
+    metadata,
+    Column("writer", String, primary_key=True),
+    Column("started", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("ended", BigInteger),  # NULL: the writer is running or was killed
+    Column("host", String, nullable=False),
+    Column("seq", BigInteger, nullable=False),  # of the last record when `ended` or `signed_at`
+    Column("hash", LargeBinary, nullable=False),
+    Column("signature", LargeBinary),  # of `seq` and `hash`
+    Column("signed_at", BigInteger),
+    Column("open_seq", BigInteger),  # no intent before it lacks an outcome
+    # The last record that was purged; 0 and NULL if none was.
+    Column("base_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("base_hash", LargeBinary),
+    Column("base_signature", LargeBinary),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("hash", LargeBinary, nullable=False, unique=True),  # SHA-256 of the whole key
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("view", String, nullable=False),  # "" for all views
+    Column("limits", Text, nullable=False),  # JSON object
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("expires", BigInteger),  # NULL: never
+    Column("last_used", BigInteger),  # to the minute
+    Column("revoked", BigInteger),
+    Column("replaced_by", String),  # id of the key that it was rotated to
+    Column("created_by", String, nullable=False),
+)
+
+# One row for each write that running gateways must notice. They read on from the last id they saw.
+changes = Table(
+    "changes",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
+# Numbers that outlive a process, such as the calls of a key in a day.
+counters = Table(
+    "counters",
+    metadata,
+    Column("scope", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970
+    Column("value", BigInteger, nullable=False),
+)
+
+# Approvals of exact calls; each is used once.
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("call", String, nullable=False),  # that asked for it
+    Column("state", String, nullable=False),  # pending, approved, denied, expired, used
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("tool", String, nullable=False),  # an address
+    Column("arguments", LargeBinary, nullable=False),  # sealed
+    Column("hash", String, nullable=False),  # of the arguments, as in audit records
+    Column("rule", String, nullable=False),
+    Column("policy", String, nullable=False),  # hash of the policy that asked
+    Column("pin", String, nullable=False),  # hash of the definition that was called
+    Column("approvers", Text, nullable=False),  # JSON list
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("expires", BigInteger, nullable=False),
+    Column("decided_by", String),
+    Column("decided_at", BigInteger),
+    Column("note", Text),
+    Column("used_by_call", String),
+    Index("approvals_state_created", "state", "created"),
+    Index("approvals_call", "user", "key", "tool", "hash"),
+)
+
+# The definitions that an operator accepted, and what servers offer instead.
+pins = Table(
+    "pins",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("kind", String, primary_key=True),  # tool, prompt, or server: launch and instructions
+    Column("name", String, primary_key=True),  # "" for a server
+    Column("state", String, nullable=False),  # accepted, changed, new, gone
+    Column("hash", String),  # of the accepted definition; NULL: none was accepted yet
+    Column("definition", Text),
+    Column("seen_hash", String),  # of what the server offers now, where it differs
+    Column("seen_definition", Text),
+    Column("risk", String),  # the operator's word
+    Column("decided_by", String),
+    Column("decided_at", BigInteger),  # microseconds since 1970
+    Column("since", BigInteger, nullable=False),  # when it came into this state
+)
+
+# Results that were too large for a model; their bytes are in files.
+kept_results = Table(
+    "kept_results",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("call", String, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("file", String, nullable=False),  # name in the folder `results`
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970
+    Column("expires", BigInteger, nullable=False),
+    Index("kept_results_user_created", "user", "created"),
+    Index("kept_results_expires", "expires"),
+)
+
+# Calls by the minute, for charts.
+rollups = Table(
+    "rollups",
+    metadata,
+    Column("minute", Integer, primary_key=True, autoincrement=False),  # minutes since 1970
+    Column("writer", String, primary_key=True),  # of the audit records
+    Column("tenant", String, primary_key=True),  # as in the audit records
+    Column("server", String, primary_key=True),
+    Column("tool", String, primary_key=True),  # an address
+    Column("key", String, primary_key=True),
+    Column("outcome", String, primary_key=True),  # ran, failed, refused, limited, held, stopped
+    Column("calls", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ms", LargeBinary, nullable=False),  # 32 counts of a logarithmic histogram
+    sqlite_with_rowid=False,
+)
+
+# The same for longer times, of all writers: sums of `rollups`.
+rollup_sums = Table(
+    "rollup_sums",
+    metadata,
+    Column("span", Integer, primary_key=True, autoincrement=False),  # minutes
+    Column("minute", Integer, primary_key=True, autoincrement=False),  # at which it begins
+    Column("tenant", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("tool", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("outcome", String, primary_key=True),
+    Column("calls", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("ms", LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# Sessions of the web pages. Both halves are needed, and only hashes are kept.
+page_sessions = Table(
+    "page_sessions",
+    metadata,
+    Column("id_hash", LargeBinary, primary_key=True),  # SHA-256 of the cookie
+    Column("page_key_hash", LargeBinary, nullable=False),  # SHA-256 of the page's own half
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("key", String, nullable=False),  # id of the API key that opened it; "" for none
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("view", String, nullable=False),  # "" for all views
+    Column("groups", Text, nullable=False),  # JSON list, of the token that opened it
+    Column("claims", Text, nullable=False),  # JSON object, of the token that opened it
+    Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
+    Column("last_used", BigInteger, nullable=False),
+    Column("expires", BigInteger, nullable=False),
+    Index("page_sessions_user", "user"),
+)
+
+# Codes that open a session of the web pages, once.
+login_codes = Table(
+    "login_codes",
+    metadata,
+    Column("hash", LargeBinary, primary_key=True),  # SHA-256 of the code
+    Column("tenant", String, nullable=False),
+    Column("user", String, nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("expires", BigInteger, nullable=False),  # microseconds since 1970
+)
+
+# What users show to servers, sealed for the row.
+credentials = Table(
+    "credentials",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("server", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("kind", String, nullable=False),  # value, oauth
+    Column("sealed", LargeBinary, nullable=False),
+    Column("state", String, nullable=False),  # ok, expiring, needs_login, revoked
+    Column("expires", BigInteger),  # microseconds since 1970
+    Column("updated", BigInteger, nullable=False),
+    Column("leased_by", String, nullable=False),  # the process that refreshes it; "" for none
+    Column("leased_until", BigInteger, nullable=False),
+)
+
+# Which user has which plugin.
+plugin_installations = Table(
+    "plugin_installations",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("plugin", String, primary_key=True),
+    Column("by", String, nullable=False),
+    Column("at", BigInteger, nullable=False),  # microseconds since 1970
+)
+
+# As Alembic makes it: earlier checkouts look at it, and later releases will.
+versions = Table(
+    "alembic_version",
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
+)

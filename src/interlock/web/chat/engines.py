@@ -1,0 +1,178 @@
+"""What answers the messages of a chat, and where their conversations are kept."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+
+from interlock.agent import Agent, AgentEvent, ToolFinished
+from interlock.errors import UnknownConversation
+from interlock.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+)
+from interlock.models import Model
+from interlock.store import ConversationStore
+from interlock.store.chat.chat_calls import ChatCall
+from interlock.text.timestamps import now_micros
+from interlock.toolbox import Toolbox
+from interlock.types import JsonObject
+from interlock.web.chat.attachments import with_files
+from interlock.web.chat.model_choice import ModelChoice
+from interlock.web.chat.turn import Turn
+from interlock.web.chat.turn_toolbox import Approve, MayUse, TurnToolbox
+
+LONGEST_TITLE = 80  # characters
+
+
+def agents_of(engine: str) -> Callable[..., Agent]:
+    """Return the constructor of the agents of a configured engine.
+
+    Args:
+        engine: "agent", or "graph" for those whose loop is a graph of LangGraph.
+
+    Raises:
+        MissingExtra: LangGraph is not installed.
+    """
+    if engine == "agent":
+        return Agent
+    from interlock.langgraph.agent import GraphAgent, agent_graph
+
+    return partial(GraphAgent, graph=agent_graph())
+
+
+class AgentEngine:
+    """Answers with an agent; conversations are kept in a store.
+
+    Args:
+        model: The model; a `ModelChoice` if users may choose.
+        toolbox: An open toolbox; None for a chat without tools.
+        store: Where conversations are kept.
+        may_use, approve, asks_people, built_in: As for `TurnToolbox`.
+        system: Instructions for the model at the start of each conversation.
+        agent: Makes what answers a message, with the arguments of `Agent`.
+    """
+
+    def __init__(
+        self,
+        model: Model | ModelChoice,
+        toolbox: Toolbox | None,
+        store: ConversationStore,
+        *,
+        may_use: MayUse | None = None,
+        approve: Approve | None = None,
+        asks_people: bool = False,
+        built_in: bool = False,
+        system: str = "",
+        agent: Callable[..., Agent] = Agent,
+    ) -> None:
+        self.models = model if isinstance(model, ModelChoice) else ModelChoice.of(model)
+        self.toolbox = toolbox
+        self.store = store
+        self.may_use = may_use
+        self._tools_of = partial(
+            TurnToolbox,
+            may_use=may_use,
+            approve=approve,
+            asks_people=asks_people,
+            built_in=built_in,
+        )
+        self._system = system
+        self._agent = agent
+
+    async def open(self, owner: str, conversation: str | None, title: str) -> str:
+        """See `Engine.open`."""
+        store = self.store.owned_by(owner)
+        if conversation is None:
+            shown = " ".join(title.split())[:LONGEST_TITLE]
+            return (await store.create(shown, self.models.default)).id
+        found = await store.resolve(conversation)
+        if found.id != conversation:  # the beginning of an id is not enough
+            raise UnknownConversation("no such conversation")
+        return found.id
+
+    async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
+        """See `Engine.messages`."""
+        await self.open(owner, conversation, "")
+        found = await self.store.owned_by(owner).messages(conversation)
+        return [shown for each in found if (shown := _shown(each))]
+
+    async def branch(self, owner: str, conversation: str, count: int) -> str:
+        """See `Engine.branch`."""
+        return (await self.store.owned_by(owner).fork(conversation, max(0, count))).id
+
+    async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+        """See `Engine.run`."""
+        store = self.store.owned_by(turn.owner)
+        conversation = await store.resolve(turn.conversation)
+        name = self.models.pick(turn.asked.model or conversation.model)
+        model = await self.models.get(name)
+        turn.price = self.models.settings.price_of(name)
+        if name != conversation.model:
+            await store.update(conversation.id, model=name)
+        messages = await store.resume(conversation.id)
+        turn.first = len(messages)
+        if not turn.asked.continues:
+            new: list[Message] = (
+                [] if messages or not self._system else [SystemMessage(self._system)]
+            )
+            new.append(UserMessage(await with_files(store.files, content, turn.asked.files)))
+            await store.append(conversation.id, *new)
+            messages += new
+            turn.position = len(messages) - 1
+
+        async def record(added: Sequence[Message]) -> None:
+            await store.append(conversation.id, *added, model=name)
+
+        turn.tool_states = dict(conversation.settings.get("tools", {}))
+        tools = None if self.toolbox is None else self._tools_of(self.toolbox, turn)
+        agent = self._agent(model, tools, record=record, caller=turn.caller, progress=True)
+        async with aclosing(agent.stream(messages)) as events:
+            async for event in events:
+                if isinstance(event, ToolFinished):
+                    await self._keep(turn, tools, event)
+                yield event
+
+    async def _keep(self, turn: Turn, tools: TurnToolbox | None, event: ToolFinished) -> None:
+        """Keep a call for its card."""
+        await self.store.owned_by(turn.owner).calls.add(
+            ChatCall(
+                event.call_id,
+                turn.conversation,
+                event.id,
+                event.address,
+                event.arguments,
+                event.ending,
+                event.reason,
+                event.duration,
+                now_micros(),
+                turn.decided.get(event.id),
+                None if tools is None else tools.results.pop(event.call_id, None),
+            )
+        )
+
+    async def resume(
+        self,
+        turn: Turn,  # noqa: ARG002
+        decisions: dict[str, JsonObject],  # noqa: ARG002
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """See `Engine.resume`. Nothing is left to do: a call waits in its own task."""
+        return
+        yield
+
+    async def stopped(self, turn: Turn) -> None:
+        """Do nothing: the agent has left the conversation valid."""
+
+
+def _shown(message: Message) -> JsonObject | None:
+    if isinstance(message, UserMessage):
+        return {"role": "user", "content": message.content}
+    if isinstance(message, AssistantMessage):
+        return {"role": "assistant", "content": message.content} if message.content else None
+    if isinstance(message, ToolMessage):
+        return {"role": "tool", "tool_call_id": message.tool_call_id, "content": message.content}
+    return None

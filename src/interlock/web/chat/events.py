@@ -1,0 +1,178 @@
+"""The events of a turn as JSON objects, the same for every protocol."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from interlock.agent import (
+    AgentEvent,
+    ApprovalAsked,
+    QuestionAsked,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from interlock.models import Notice, ReasoningDelta, TextDelta
+from interlock.text.timestamps import now_micros, rfc3339
+from interlock.types import JsonObject
+
+MAX_RESULT = 16 * 1024  # characters of a tool's result in an event
+CUT = "\n[cut: the whole result has {0:,} characters]"
+
+Kind: TypeAlias = str
+TEXTS = frozenset(("token", "reasoning"))  # events of a text that goes on
+_encode = msgspec.json.Encoder().encode
+
+
+class TurnEvent:
+    """One event of a turn, encoded when the first client needs it and only once.
+
+    Attributes:
+        seq: Counts the events of the turn from 1.
+        kind: Its type.
+        fields: The whole event.
+        size: About how many bytes it takes.
+    """
+
+    __slots__ = ("_text", "fields", "kind", "seq", "size")
+
+    def __init__(self, seq: int, fields: JsonObject) -> None:
+        self.seq = seq
+        self.kind: Kind = fields["type"]
+        self.fields = fields
+        self.size = 200 + len(fields.get("content") or fields.get("tool_result") or "")
+        self._text: str | None = None
+
+    @property
+    def begin(self) -> int:
+        """The number of its first piece of text, or its own."""
+        begin: int = self.fields.get("from", self.seq)
+        return begin
+
+    @property
+    def text(self) -> str:
+        """The event as JSON."""
+        if self._text is None:
+            self._text = _encode(self.fields).decode()
+        return self._text
+
+
+def now() -> str:
+    """Return the time in UTC as in events."""
+    return str(rfc3339(now_micros()))
+
+
+def fields_of(event: AgentEvent) -> JsonObject | None:
+    """Return the members of an event of the agent; None for one that ends a turn."""
+    match event:
+        case TextDelta(text):
+            return {"type": "token", "content": text}
+        case ReasoningDelta(text):
+            return {"type": "reasoning", "content": text}
+        case Notice(text):
+            return {"type": "reasoning", "content": f"{text}\n"}
+        case ToolStarted():
+            return {
+                "type": "tool_start",
+                "tool_name": event.address,
+                "tool_input": _encode(event.arguments).decode(),
+                "tool_call_id": event.id,
+                "call_id": event.call_id,
+                "timestamp": now(),
+            }
+        case ToolProgress():
+            fields: JsonObject = {
+                "type": "tool_progress",
+                "tool_call_id": event.id,
+                "progress": event.progress,
+                "message": event.message,
+            }
+            return fields if event.total is None else fields | {"total": event.total}
+        case ToolFinished():
+            return _finished(event)
+        case ApprovalAsked():
+            return {
+                "type": "approval",
+                "approval_id": event.id,
+                "hash": event.hash,
+                "tool_call_id": event.tool_call_id,
+                "tool_name": event.address,
+                "tool_input": _encode(event.arguments).decode(),
+                "call_id": event.call_id,
+                "reason": event.reason,
+                "rule": event.rule,
+                "risk": event.risk,
+                "approvers": list(event.approvers),
+                "expires": event.expires,
+            }
+        case QuestionAsked():
+            return _question(event)
+        case _:
+            return None
+
+
+def _question(event: QuestionAsked) -> JsonObject:
+    params = event.params
+    fields: JsonObject = {
+        "type": "question",
+        "question_id": event.id,
+        "tool_call_id": event.tool_call_id,
+        "server": event.server,
+        "mode": "form",
+        "message": str(params.get("message", "")),
+        "expires": event.expires,
+    }
+    if event.method == "sampling/createMessage":
+        return fields | {"mode": "sampling", "messages": params.get("messages", [])}
+    if params.get("mode") == "url":
+        return fields | {"mode": "url", "url": str(params.get("url", ""))}
+    return fields | {"schema": params.get("requestedSchema", {})}
+
+
+def _finished(event: ToolFinished) -> JsonObject:
+    fields: JsonObject = {
+        "type": "tool_complete",
+        "tool_name": event.address,
+        "tool_result": event.result,
+        "tool_call_id": event.id,
+        "call_id": event.call_id,
+        "is_error": event.is_error,
+        "outcome": event.ending,
+        "seconds": round(event.duration, 6),
+        "timestamp": now(),
+    }
+    if event.reason:
+        fields["reason"] = event.reason
+    if len(event.result) > MAX_RESULT:
+        fields["tool_result"] = event.result[:MAX_RESULT] + CUT.format(len(event.result))
+        fields["truncated"] = True
+    return fields
+
+
+def stopped_call(started: JsonObject) -> JsonObject:
+    """Return the end of a call that was stopped, from the members of its start."""
+    return {
+        "type": "tool_complete",
+        "tool_name": started["tool_name"],
+        "tool_result": "[stopped by the user]",
+        "tool_call_id": started["tool_call_id"],
+        "call_id": started["call_id"],
+        "is_error": True,
+        "outcome": "stopped",
+        "seconds": 0.0,
+        "timestamp": now(),
+    }
+
+
+def decoded(text: str | bytes) -> Any:
+    """Return the JSON object in a text.
+
+    Raises:
+        ValueError: It is not a JSON object.
+    """
+    found = msgspec.json.decode(text)
+    if not isinstance(found, dict):
+        raise ValueError("it is not an object")
+    return found

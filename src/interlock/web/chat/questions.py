@@ -1,0 +1,96 @@
+"""What the people who see a turn are asked during a call of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Raw
+
+from interlock import schema
+from interlock.agent import QuestionAsked
+from interlock.calls import Call
+from interlock.errors import AskRefused
+from interlock.layers.asking import AskCaller
+from interlock.protocol.envelope import encode
+from interlock.types import ClientCapabilities, ElicitParams, ElicitResult, JsonObject
+from interlock.web.app_documents import SUPPORT
+from interlock.web.chat.errors import TurnError
+
+if TYPE_CHECKING:
+    from interlock.web.chat.turn import Turn
+
+ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUPPORT)
+
+
+class TurnQuestions:
+    """The way back from a call to the people who see its turn; see also `AsksOnPage`.
+
+    Args:
+        turn: The turn.
+        call: The call.
+        approve: Asks whether the call may run.
+    """
+
+    def __init__(self, turn: Turn, call: Call, approve: AskCaller) -> None:
+        self.approve = approve
+        self._turn = turn
+        self._call = call
+
+    @property
+    def caller(self) -> Hashable:
+        """Requests of one conversation take turns with those of others."""
+        return self._turn.conversation
+
+    def notify(self, method: str, params: bytes) -> None:
+        """Do nothing: progress comes another way, and log messages are not shown."""
+
+    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
+        """Ask, and return the answer.
+
+        Raises:
+            AskRefused: Nobody can be asked this.
+        """
+        if method != "elicitation/create":
+            raise AskRefused(f"the chat page does not support {method}", "cannot_ask")
+        given: JsonObject = msgspec.json.decode(params)
+        msgspec.convert(given, ElicitParams)
+        expires = datetime.now(UTC) + timedelta(seconds=timeout)
+        question = QuestionAsked(
+            id=f"q_{secrets.token_urlsafe(12)}",
+            tool_call_id=self._turn.tool_call_of(self._call.id),
+            server=self._call.entry.server,
+            method=method,
+            params=given,
+            expires=expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
+        )
+        try:
+            answer = await self._turn.ask_question(question, timeout)
+        except TimeoutError:
+            answer = {"action": "cancel"}
+        return Raw(encode(ElicitResult(answer["action"], answer.get("content"))))
+
+    def close_stream(self, retry_ms: int) -> None:
+        """Do nothing: the page has a connection of its own."""
+
+
+def checked_answer(question: QuestionAsked, action: str, content: object) -> JsonObject:
+    """Return the answer to a question.
+
+    Raises:
+        TurnError: It does not fit the question.
+    """
+    if action not in ("accept", "decline", "cancel"):
+        raise TurnError("bad_message", 'action must be "accept", "decline" or "cancel"')
+    is_form = question.params.get("mode", "form") == "form"
+    if action != "accept" or not is_form:
+        return {"action": action}
+    if not isinstance(content, dict):
+        raise TurnError("bad_message", "content must be an object")
+    form = schema.compile(encode(question.params.get("requestedSchema") or {}))
+    if problems := form.errors(content):
+        raise TurnError("bad_message", "; ".join(problems)[:500])
+    return {"action": action, "content": content}

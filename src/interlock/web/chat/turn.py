@@ -1,0 +1,528 @@
+"""A turn: an answer that belongs to the server, whichever clients are connected.
+
+1. A conversation has one turn at a time, and one owner.
+2. Each event has a number within its turn. A client that was away gets what it missed.
+3. Exactly one `complete` or `error` ends a turn, and each `tool_start` has its `tool_complete`
+   before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from time import monotonic
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from interlock.agent import AgentEvent, ApprovalAsked, Done, QuestionAsked, Stopped
+from interlock.calls import Caller
+from interlock.config.settings import Price
+from interlock.errors import InterlockError
+from interlock.types import JsonObject
+from interlock.web.chat.errors import TurnError, explained
+from interlock.web.chat.events import TEXTS, TurnEvent, fields_of, now, stopped_call
+from interlock.web.chat.turn_log import TurnLog, TurnText
+
+_log = logging.getLogger("interlock.web")
+
+Listener = Callable[["Turn", TurnEvent], None]
+
+
+class Asked(Struct, frozen=True):
+    """What starts a turn.
+
+    Attributes:
+        content: The message; "" to go on with an interrupted turn.
+        model: The model that answers; "" for the conversation's.
+        files: Ids of files that are attached.
+        replaces: Position of the message that this one replaces in a copy of the conversation.
+        continues: Without a new message, the model goes on from the last one.
+    """
+
+    content: str
+    model: str = ""
+    files: tuple[str, ...] = ()
+    replaces: int | None = None
+    continues: bool = False
+
+
+class TurnLimits(Struct, frozen=True):
+    """Limits of turns. Times are in seconds."""
+
+    turn: float = 600.0  # of work; waiting for a person does not count
+    turns: int = 4  # of one user at a time
+    messages: int = 30  # of one user in a period
+    period: float = 60.0
+    all_turns: int = 1_000
+    kept: float = 300.0  # after the end of a turn, for clients that come back
+    message: int = 32 * 1024  # characters
+    sockets: int = 16  # of one user
+
+
+class Engine(Protocol):
+    """What answers: `AgentEngine` and `GraphEngine` do."""
+
+    async def open(self, owner: str, conversation: str | None, title: str) -> str:
+        """Check that a conversation is the owner's, or create one; return its id.
+
+        Raises:
+            UnknownConversation: It is another owner's, or does not exist.
+        """
+        ...
+
+    async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
+        """Return the messages of a conversation: {"role", "content"} each."""
+        ...
+
+    async def branch(self, owner: str, conversation: str, count: int) -> str:
+        """Copy the first messages of a conversation; return the id of the copy.
+
+        Raises:
+            TurnError: This engine cannot do that.
+        """
+        ...
+
+    def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+        """Answer a message. `Stopped("waiting")` ends a run that waits for decisions."""
+        ...
+
+    def resume(
+        self, turn: Turn, decisions: dict[str, JsonObject]
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """Go on with decisions about approvals, by their id."""
+        ...
+
+    async def stopped(self, turn: Turn) -> None:
+        """Leave the conversation valid after a run was cancelled."""
+        ...
+
+
+class Turn:
+    """The answer to one message.
+
+    Attributes:
+        id: Unique.
+        conversation: The id of its conversation.
+        owner: Whose conversation it is.
+        caller: On whose behalf tools are called.
+        asked: What started it.
+        first: Position of its first message in the conversation; None until it is stored.
+        position: Of the message that it answers; None until it is stored.
+        price: Of the tokens of its model, if the user has set one.
+        tool_states: What the settings of the conversation say of tools; see `TurnToolbox`.
+        has_ended: There will be no more events.
+        decided: What was decided about a call, by the model's id of the call.
+        log: Its latest events.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        limits: TurnLimits,
+        conversation: str,
+        owner: str,
+        caller: Caller,
+        asked: Asked,
+    ) -> None:
+        self.id = f"t_{secrets.token_urlsafe(12)}"
+        self.conversation = conversation
+        self.owner = owner
+        self.caller = caller
+        self.asked = asked
+        self.first: int | None = None
+        self.position: int | None = None
+        self.price: Price | None = None
+        self.tool_states: dict[str, str] = {}
+        self.has_ended = False
+        self.decided: dict[str, JsonObject] = {}
+        self._engine = engine
+        self._left = limits.turn
+        self.log = TurnLog()
+        self._listeners: dict[Listener, None] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._limit: asyncio.Timeout | None = None
+        self._is_stopping = False
+        self._text: list[str] = []  # of the reply under way
+        self._waiting = TurnText(self._emit_text)
+        self._open: dict[str, JsonObject] = {}  # calls that have started
+        self._approvals: dict[str, ApprovalAsked] = {}
+        self._decisions: dict[str, JsonObject] = {}
+        self._deciders: dict[str, asyncio.Future[JsonObject]] = {}
+        self._questions: dict[str, QuestionAsked] = {}
+        self._people = 0  # calls and questions that wait for a person
+        self._calls: dict[str, asyncio.Task[Any]] = {}  # that can be stopped, by their id
+
+    # Events
+
+    def emit(self, **fields: Any) -> TurnEvent:
+        """Add an event and pass it to all listeners, after the text that waits."""
+        self._waiting.flush()
+        return self._emit(fields)
+
+    def _emit_text(self, kind: str, text: str) -> None:
+        self._emit({"type": kind, "content": text})
+
+    def _emit(self, fields: JsonObject) -> TurnEvent:
+        fields["conversation_id"] = self.conversation
+        fields["turn_id"] = self.id
+        event = self.log.append(fields)
+        for listener in [*self._listeners]:
+            listener(self, event)
+        return event
+
+    def follow(self, listener: Listener) -> None:
+        """Call a function with each event from now on. It must not wait."""
+        self._listeners[listener] = None
+
+    def unfollow(self, listener: Listener) -> None:
+        """Stop calling a function."""
+        self._listeners.pop(listener, None)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the turn cannot continue until a person decides."""
+        open_approvals = self._approvals.keys() - self._decisions.keys()
+        waiting = {self._approvals[id].tool_call_id for id in open_approvals}
+        waiting |= {each.tool_call_id for each in self._questions.values()}
+        return bool(waiting) and self._open.keys() <= waiting
+
+    @property
+    def state(self) -> str:
+        """ "waiting" for a person, "running" or "ended"."""
+        if self.has_ended:
+            return "ended"
+        has_open = bool(self._approvals.keys() - self._decisions.keys() or self._questions)
+        return "waiting" if has_open else "running"
+
+    @property
+    def announced(self) -> frozenset[str]:
+        """The calls that were shown so far."""
+        asked = (each.tool_call_id for each in self._approvals.values())
+        return frozenset((*self._open, *asked))
+
+    def hash_of(self, approval: str) -> str:
+        """Return the hash of an approval that is open."""
+        return self._approvals[approval].hash
+
+    def tool_call_of(self, call_id: str) -> str:
+        """Return the model's id of a call under way, "" if it is unknown."""
+        for id, started in self._open.items():
+            if started["call_id"] == call_id:
+                return id
+        return ""
+
+    # Running
+
+    def start(self, message_id: str | None) -> None:
+        """Start answering a message."""
+        asked = self.asked
+        fields: JsonObject = {"message_id": message_id} if message_id else {}
+        if not asked.continues:
+            fields["content"] = asked.content
+        if asked.files:
+            fields["files"] = list(asked.files)
+        if asked.model:
+            fields["model"] = asked.model
+        self.emit(type="started", **fields)
+        self._task = asyncio.create_task(self._run(self._engine.run(self, asked.content)))
+
+    async def _run(
+        self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None
+    ) -> None:
+        """Take the events of a run, once the run before it has ended."""
+        started, limit = monotonic(), asyncio.timeout(None)
+        try:
+            if after is not None:
+                await asyncio.wait({after})
+            started = monotonic()
+            self._limit = limit = asyncio.timeout(max(self._left, 0.0))
+            async with limit:
+                await self._take_all(events)
+        except asyncio.CancelledError:
+            await self._cancelled()
+        except Exception as error:
+            if limit.expired():
+                await self._engine.stopped(self)
+                self._end("error", code="timeout", message="the turn took too long")
+            else:
+                self._fail(error)
+        finally:
+            self._left -= monotonic() - started
+
+    async def _take_all(self, events: AsyncGenerator[AgentEvent, None]) -> None:
+        is_asking = False
+        async with aclosing(events):
+            async for event in events:
+                fields = fields_of(event)
+                if fields is not None and fields["type"] in TEXTS:
+                    self._say(fields["type"], fields["content"])
+                elif fields is not None:
+                    self._note(fields)
+                    if isinstance(event, ApprovalAsked):
+                        is_asking = True
+                        self._approvals[event.id] = event
+                    self.emit(**fields)
+                elif isinstance(event, Done):
+                    self._complete(event)
+                elif isinstance(event, Stopped) and event.reason == "stopped":
+                    self._stop()
+                elif isinstance(event, Stopped) and not is_asking:
+                    # An interrupt of a graph that is not an approval.
+                    text = "the answer waits for something that this chat cannot ask"
+                    self._end("error", code="interrupted", message=text)
+
+    def _say(self, kind: str, piece: str) -> None:
+        if kind == "token":
+            self._text.append(piece)
+        self._waiting.add(kind, piece)
+
+    def _note(self, fields: JsonObject) -> None:
+        match fields["type"]:
+            case "tool_start":
+                self._text.clear()  # what was said before a call is not the answer
+                self._open[fields["tool_call_id"]] = fields
+            case "tool_complete":
+                self._open.pop(fields["tool_call_id"], None)
+
+    def _complete(self, done: Done) -> None:
+        usage: JsonObject = {
+            "input_tokens": done.usage.input_tokens,
+            "output_tokens": done.usage.output_tokens,
+        }
+        if self.price is not None:
+            usage["cost"] = self.price.cost(done.usage)
+        self._end(
+            "complete",
+            message_id=f"m_{self.id[2:]}",
+            content=done.message.content,
+            usage=usage,
+            stop_reason="length" if done.stop_reason == "length" else "end",
+        )
+
+    def _stop(self) -> None:
+        self._end(
+            "complete",
+            message_id=f"m_{self.id[2:]}",
+            content="".join(self._text),
+            usage={},
+            stop_reason="stopped",
+        )
+
+    def _fail(self, error: Exception) -> None:
+        code, text = explained(error)
+        if code == "internal":
+            number = secrets.token_hex(4)
+            _log.error("turn %s failed (%s)", self.id, number, exc_info=error)
+            text = f"internal error ({number})"
+        self._end("error", code=code, message=text)
+
+    def _end(self, kind: str, **fields: Any) -> None:
+        if self.has_ended:
+            return
+        for started in [*self._open.values()]:
+            self.emit(**stopped_call(started))
+        self._open.clear()
+        self._questions.clear()
+        self.has_ended = True
+        if self.position is not None:
+            fields["position"] = self.position
+        self.emit(type=kind, **fields)
+
+    async def _cancelled(self) -> None:
+        try:
+            await self._engine.stopped(self)
+        except InterlockError as error:
+            _log.warning("turn %s was not closed: %s", self.id, error)
+        if self._is_stopping:
+            self._stop()
+        else:  # the server ends
+            self._end("error", code="interrupted", message="the server restarts; ask again")
+
+    async def stop(self) -> None:
+        """Stop the answer on behalf of the user."""
+        if self.has_ended:
+            return
+        self._is_stopping = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        else:  # it waits for a person
+            await self._cancelled()
+
+    async def close(self) -> None:
+        """End the turn because the server ends."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task})
+        elif not self.has_ended:
+            await self._cancelled()
+
+    # Approvals
+
+    def decide(
+        self,
+        id: str,
+        hash: str,
+        decision: str,
+        note: str,
+        by: str,
+        arguments: JsonObject | None = None,
+    ) -> None:
+        """Allow or deny a call.
+
+        Args:
+            id: The approval.
+            hash: Of the call that was shown.
+            decision: "allow" or "deny".
+            note: A remark for the model.
+            by: Who decides.
+            arguments: Deny the call, and ask about one with these arguments instead.
+
+        Raises:
+            TurnError: The approval does not exist, it was decided, or the call has changed.
+        """
+        approval = self._approvals.get(id)
+        if approval is None or id in self._decisions or self.has_ended:
+            raise TurnError("approval_closed", "this approval is not open")
+        if approval.hash != hash:
+            raise TurnError("approval_changed", "the call is not the one that was shown")
+        if decision not in ("allow", "deny"):
+            raise TurnError("bad_message", 'decision must be "allow" or "deny"')
+        waiting = self._deciders.get(id)
+        if arguments is not None and waiting is None:
+            raise TurnError("bad_message", "the arguments of this call cannot be changed")
+        chosen: JsonObject = {"decision": decision, "hash": hash, "note": note}
+        if arguments is not None:
+            chosen["arguments"] = arguments
+        self._decisions[id] = chosen
+        self._note_decision(approval, "approved" if decision == "allow" else "denied", by)
+        if waiting is not None:
+            waiting.set_result(chosen)
+        elif self._decisions.keys() >= self._approvals.keys():
+            decisions, self._decisions, self._approvals = self._decisions, {}, {}
+            # A client may decide before the run that asked has ended.
+            resumed = self._run(self._engine.resume(self, decisions), after=self._task)
+            self._task = asyncio.create_task(resumed)
+
+    def _note_decision(self, approval: ApprovalAsked, state: str, by: str) -> None:
+        at = now()
+        self.decided[approval.tool_call_id] = {
+            "state": state,
+            "by": by,
+            "at": at,
+            "rule": approval.rule,
+        }
+        self.emit(type="approval_done", approval_id=approval.id, state=state, by=by, timestamp=at)
+
+    async def ask(self, approval: ApprovalAsked, seconds: float | None = None) -> JsonObject:
+        """Ask for a decision, and wait for it in the task of a call.
+
+        Raises:
+            TimeoutError: Nobody decided in time.
+        """
+        id = approval.id
+        self._approvals[id] = approval
+        self._deciders[id] = decided = asyncio.get_running_loop().create_future()
+        self.emit(**(fields_of(approval) or {}))
+        try:
+            async with self._waiting_for_person():
+                found: JsonObject = await asyncio.wait_for(decided, seconds)
+                return found
+        except TimeoutError:
+            self._decisions[id] = {"decision": "deny"}
+            self._note_decision(approval, "expired", "")
+            raise
+        except asyncio.CancelledError:
+            if id not in self._decisions and not self.has_ended:  # decided elsewhere, or stopped
+                self._decisions[id] = {}
+                self.emit(type="approval_done", approval_id=id, state="closed", by="")
+            raise
+        finally:
+            self._deciders.pop(id, None)
+
+    def approval(self, id: str) -> ApprovalAsked | None:
+        """Return an approval of this turn."""
+        return self._approvals.get(id)
+
+    # Questions
+
+    async def ask_question(self, question: QuestionAsked, seconds: float) -> JsonObject:
+        """Ask a server's question, and wait for the answer in the task of a call.
+
+        Raises:
+            TimeoutError: Nobody answered in time.
+        """
+        id = question.id
+        self._questions[id] = question
+        self._deciders[id] = answered = asyncio.get_running_loop().create_future()
+        self.emit(**(fields_of(question) or {}))
+        action = "cancel"
+        try:
+            async with self._waiting_for_person():
+                found: JsonObject = await asyncio.wait_for(answered, seconds)
+                action = found["action"]
+                return found
+        finally:
+            self._deciders.pop(id, None)
+            if self._questions.pop(id, None) is not None and not self.has_ended:
+                self.emit(type="question_done", question_id=id, action=action)
+
+    def question(self, id: str) -> QuestionAsked | None:
+        """Return a question that is open."""
+        return self._questions.get(id)
+
+    def answer(self, id: str, answer: JsonObject) -> None:
+        """Answer a question.
+
+        Raises:
+            TurnError: It is not open.
+        """
+        waiting = self._deciders.get(id)
+        if id not in self._questions or waiting is None or waiting.done():
+            raise TurnError("approval_closed", "this question is not open")
+        waiting.set_result(answer)
+
+    @asynccontextmanager
+    async def _waiting_for_person(self) -> AsyncIterator[None]:
+        """Stop the clock of the turn: waiting for a person does not count."""
+        clock = asyncio.get_running_loop().time
+        self._people += 1
+        if self._people == 1 and self._limit is not None:
+            self._left = (self._limit.when() or 0.0) - clock()
+            self._limit.reschedule(None)
+        try:
+            yield
+        finally:
+            self._people -= 1
+            if not self._people and self._limit is not None and not self._is_stopping:
+                self._limit.reschedule(clock() + self._left)
+
+    # Stopping one call
+
+    @contextmanager
+    def stoppable(self, call_id: str, task: asyncio.Task[Any]) -> Iterator[None]:
+        """Let a person stop a call."""
+        self._calls[call_id] = task
+        try:
+            yield
+        finally:
+            del self._calls[call_id]
+
+    def is_calling(self, call_id: str) -> bool:
+        """Whether a call is running, or waits for a person."""
+        return call_id in self._calls
+
+    def stop_call(self, call_id: str) -> None:
+        """Stop one call; the turn continues.
+
+        Raises:
+            TurnError: It is not running.
+        """
+        task = self._calls.get(call_id)
+        if task is None:
+            raise TurnError("not_found", "no such call is running")
+        task.cancel()

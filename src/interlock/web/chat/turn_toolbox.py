@@ -1,0 +1,215 @@
+"""The tools of one turn: those its caller may use, as its conversation has set them."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from msgspec.structs import replace
+
+from interlock.agent import ApprovalAsked, approval_hash
+from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
+from interlock.config.gateway import CALLER, OWN
+from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
+from interlock.store.approvals import Approval
+from interlock.toolbox import Toolbox
+from interlock.toolbox.resource_tool import READ_RESOURCE
+from interlock.types import JsonObject
+from interlock.web.app_documents import app_of
+from interlock.web.chat.questions import ASKABLE, TurnQuestions
+from interlock.web.chat.turn import Turn
+
+APPROVAL_SECONDS = 86_400
+
+MayUse = Callable[[Caller, Entry], bool]
+Approve = Callable[[Caller, Entry, JsonObject], str | None]
+
+
+class TurnToolbox:
+    """The `Tools` of an agent for one turn.
+
+    Args:
+        toolbox: The toolbox.
+        turn: The turn.
+        may_use: Whether the caller may use a tool, perhaps with some arguments only; None: all.
+        approve: Returns why a person must allow a call that the rules allow, or None if none must.
+        asks_people: What servers and rules ask goes to the people who see the turn.
+        built_in: The rules are the built-in ones, which the settings of a conversation may replace.
+
+    Attributes:
+        results: What servers returned, by the id of the call.
+    """
+
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        turn: Turn,
+        *,
+        may_use: MayUse | None = None,
+        approve: Approve | None = None,
+        asks_people: bool = False,
+        built_in: bool = False,
+    ) -> None:
+        self.results: dict[str, bytes] = {}
+        self.own, self.loop = toolbox.own, toolbox.loop
+        self.refresh, self.may_repeat = toolbox.refresh, toolbox.may_repeat
+        self._turn = turn
+        self._toolbox = toolbox
+        self._may_use = may_use or (lambda _caller, _entry: True)
+        self._approve = approve
+        self._asks_people = asks_people
+        self._built_in = built_in
+        self._changed: dict[str, JsonObject] = {}  # arguments that a person wants, by call
+
+    @property
+    def version(self) -> int:
+        """Changes whenever a tool of the toolbox does."""
+        return self._toolbox.version
+
+    def state_of(self, entry: Entry | Item) -> str:
+        """Return "on", "ask", "off", or "" if the conversation says nothing of a tool."""
+        states = self._turn.tool_states
+        return states.get(entry.address) or states.get(entry.server, "")
+
+    @property
+    def tools(self) -> list[Entry]:
+        """The tools that the model is offered."""
+        return [each for each in self._toolbox.tools if self._is_offered(each)]
+
+    def _is_offered(self, entry: Entry) -> bool:
+        if entry in self._toolbox.own.entries:
+            return True
+        is_for_model = "model" in app_of(entry).visibility
+        is_on = is_for_model and self.state_of(entry) != "off"
+        return is_on and self._may_use(self._turn.caller, entry)
+
+    def find(self, name: str, caller: Caller) -> Entry:
+        """Find a tool; one that is not offered does not exist."""
+        found = self._toolbox.find(name, caller)
+        if not self._is_offered(found):
+            raise UnknownTool(f"no tool {name!r}")
+        return found
+
+    async def handle(self, call: Call) -> Outcome:
+        """Make a call, which a person can stop or change."""
+        call = replace(call, slots=Slots())
+        if self._asks_people:
+            back = TurnQuestions(self._turn, call, self._ask_by_rule)
+            call = replace(call, back=back, capabilities=ASKABLE)
+        task = asyncio.ensure_future(self._made(call))
+        with self._turn.stoppable(call.id, task):
+            try:
+                outcome = await task
+            except asyncio.CancelledError:
+                if task.cancelled() and not _is_cancelled():
+                    raise CallRefused("the user stopped this call", "cancelled") from None
+                raise
+        self.results[call.id] = bytes(outcome.raw)
+        return outcome
+
+    async def _check_resource(self, call: Call) -> None:
+        """Refuse to read a resource of a server that the conversation has switched off."""
+        uri = call.arguments.get("uri") or ""
+        item = await self._toolbox.find_resource(uri, call.caller) if uri else None
+        if item is not None and self.state_of(item) == "off":
+            raise InvalidArguments(f"no resource {uri[:200]!r}")
+
+    async def _made(self, call: Call) -> Outcome:
+        if call.entry.server == OWN and call.name == READ_RESOURCE.name:
+            await self._check_resource(call)
+        try:
+            reason = self._why_ask(call)
+            if reason is not None and not await self._ask(call, None, reason):
+                text = f"{call.entry.address} was not run: the user refused this call"
+                raise ApprovalMissing(text, "approval_denied", "")
+            return await self._toolbox.handle(call)
+        except ApprovalMissing:
+            arguments = self._changed.pop(call.id, None)
+            if arguments is None:
+                raise
+            outcome = await self._made(replace_arguments(call, arguments))
+            return _with_note(outcome, arguments)
+
+    def _why_ask(self, call: Call) -> str | None:
+        """Return why a person is asked before all rules, "" for no reason; None if none is."""
+        reason = None
+        if self._approve is not None and isinstance(call.entry, Entry):
+            reason = self._approve(call.caller, call.entry, call.arguments)
+        return "" if reason is None and self.state_of(call.entry) == "ask" else reason
+
+    async def _ask_by_rule(self, call: Call, approval: Approval | None) -> bool:
+        """Return whether a call that a rule asks about may run; an `AskCaller`."""
+        state = self.state_of(call.entry)
+        if state == "ask" or (self._built_in and state == "on"):
+            return True  # to "ask", the person was asked about this very call
+        return await self._ask(call, approval)
+
+    async def _ask(self, call: Call, approval: Approval | None, reason: str = "") -> bool:
+        """Ask the people who see the turn about a call; return whether they allow it.
+
+        Args:
+            call: The call.
+            approval: As it is kept; None where none is.
+            reason: Why they are asked; "" for the rule's.
+
+        Raises:
+            ApprovalMissing: Nobody decided in time.
+        """
+        if call.slots is not None:
+            call.slots.give_back()  # people take their time
+        asked = self._asked(call, approval, reason)
+        expires = datetime.fromisoformat(asked.expires)
+        seconds = (expires - datetime.now(UTC)).total_seconds()
+        try:
+            decided = await self._turn.ask(asked, max(0.0, seconds))
+        except TimeoutError:
+            text = f"{asked.address} was not run: it was not approved in time"
+            raise ApprovalMissing(text, "approval_expired", asked.rule) from None
+        if "arguments" in decided:
+            self._changed[call.id] = decided["arguments"]
+        return bool(decided["decision"] == "allow")
+
+    def _asked(self, call: Call, approval: Approval | None, reason: str) -> ApprovalAsked:
+        address, decision = call.entry.address, call.decision
+        expires = datetime.now(UTC) + timedelta(seconds=APPROVAL_SECONDS)
+        if approval is not None:
+            expires = datetime.fromtimestamp(approval.expires // 1_000_000, UTC)
+        risk = decision.risk if decision is not None else "write"
+        default = "a rule asks first" if risk == "read" else "this tool may change something"
+        return ApprovalAsked(
+            id=f"a_{secrets.token_urlsafe(12)}" if approval is None else approval.id,
+            tool_call_id=self._turn.tool_call_of(call.id),
+            address=address,
+            arguments=call.arguments,
+            reason=reason or default,
+            expires=expires.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            hash=approval_hash(address, call.arguments) if approval is None else approval.hash,
+            call_id=call.id,
+            rule=decision.rule if decision is not None else "",
+            risk=risk,
+            approvers=tuple(decision.approvers) if decision is not None else (CALLER,),
+        )
+
+
+def replace_arguments(call: Call, arguments: JsonObject) -> Call:
+    """Return a call with other arguments, which nothing was decided about yet."""
+    return replace(call, arguments=arguments, decision=None)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the task that runs now was itself cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _with_note(outcome: Outcome, arguments: JsonObject) -> Outcome:
+    """Tell the model that a person changed the arguments."""
+    result: JsonObject = msgspec.json.decode(outcome.raw)
+    if result.get("resultType", "complete") != "complete":
+        return outcome
+    text = f"A person changed the arguments to {msgspec.json.encode(arguments).decode()}."
+    content = [{"type": "text", "text": text}, *result.get("content", [])]
+    return Outcome(msgspec.Raw(msgspec.json.encode({**result, "content": content})))

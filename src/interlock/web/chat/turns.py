@@ -1,0 +1,215 @@
+"""All turns of a server, whichever clients are connected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection
+from time import monotonic
+from typing import Any
+
+from interlock.calls import Caller
+from interlock.errors import UnknownConversation
+from interlock.types import JsonObject
+from interlock.web.chat.errors import TurnError
+from interlock.web.chat.events import TurnEvent
+from interlock.web.chat.turn import Asked, Engine, Listener, Turn, TurnLimits
+
+MAX_FOLLOWED = 256  # conversations that one socket follows
+# Events after which a list of conversations shows something else.
+_TELLING = frozenset(
+    ("started", "approval", "approval_done", "question", "question_done", "complete", "error")
+)
+
+
+class Turns:
+    """All turns of a server.
+
+    Args:
+        engine: What answers.
+        limits: See `TurnLimits`.
+    """
+
+    def __init__(self, engine: Engine, limits: TurnLimits | None = None) -> None:
+        self.limits = limits or TurnLimits()
+        self._engine = engine
+        self._turns: dict[str, Turn] = {}
+        self._latest: dict[str, Turn] = {}  # by conversation
+        self._by_message: dict[tuple[str, str], Turn] = {}
+        self._stopping: set[asyncio.Future[None]] = set()
+        self._asked: dict[str, deque[float]] = {}  # times of the messages of a user
+        self._followers: dict[str, dict[Listener, str]] = {}  # and owners, by conversation
+        self._watchers: dict[str, dict[Listener, None]] = {}  # by owner
+
+    async def start(
+        self,
+        caller: Caller,
+        content: str,
+        conversation: str | None = None,
+        message_id: str | None = None,
+        *,
+        asked: Asked | None = None,
+        follow: Listener | None = None,
+    ) -> Turn:
+        """Start a turn.
+
+        Args:
+            caller: On whose behalf the turn runs.
+            content: The message.
+            conversation: The conversation; None for a new one.
+            message_id: The client's id of the message. A repeated one returns its turn.
+            asked: Says more than `content`.
+            follow: Called with each event, the first one included.
+
+        Raises:
+            TurnError: The message is refused.
+        """
+        owner = caller.owner
+        if message_id and (known := self._by_message.get((owner, message_id))):
+            return known
+        asked = asked or Asked(content)
+        self._check(owner, asked)
+        try:
+            id = await self._engine.open(owner, conversation, content)
+            if asked.replaces is not None:
+                id = await self._engine.branch(owner, id, asked.replaces)
+        except UnknownConversation:
+            raise TurnError("not_found", "no such conversation") from None
+        latest = self._latest.get(id)
+        if latest is not None and not latest.has_ended:
+            raise TurnError("busy", "a turn of this conversation is under way")
+        turn = Turn(self._engine, self.limits, id, owner, caller, asked)
+        self._turns[turn.id] = self._latest[id] = turn
+        if message_id:
+            self._by_message[owner, message_id] = turn
+        turn.follow(lambda turn, event: self._note(turn, event, message_id))
+        for listener, who in self._followers.get(id, {}).items():
+            if who == owner:
+                turn.follow(listener)
+        if follow is not None:
+            turn.follow(follow)
+        turn.start(message_id)
+        return turn
+
+    def _check(self, owner: str, asked: Asked) -> None:
+        limits, content = self.limits, asked.content
+        if not content.strip() and not asked.continues and not asked.files:
+            raise TurnError("bad_message", "the message is empty")
+        if len(content) > limits.message:
+            raise TurnError(
+                "too_large",
+                f"the message is too long ({len(content):,} characters, limit {limits.message:,})",
+            )
+        now, times = monotonic(), self._asked.setdefault(owner, deque())
+        while times and times[0] <= now - limits.period:
+            times.popleft()
+        if len(times) >= limits.messages:
+            wait = round(times[0] + limits.period - now, 1)
+            text = f"more than {limits.messages} messages in {limits.period:g} s"
+            raise TurnError("rate_limited", text, wait)
+        running = [each for each in self._turns.values() if not each.has_ended]
+        if sum(each.owner == owner for each in running) >= limits.turns:
+            raise TurnError("rate_limited", f"more than {limits.turns} turns at a time", 5.0)
+        if len(running) >= limits.all_turns:
+            raise TurnError("overloaded", "too many turns; try again later", 5.0)
+        times.append(now)
+
+    def _note(self, turn: Turn, event: TurnEvent, message_id: str | None) -> None:
+        if event.kind not in _TELLING:
+            return
+        for listener in [*self._watchers.get(turn.owner, ())]:
+            listener(turn, event)
+        if event.kind in ("complete", "error"):
+            loop = asyncio.get_running_loop()
+            loop.call_later(self.limits.kept, self._forget, turn, message_id)
+
+    def _forget(self, turn: Turn, message_id: str | None) -> None:
+        self._turns.pop(turn.id, None)
+        if self._latest.get(turn.conversation) is turn:
+            del self._latest[turn.conversation]
+        if message_id:
+            self._by_message.pop((turn.owner, message_id), None)
+        times = self._asked.get(turn.owner)
+        if times is not None and (not times or times[-1] <= monotonic() - self.limits.period):
+            del self._asked[turn.owner]
+
+    def find(self, owner: str, conversation: str, turn: str | None = None) -> Turn | None:
+        """Return a turn, the latest one of a conversation by default; None if it is gone."""
+        found = self._turns.get(turn) if turn else self._latest.get(conversation)
+        if found is None or found.owner != owner or found.conversation != conversation:
+            return None
+        return found
+
+    def find_approval(self, owner: str, approval: str) -> Turn | None:
+        """Return the turn that waits for an approval."""
+        for turn in self._latest.values():
+            if turn.owner == owner and turn.approval(approval) is not None:
+                return turn
+        return None
+
+    def find_question(self, owner: str, question: str) -> Turn | None:
+        """Return the turn that waits for the answer to a question."""
+        for turn in self._latest.values():
+            if turn.owner == owner and turn.question(question) is not None:
+                return turn
+        return None
+
+    def stop_call(self, owner: str, call_id: str) -> bool:
+        """Stop one call of a user; return whether it was running."""
+        for turn in self._latest.values():
+            if turn.owner == owner and turn.is_calling(call_id):
+                turn.stop_call(call_id)
+                return True
+        return False
+
+    # Listeners beyond one turn
+
+    def follow(self, owner: str, conversation: str, listener: Listener) -> None:
+        """Call a function with each event of later turns of a conversation.
+
+        Raises:
+            TurnError: The function follows too many.
+        """
+        followed = sum(listener in each for each in self._followers.values())
+        if followed >= MAX_FOLLOWED and listener not in self._followers.get(conversation, {}):
+            raise TurnError("rate_limited", f"more than {MAX_FOLLOWED} conversations are followed")
+        self._followers.setdefault(conversation, {})[listener] = owner
+
+    def watch(self, owner: str, listener: Listener) -> None:
+        """Call a function when a turn of a user starts, waits, continues or ends."""
+        self._watchers.setdefault(owner, {})[listener] = None
+
+    def forget(self, owner: str, *listeners: Listener) -> None:
+        """Stop calling functions of a user."""
+        for places in (self._followers, self._watchers):
+            names = [owner] if places is self._watchers else [*places]
+            for name in names:
+                found: dict[Listener, Any] = places.get(name, {})
+                for listener in listeners:
+                    found.pop(listener, None)
+                if not found:
+                    places.pop(name, None)
+
+    async def snapshot(self, owner: str, conversation: str) -> list[JsonObject]:
+        """Return the messages of a conversation.
+
+        Raises:
+            TurnError: It is another owner's, or does not exist.
+        """
+        try:
+            return await self._engine.messages(owner, conversation)
+        except UnknownConversation:
+            raise TurnError("not_found", "no such conversation") from None
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """Stop the turns of API keys that are not valid any more, by the keys' ids."""
+        for turn in self._turns.values():
+            principal = turn.caller.principal
+            if principal is not None and principal.key_id in keys and not turn.has_ended:
+                stopping = asyncio.ensure_future(turn.stop())
+                self._stopping.add(stopping)
+                stopping.add_done_callback(self._stopping.discard)
+
+    async def close(self) -> None:
+        """End all turns."""
+        await asyncio.gather(*(turn.close() for turn in [*self._turns.values()]))

@@ -1,0 +1,76 @@
+"""The inspector of a gateway: through its policy, limits, approvals and audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from interlock.auth import Principal
+from interlock.auth.key_ring import principal_of
+from interlock.gateway.assembly import Assembly
+from interlock.server.http.http_options import AsgiApp
+from interlock.server.http.json_api import Route
+from interlock.store.keys import KeyStore
+from interlock.web.apps.tickets import TicketSite
+from interlock.web.by_hand import ask_on_page
+from interlock.web.inspector import inspector_api as inspect_api
+from interlock.web.inspector.inspection import Host
+from interlock.web.inspector.inspector import Inspector
+
+
+class GatewayInspector:
+    """Inspects the servers of a gateway, for callers with the scope `admin:write`.
+
+    Args:
+        assembly: The gateway.
+
+    Attributes:
+        tables: The JSON routes, for `JsonApi`.
+    """
+
+    def __init__(self, assembly: Assembly) -> None:
+        keys = KeyStore(assembly.database)
+
+        async def owner_of(key: str) -> Principal:
+            return principal_of(await keys.get(key))
+
+        host = Host(
+            servers=lambda: assembly.parts.servers,
+            layers=lambda: assembly.layers,
+            policy=lambda: assembly.parts.policy,
+            toolbox=assembly.gateway.toolbox,
+            checks_pins=lambda: assembly.parts.settings.lock.mode != "off",
+            environ=assembly.environ,
+            path=assembly.parts.config.path,
+            credentials=assembly.vault,
+            principal_of=owner_of,
+            has_gateway=True,
+        )
+        self._inspector = Inspector(host)
+        self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
+            (self._inspector, inspect_api.routes("admin:write"))
+        ]
+        assembly.approval_questions.elsewhere = ask_on_page
+
+    def site(self, beside: AsgiApp) -> AsgiApp:
+        """Return an application that serves the documents of inspected apps.
+
+        Args:
+            beside: Serves all other paths.
+        """
+        return TicketSite(self._inspector.tickets, beside)
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End the inspections of API keys, by the keys' ids."""
+        self._inspector.end_credentials(keys)
+
+    def drain(self) -> None:
+        """End all inspections, and begin no new ones."""
+        self._inspector.drain()
+
+    async def close(self) -> None:
+        """Wait until all inspections have ended."""
+        await self._inspector.close()
+
+
+__all__ = ["GatewayInspector"]

@@ -1,0 +1,287 @@
+"""The JSON routes of the inspector."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from interlock import schema
+from interlock.errors import ConfigError, InvalidArguments, SchemaError, UnknownKey
+from interlock.protocol.envelope import encode
+from interlock.server.http.json_api import (
+    ApiRequest,
+    JsonReply,
+    LineStream,
+    Problem,
+    Route,
+    not_found,
+)
+from interlock.types import JsonObject
+from interlock.web.inspector import call_texts as inspect_texts
+from interlock.web.inspector.connection import kind_of
+from interlock.web.inspector.inspection import Inspection
+from interlock.web.inspector.inspector import ERAS, Inspector, Wanted
+
+WAIT = 25.0  # seconds that a page may wait for the next entry of the wire
+LOOK_EVERY = 0.5  # seconds between two looks at the files of a program
+
+
+async def list_servers(inspector: Inspector, _request: ApiRequest) -> JsonObject:
+    """List the servers that can be inspected."""
+    states = inspector.host.toolbox.status
+    items = [
+        {
+            "name": name,
+            "kind": kind_of(server),
+            "state": states[name].state if name in states else "",
+            "tools": states[name].tools if name in states else 0,
+        }
+        for name, server in inspector.servers.items()
+    ]
+    shown: JsonObject = {
+        "items": items,
+        "eras": ERAS,
+        "local": inspector.host.is_local,
+        "keys": inspector.host.principal_of is not None,
+    }
+    return shown if items else shown | {"reason": "no_servers"}
+
+
+async def begin(inspector: Inspector, request: ApiRequest) -> JsonReply:
+    """Return the inspection of a server: the one that is open, or a new one."""
+    if inspector.is_closing:
+        raise Problem(503, "draining", "the server is shutting down", retry_after=5.0)
+    try:
+        found = await inspector.open(request.principal, request.body)
+    except ConfigError as error:
+        raise Problem(422, "not_inspected", str(error)) from None
+    except UnknownKey:
+        raise not_found("no key has this id") from None
+    if found is None:
+        raise not_found("no server has this name")
+    return JsonReply(found.shown(), 201)
+
+
+def _found(inspector: Inspector, request: ApiRequest) -> Inspection:
+    found = inspector.find(request.principal, request.path["id"])
+    if found is None:
+        raise not_found("no inspection has this id")
+    return found
+
+
+async def get_state(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return the state of an inspection: the server, its lists, and the calls so far."""
+    return _found(inspector, request).shown()
+
+
+async def end(inspector: Inspector, request: ApiRequest) -> None:
+    """End an inspection."""
+    inspector.end(_found(inspector, request))
+
+
+class RestartBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a restart: the era from now on; "" for the same as before."""
+
+    era: str = ""
+
+
+async def restart(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Connect again; a program is started again."""
+    if (era := request.body.era) and era not in ERAS:
+        raise Problem(422, "not_inspected", f"unknown era; use one of {', '.join(ERAS)}")
+    found = _found(inspector, request)
+    await found.restart(era)
+    return found.shown()
+
+
+class After(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of the wire.
+
+    Attributes:
+        after: The number of the last entry that the page has.
+        version: The state that the page has; a newer one ends the waiting.
+        limit: The most entries.
+        wait: Seconds to wait for an entry.
+        whole: Return long texts whole.
+    """
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    version: int = 0
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 500
+    wait: Annotated[float, Meta(ge=0, le=WAIT)] = 0.0
+    whole: bool = False
+
+
+async def get_wire(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return what has passed after an entry; wait for it if asked to.
+
+    While a page waits, a program whose own files change is restarted.
+    """
+    query: After = request.query
+    found = _found(inspector, request)
+    deadline = monotonic() + query.wait
+    while found.wire.last <= query.after and found.version == query.version:
+        left = deadline - monotonic()
+        if left <= 0 or inspector.is_closing or found.connection.state == "closed":
+            break
+        await found.wire.wait(query.after, min(left, LOOK_EVERY))
+        await found.connection.restart_if_changed()
+    entries = found.wire.since(query.after, query.limit)
+    return {
+        "entries": [each.shown(whole=query.whole) for each in entries],
+        "dropped": found.wire.dropped,
+        "version": found.version,
+    }
+
+
+async def record(inspector: Inspector, request: ApiRequest) -> LineStream:
+    """Return all entries of the wire that are kept, a line of JSON each."""
+    entries = _found(inspector, request).wire.entries()
+
+    async def lines() -> AsyncGenerator[bytes, None]:
+        for each in entries:
+            yield msgspec.json.encode(each) + b"\n"
+
+    return LineStream(lines())
+
+
+class Sending(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request to the server.
+
+    Attributes:
+        method: Of the protocol.
+        params: Its params, without `_meta`.
+        checks: Refuse arguments that do not fit the tool's schema.
+        app: The app of the server calls one of the tools that are for it.
+    """
+
+    method: Annotated[str, Meta(min_length=1, max_length=200)]
+    params: JsonObject = {}
+    checks: bool = True
+    app: bool = False
+
+
+async def send(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Send a request to the server, and return how it ended."""
+    given: Sending = request.body
+    found = _found(inspector, request)
+    if given.app and not _may_call(found, given):
+        raise not_found("the app's server has no such tool for apps")
+    try:
+        return await found.send(given.method, given.params, checks=given.checks, by_app=given.app)
+    except InvalidArguments as error:
+        raise Problem(422, "bad_params", str(error)) from None
+
+
+def _may_call(found: Inspection, given: Sending) -> bool:
+    return given.method == "tools/call" and found.is_for_apps(str(given.params.get("name")))
+
+
+class ToolBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that names a tool."""
+
+    tool: str
+
+
+async def open_app(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return the address of a tool's app, which is good for one request."""
+    app = await _found(inspector, request).app(request.body.tool)
+    document = app.pop("document")
+    return app | {"path": inspector.tickets.path_of(document.body, document.policy)}
+
+
+class Named(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body that names a call."""
+
+    call: str
+
+
+async def stop(inspector: Inspector, request: ApiRequest) -> None:
+    """Stop a call that is running."""
+    if not _found(inspector, request).stop(request.body.call):
+        raise not_found("no such call is running")
+
+
+class ArgumentsBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a check, and of texts for a call."""
+
+    tool: str
+    arguments: JsonObject
+
+
+async def check(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return what is wrong with arguments, as a call would find it."""
+    given: ArgumentsBody = request.body
+    return {"problems": _found(inspector, request).problems(given.tool, given.arguments)}
+
+
+async def texts(inspector: Inspector, request: ApiRequest) -> JsonObject:
+    """Return a call as Python, as a command and as a test."""
+    given: ArgumentsBody = request.body
+    found = _found(inspector, request)
+    return inspect_texts.of_call(found, given.tool, given.arguments)
+
+
+class AnswerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of an answer to a question of the server, or to an approval."""
+
+    question: str
+    action: Literal["accept", "decline", "cancel"]
+    content: dict[str, Any] | None = None
+
+
+async def answer(inspector: Inspector, request: ApiRequest) -> None:
+    """Answer a question of the server, or decide about a call that waits."""
+    given: AnswerBody = request.body
+    found = _found(inspector, request)
+    asked = next((each for each in found.shown()["asks"] if each["id"] == given.question), None)
+    if asked is None:
+        raise not_found("no such question is open")
+    form = asked.get("params", {}).get("requestedSchema")
+    if given.action == "accept" and form is not None:
+        try:
+            problems = schema.compile(encode(form), member="field").errors(given.content)
+        except SchemaError:
+            problems = []  # the server has to check it
+        if problems:
+            raise Problem(422, "bad_answer", "; ".join(problems)[:500])
+    answered: JsonObject = {"action": given.action}
+    if given.action == "accept" and given.content is not None:
+        answered["content"] = given.content
+    if not found.answer(given.question, answered):
+        raise not_found("no such question is open")
+
+
+def routes(scope: str) -> tuple[Route, ...]:
+    """Return the routes.
+
+    Args:
+        scope: What their callers need.
+    """
+    one = "/api/inspect/{id}"
+    table: tuple[tuple[str, str, Any, str, Any, Any], ...] = (
+        ("GET", "/api/inspect", list_servers, "the servers that can be inspected", None, None),
+        ("POST", "/api/inspect", begin, "a connection of its own to a server", None, Wanted),
+        ("GET", one, get_state, "the server, its lists, and the calls so far", None, None),
+        ("DELETE", one, end, "ends it", None, None),
+        ("POST", f"{one}/restart", restart, "connects again, in another era", None, RestartBody),
+        ("GET", f"{one}/wire", get_wire, "what has passed since", After, None),
+        ("GET", f"{one}/record", record, "all that is kept of the wire", None, None),
+        ("POST", f"{one}/send", send, "a request to the server", None, Sending),
+        ("POST", f"{one}/app", open_app, "opens the app of a tool", None, ToolBody),
+        ("POST", f"{one}/stop", stop, "stops a call", None, Named),
+        ("POST", f"{one}/check", check, "what is wrong with arguments", None, ArgumentsBody),
+        ("POST", f"{one}/texts", texts, "a call as Python, command and test", None, ArgumentsBody),
+        ("POST", f"{one}/answer", answer, "answers a question of the server", None, AnswerBody),
+    )
+    return tuple(
+        Route(method, path, scope, handle, about, query, body)
+        for method, path, handle, about, query, body in table
+    )
+
+
+__all__ = ["routes"]

@@ -1,0 +1,146 @@
+"""`interlock hook`: the policy for Claude Code's interactive sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interlock.config.gateway import BUILT_IN
+from interlock.store import AuditReader
+
+RULES = [
+    {"id": "time", "effect": "allow", "who": ["*"], "tools": ["time:*"]},
+    {
+        "id": "reads",
+        "effect": "allow",
+        "who": ["*"],
+        "tools": [f"{BUILT_IN}:*"],
+        "risk": "read",
+    },
+    {"id": "shell", "effect": "ask", "who": ["*"], "tools": [f"{BUILT_IN}:Bash"]},
+]
+
+
+@pytest.fixture
+def policy(home: Path) -> Path:
+    """A configuration with rules."""
+    path = home / "policy.json"
+    servers = {"time": {"command": "time-server"}}
+    gateway = {"policy": {"rules": RULES}, "database": str(home / "gateway.db")}
+    path.write_text(json.dumps({"mcpServers": servers, "gateway": gateway}))
+    return path
+
+
+def asked(tool: str, **arguments: Any) -> bytes:
+    return hook_input("PreToolUse", tool, tool_input=arguments)
+
+
+def hook_input(event: str, tool: str, **members: Any) -> bytes:
+    call = {"hook_event_name": event, "tool_name": tool, "session_id": "s-1"}
+    return json.dumps({**call, "tool_use_id": "toolu_1", **members}).encode()
+
+
+@pytest.mark.parametrize("tool", ["mcp__time__now", "mcp__gateway__time__now", "Read"])
+def test_allowed_call_leaves_the_decision_to_claude_code(tool: str, interlock, policy: Path):
+    ran = interlock("hook", "--config", policy, stdin=asked(tool))
+
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+
+
+def test_call_that_needs_an_approval_makes_claude_code_ask(interlock, policy: Path):
+    ran = interlock("hook", "--config", policy, stdin=asked("Bash", command="ls"))
+
+    assert ran.code == 0
+    assert ran.json["hookSpecificOutput"]["permissionDecision"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "reason"),
+    [
+        (asked("Write", path="x"), "claude-built-in:Write is denied"),
+        (asked("mcp__other__tool"), "other:tool is denied"),
+        (b"{", "the call on stdin is malformed"),
+        (hook_input("Stop", "x"), "Stop has no policy"),
+    ],
+)
+def test_denied_or_malformed_call_exits_with_2_and_the_reason(
+    stdin: bytes, reason: str, interlock, policy: Path
+):
+    ran = interlock("hook", "--config", policy, stdin=stdin)
+
+    assert (ran.code, ran.out) == (2, "")
+    assert reason in ran.err
+
+
+def test_missing_configuration_denies_the_call(interlock, home: Path):
+    ran = interlock("hook", "--config", home / "absent.json", stdin=asked("Read"))
+
+    assert ran.code == 2
+    assert "absent.json" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("event", "status"), [("PostToolUse", "ok"), ("PostToolUseFailure", "tool_error")]
+)
+def test_call_that_claude_code_makes_has_an_intent_and_an_outcome(
+    event: str, status: str, interlock, policy: Path, home: Path
+):
+    after = hook_input(event, "Bash", tool_response={"stdout": "x"}, duration_ms=12.5)
+    for stdin in (asked("Bash", command="ls"), after, asked("mcp__gateway__time__now")):
+        assert interlock("hook", "--config", policy, stdin=stdin).code == 0
+
+    intent, outcome = told(home)
+    assert (intent["kind"], intent["tool"]) == ("intent", "claude-built-in:Bash")
+    assert (intent["surface"], intent["rule"]) == ("claude", "shell")
+    assert intent["origin"] == {"session": "s-1", "toolUse": "toolu_1", "agent": ""}
+    assert (outcome["call"], outcome["status"]) == (intent["call"], status)
+    assert (outcome["kind"], outcome["ms"], outcome["bytes"]) == ("outcome", 12.5, 15)
+
+
+def test_denied_call_is_recorded_and_a_trail_that_fails_stops_the_call(
+    interlock, policy: Path, home: Path
+):
+    assert interlock("hook", "--config", policy, stdin=asked("Write")).code == 2
+    [refused] = told(home)
+    assert (refused["kind"], refused["tool"]) == ("refused", "claude-built-in:Write")
+
+    (home / "gateway.db").unlink()
+    (home / "gateway.db").mkdir()
+    ran = interlock("hook", "--config", policy, stdin=asked("Read"))
+    assert ran.code == 2
+    assert "gateway.db" in ran.err
+
+
+def told(home: Path) -> list[dict[str, Any]]:
+    """Return the records of calls, oldest first."""
+
+    async def read() -> list[dict[str, Any]]:
+        async with AuditReader.open(home / "gateway.db") as reader:
+            return [each async for piece in reader.export() for each in piece]
+
+    return sorted(asyncio.run(read()), key=lambda each: each["at"])
+
+
+def test_hook_of_a_gateway_loads_no_package_that_it_does_not_need(interlock, policy: Path):
+    first = interlock("hook", "--config", policy, stdin=asked("Read"))  # creates the database
+    code = "import sys, interlock.cli\ntry: interlock.cli.main()\nfinally: print(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, "hook", "--config", str(policy)],
+        input=asked("Read"),
+        capture_output=True,
+        check=True,
+    )
+    loaded = {*ran.stdout.decode().split()}
+
+    assert (first.code, ran.returncode) == (0, 0)
+    unneeded = {"sqlalchemy", "aiosqlite", "jwt", "aiohttp"}
+    unneeded |= {
+        f"interlock.{name}" for name in ("agent", "client", "toolbox", "store.database.database")
+    }
+    assert loaded & {*unneeded, "cryptography"} == {"cryptography"}  # it signs the audit trail

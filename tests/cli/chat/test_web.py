@@ -1,0 +1,86 @@
+"""`interlock web`: which models it offers. The page itself is tested in a browser."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from interlock.config.settings import Settings
+from interlock.models import Model
+from interlock.web import local_site
+from interlock.web.chat.model_choice import OpenModel
+
+
+class Served:
+    """A site that ends at once, after it has opened each of its models."""
+
+    status = ()
+
+    def __init__(self) -> None:
+        self.models: list[Model] = []
+
+    @asynccontextmanager
+    async def open(
+        self,
+        config: object,
+        models: Sequence[str],
+        port: int,
+        *,
+        opens: OpenModel,
+        settings: Settings,
+        engine: str,
+    ) -> AsyncIterator[Served]:
+        self.models = [await opens(name) for name in models]
+        self.settings = settings
+        yield self
+
+    async def link(self) -> str:
+        return "http://127.0.0.1/"
+
+    async def served(self) -> None:
+        """End at once."""
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    made = Served()
+    monkeypatch.setattr(local_site, "open_local_site", made.open)
+    return made
+
+
+def test_models_have_the_aliases_and_options_of_the_settings(interlock, served: Served):
+    for setting in ("aliases.fast openai:gpt-6-luna", "options.temperature 0.2"):
+        assert interlock("settings", "set", *setting.split()).code == 0
+    models = ("--model", "fast", "--model", "openai:other")
+
+    ran = interlock("web", "--no-open", "--no-tools", *models)
+
+    assert ran == (0, "http://127.0.0.1/\n", "")
+    assert [each.name for each in served.models] == ["openai:gpt-6-luna", "openai:other"]
+    options: list[Any] = [vars(each)["_options"] for each in served.models]
+    assert options == [{"temperature": 0.2}] * 2
+    assert served.settings.options == {"temperature": 0.2}  # with the prices, for the page
+
+
+def test_default_model_of_the_settings_comes_first(interlock, served: Served, script):
+    name = script("Hello.")
+    assert interlock("settings", "set", "model", name).code == 0
+
+    assert interlock("web", "--no-open", "--no-tools").code == 0
+
+    assert served.models[0].name == name
+
+
+def test_missing_package_is_an_error_with_all_extras_to_install(interlock, monkeypatch):
+    monkeypatch.setitem(sys.modules, "websockets", None)
+
+    ran = interlock("web", "--no-open")
+
+    assert (ran.code, ran.err) == (
+        1,
+        "error: the chat in the browser needs an extra: pip install 'interlock[web,chat]'\n",
+    )

@@ -1,0 +1,72 @@
+"""A key can be changed into one with fewer rights, and never into one with more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from interlock.auth.stored_key import StoredKey
+from interlock.config.gateway import GatewaySettings
+from interlock.errors import InvalidArguments
+from interlock.gateway.admin.key_rights import covers, lifetime_of, narrowed, user_problem
+
+HOUR = 3_600_000_000
+KEY = StoredKey(
+    "k1", b"", "anna", scopes=("mcp:crm:*", "mcp:read"), limits={"perDay": 100}, expires=10 * HOUR
+)
+
+
+def change(**members: Any) -> StoredKey:
+    return narrowed(KEY, members, GatewaySettings(), HOUR)
+
+
+def test_fewer_rights_are_taken_over_and_the_rest_stays():
+    key = change(scopes=["mcp:crm:get"], expires="2h", perDay=10, name="laptop")
+
+    assert (key.scopes, key.expires, key.limits) == (("mcp:crm:get",), 3 * HOUR, {"perDay": 10})
+    assert (key.name, key.id, key.user) == ("laptop", "k1", "anna")
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' is more than the key has"),
+        ({"scopes": ["mcp:shop:get"]}, "is more than the key has"),
+        ({"scopes": []}, "a key needs a scope"),
+        ({"expires": "never"}, "expires before that"),
+        ({"expires": "10h"}, "expires before that"),
+        ({"expires": "soon"}, "not a time such as 12h"),
+        ({"perDay": 101}, r"perDay is above the limit that holds now \(100\)"),
+        ({"view": "unknown"}, "no view 'unknown'"),
+    ],
+)
+def test_more_rights_are_refused(members: Any, problem: str):
+    with pytest.raises(InvalidArguments, match=problem):
+        change(**members)
+
+
+@pytest.mark.parametrize(
+    ("wide", "scope", "is_covered"),
+    [
+        ("mcp:*", "mcp:read", True),
+        ("mcp:*", "mcp:crm:*", True),
+        ("mcp:crm:*", "mcp:crm:get", True),
+        ("mcp:crm:*", "mcp:crmx:get", False),
+        ("mcp:crm:get", "mcp:crm:*", False),
+        ("mcp:read", "mcp:crm:get", False),
+    ],
+)
+def test_a_scope_covers_what_it_opens(wide: str, scope: str, is_covered: bool):
+    assert covers(wide, scope) is is_covered
+
+
+def test_words_of_users_and_lifetimes_are_checked():
+    assert [user_problem(each) == "" for each in ("anna", "", "a b", "*", "a\0")] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert (lifetime_of("90d"), lifetime_of("never")) == (90 * 86_400, None)

@@ -1,0 +1,59 @@
+"""What a server sends during a call, on its way back to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Raw
+
+from interlock.gateway.forwarding.call_link import CallLink
+
+
+class Client:
+    """A client's request, and what is sent back during it."""
+
+    def __init__(self, log_level: str | None = None) -> None:
+        self.finished = False
+        self.link: Any = self
+        self.loop = asyncio.get_running_loop()
+        self.log_level = log_level
+        self.sent: list[Any] = []
+
+    def notify(self, method: str, params: bytes) -> None:
+        self.sent.append((method, params))
+
+    async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
+        return Raw(b'"asked"')
+
+
+def link(client: Any, **options: Any) -> CallLink:
+    return CallLink(client, **options)
+
+
+async def test_log_messages_pass_at_the_level_of_the_client():
+    client = Client("warning")
+    for level in ("info", "warning", "error"):
+        link(client).notify("notifications/message", b'{"level":"%b"}' % level.encode())
+
+    assert [params for _, params in client.sent] == [b'{"level":"warning"}', b'{"level":"error"}']
+
+
+async def test_nothing_is_sent_once_the_request_has_ended():
+    client = Client()
+    client.finished = True
+    link(client).notify("notifications/other", b"{}")
+
+    assert client.sent == []
+
+
+async def test_a_modern_client_is_asked_by_the_answer_to_its_request():
+    async def park(method: str, params: bytes) -> Raw:
+        return Raw(b'"parked"')
+
+    asked = [
+        await each.ask("elicitation/create", b"{}", timeout=1.0)
+        for each in (link(Client()), link(Client(), park=park))
+    ]
+
+    assert [bytes(each) for each in asked] == [b'"asked"', b'"parked"']

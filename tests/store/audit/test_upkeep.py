@@ -1,0 +1,290 @@
+"""A trail over its life: started, killed, signed, copied and purged; it stays whole."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Audit
+from interlock.errors import AuditFailed
+from interlock.store import AuditReader, AuditRecord, AuditWriter, open_trail
+from interlock.store.audit import upkeep as audit_upkeep
+from interlock.store.audit import writer as audit_module
+from interlock.store.audit.reading import CallFilter
+from interlock.store.audit.upkeep import DAY, AuditUpkeep
+from interlock.store.audit.verification import Verification, read_copy
+from tests.faults.failing_disk import failing_disk
+
+KEY = GatewayKey(bytes(range(32)))
+INTENT = AuditRecord("intent", "c1", "user:anna", "k1", "crm", "crm:refund")
+OUTCOME = AuditRecord("outcome", "c1", "user:anna", "k1", "crm", "crm:refund", status="ok")
+ABANDONED = """
+import asyncio, sys
+from interlock.auth.gateway_key import GatewayKey
+from interlock.config.gateway import Audit
+from interlock.store import AuditRecord, open_trail
+
+async def main():
+    async with open_trail(sys.argv[1], GatewayKey(bytes(range(32))), Audit()) as writer:
+        for number in range(3):
+            await writer.append(AuditRecord("intent", f"c{number}", "user:anna", tool="crm:refund"))
+        await writer.append(AuditRecord("outcome", "c0", "user:anna", status="ok"))
+        writer.sign_soon()
+        await writer.append(AuditRecord("refused", "c1", "user:anna", reason="audit_unavailable"))
+        print(writer.id, flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+Rows = Callable[..., Awaitable[list[dict[str, Any]]]]
+
+
+@pytest.fixture
+def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
+    """Return the rows of a table in a database."""
+
+    async def read(place: str, table: str = "audit") -> list[dict[str, Any]]:
+        columns, *found = (await dump(place))[table]
+        return [dict(zip(columns, row, strict=True)) for row in found]
+
+    return read
+
+
+async def verify(place: str, key: GatewayKey | None = KEY, **marks: Any) -> Verification:
+    async with AuditReader.open(place) as reader:
+        return await reader.verify(key, **marks)
+
+
+async def test_trail_begins_with_started_and_ends_with_stopped(place: str, rows: Rows):
+    async with open_trail(place, KEY, Audit(), about={"version": "1.2"}) as writer:
+        await writer.append(INTENT)
+        writer.append_soon(OUTCOME)
+
+    found = sorted(await rows(place), key=lambda row: row["seq"])
+    assert [row["kind"] for row in found] == ["started", "intent", "outcome", "stopped"]
+    assert found[0]["body"] == '{"version":"1.2"}'
+    assert (await verify(place)).problems == []
+
+
+@pytest.fixture
+def killed(place: str) -> str:
+    """Kill a program that has one finished, one refused and one running call; return its writer."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", ABANDONED, place], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    writer = process.stdout.readline().strip()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    return writer
+
+
+@pytest.mark.slow("kills a process")
+async def test_start_after_a_kill_marks_the_running_call_and_closes_the_chain(
+    place: str, killed: str, rows: Rows
+):
+    async with AuditReader.open(place) as reader:
+        calls = {each["call"]: each["status"] for each in await reader.calls(CallFilter())}
+    assert calls == {"c0": "ok", "c1": "refused", "c2": "unfinished"}
+
+    async with open_trail(place, KEY, Audit()):
+        (row,) = [row for row in await rows(place) if row["kind"] == "unfinished"]
+        heads = {head["writer"]: head for head in await rows(place, "audit_heads")}
+    assert (row["call"], row["user"], row["tool"]) == ("c2", "user:anna", "crm:refund")
+    assert row["writer"] != killed
+    assert msgspec.json.decode(row["body"]) == {"writer": killed}
+    assert heads[killed]["ended"] is not None
+    assert heads[killed]["seq"] == 6
+
+    async with open_trail(place, KEY, Audit()):
+        assert sum(row["kind"] == "unfinished" for row in await rows(place)) == 1
+    assert (await verify(place)).problems == []
+
+
+@pytest.mark.slow("kills a process")
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE audit SET hash = 'x' WHERE seq = 6",
+        "UPDATE audit_heads SET open_seq = 'x'",
+        "UPDATE audit_heads SET base_seq = x'ff'",
+    ],
+)
+async def test_gateway_starts_beside_a_damaged_chain_of_a_killed_writer_and_names_it(
+    place: str, killed: str, change: str, caplog: pytest.LogCaptureFixture
+):
+    with closing(sqlite3.connect(place)) as database, database:
+        database.execute(change)
+
+    async with open_trail(place, KEY, Audit()) as writer:
+        await writer.append(INTENT)
+
+    assert f"records of writer {killed} were changed" in caplog.text
+    assert {each.writer for each in (await verify(place)).problems} == {killed}
+
+
+async def test_running_writer_is_not_taken_for_dead(place: str, rows: Rows):
+    async with open_trail(place, KEY, Audit()) as first:
+        await first.append(INTENT)
+        async with open_trail(place, KEY, Audit()):
+            pass
+        async with AuditReader.open(place) as reader:
+            assert (await reader.calls(CallFilter()))[0]["status"] == "running"
+        first.append_soon(OUTCOME)
+
+    assert "unfinished" not in {row["kind"] for row in await rows(place)}
+    assert (await verify(place)).problems == []
+
+
+def test_no_file_of_a_writer_is_left(tmp_path: Path):
+    async def use() -> None:
+        async with open_trail(tmp_path / "a.db", KEY, Audit()):
+            assert any("a.db-writer-" in name for name in names())
+
+    def names() -> list[str]:
+        return [each.name for each in tmp_path.iterdir()]
+
+    asyncio.run(use())
+    assert names() == ["a.db"]
+
+
+async def test_end_of_a_chain_is_signed_every_thousand_records_and_on_demand(
+    place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(audit_module, "SIGN_RECORDS", 10)
+    async with AuditWriter.open(place, key=KEY) as writer:
+        for _ in range(9):
+            await writer.append(INTENT)
+        assert (await rows(place, "audit_heads"))[0]["signature"] is None
+        await writer.append(INTENT)
+        (head,) = await rows(place, "audit_heads")
+        assert (head["seq"], head["signature"] is None) == (10, False)
+        await writer.append(OUTCOME)
+        writer.sign_soon()
+        await writer.append(INTENT)
+        assert (await rows(place, "audit_heads"))[0]["seq"] >= 11
+    assert (await verify(place)).problems == []
+
+
+async def test_copy_holds_every_record_and_finds_an_older_database(tmp_path: Path):
+    place, copy, older = tmp_path / "a.db", tmp_path / "copy" / "audit.jsonl", tmp_path / "older.db"
+    copy.parent.mkdir()
+    settings = Audit(copy=str(copy))
+    async with open_trail(place, KEY, settings) as writer:
+        await writer.append(INTENT)
+        with closing(sqlite3.connect(place)) as source, closing(sqlite3.connect(older)) as target:
+            source.backup(target)
+        await writer.append(OUTCOME)
+
+    lines = [msgspec.json.decode(line) for line in copy.read_bytes().splitlines()]
+    kinds = [line["kind"] for line in lines]
+    assert kinds == ["started", "intent", "outcome", "stopped", "checkpoint"]
+    assert lines[1]["tool"] == "crm:refund"
+    assert copy.stat().st_mode & 0o777 == 0o600
+
+    marks = read_copy(copy, KEY)
+    assert (await verify(str(place), marks=marks)).problems == []
+    assert (await verify(str(older))).problems == []
+    ((writer_id, seq, text),) = (await verify(str(older), marks=marks)).problems
+    assert (writer_id, seq) == (writer.id, 3)
+    assert text == "is missing, with all records up to 4"
+
+
+async def test_copy_that_cannot_be_written_stops_no_call(tmp_path: Path, caplog):
+    copy = tmp_path / "missing" / "audit.jsonl"
+    async with open_trail(tmp_path / "a.db", KEY, Audit(copy=str(copy))) as writer:
+        for _ in range(5):
+            await writer.append(INTENT)
+
+    assert caplog.text.count("cannot be written: No such file or directory") == 1
+
+
+# Retention
+
+
+@pytest.mark.slow("fills a database")
+async def test_whole_days_are_deleted_and_the_rest_verifies(
+    place: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+):
+    now = [1_800_000_000 * 1_000_000 // DAY * DAY + DAY // 2]
+    monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
+    async with AuditWriter.open(place, key=KEY) as over:
+        for _ in range(30):
+            await over.append(INTENT)
+    async with AuditWriter.open(place, key=KEY) as writer:
+        upkeep = AuditUpkeep(writer, KEY, keep=10 * 86_400)
+        for _ in range(20):
+            for _ in range(30):
+                writer.append_soon(INTENT)
+            await writer.append(OUTCOME)
+            now[0] += DAY
+
+        assert await upkeep.purge(now[0]) == 30 + 10 * 31
+        assert await upkeep.purge(now[0]) == 0
+
+        left = await rows(place)
+        assert min(row["at"] for row in left) == now[0] - 10 * DAY
+        assert len(left) == 10 * 31 + 1
+        (head,) = await rows(place, "audit_heads")
+        assert (head["writer"], head["base_seq"]) == (writer.id, 310)
+    checkpoint = next(row for row in await rows(place) if row["kind"] == "checkpoint")
+    body = msgspec.json.decode(checkpoint["body"])
+    assert (body["records"], body["ends"][over.id], body["ends"][writer.id]) == (340, 30, 310)
+    verification = await verify(place)
+    assert (verification.problems, verification.records) == ([], 311)
+
+
+@pytest.mark.slow("fills a database")
+async def test_records_are_written_between_the_small_transactions_of_a_purge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    now, pauses = [1_000 * DAY], 0
+
+    async def pause(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        await writer.append(INTENT)
+
+    monkeypatch.setattr(audit_module, "now_micros", lambda: now[0])
+    monkeypatch.setattr(audit_module, "time_ns", lambda: now[0] * 1_000)
+    async with AuditWriter.open(str(tmp_path / "a.db"), key=KEY) as writer:
+        for _ in range(1_000):
+            writer.append_soon(INTENT)
+        await writer.append(OUTCOME)
+        now[0] += 100 * DAY
+        monkeypatch.setattr(audit_upkeep, "asyncio", SimpleNamespace(sleep=pause))
+        assert await AuditUpkeep(writer, KEY, 86_400).purge(now[0]) == 1_001
+
+    assert pauses == 6  # after 200 records each
+
+
+# Failures
+
+
+async def test_failed_sync_is_reported_once(tmp_path: Path):
+    failed: list[bool] = []
+    with failing_disk() as disk:
+        async with open_trail(
+            tmp_path / "a.db", KEY, Audit(), on_failed=lambda: failed.append(True)
+        ) as writer:
+            disk.arm("unsynced", 1)
+            for _ in range(3):
+                with pytest.raises(AuditFailed):
+                    await writer.append(INTENT)
+    assert failed == [True]

@@ -1,0 +1,61 @@
+from typing import Any
+
+from interlock.text import quoting
+from tests.support.rows import each_row
+
+
+@each_row(
+    ("value", "expected"),
+    [
+        (None, "null"),
+        (True, "a boolean"),
+        (1, "a number"),
+        (1.5, "a number"),
+        ("x", "a string"),
+        ([], "a list"),
+        ({}, "an object"),
+    ],
+)
+def test_kind_names_each_json_type(value: Any, expected: str) -> None:
+    assert quoting.kind(value) == expected
+
+
+@each_row(
+    ("value", "expected"),
+    [
+        ("it's", '"it\'s"'),
+        ("a\nb", r"'a\nb'"),
+        ("x" * 80, f"'{'x' * 80}'"),
+        ("x" * 81, f"'{'x' * 80}…'"),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        (10**300, "the number"),
+        ([1], "the list"),
+        ({"a": 1}, "the object"),
+    ],
+)
+def test_echo_returns_one_short_line(value: Any, expected: str) -> None:
+    assert quoting.echo(value) == expected
+
+
+def test_clip_returns_one_short_line() -> None:
+    assert quoting.clip(" a\n  b ") == "a b"
+    assert quoting.clip("x" * 81) == "x" * 80 + "…"
+
+
+def test_clip_replaces_control_characters() -> None:
+    assert quoting.clip("a\x1b[2J\x00\u202eb\ud800\u2028c é") == "a\ufffd[2J\ufffd\ufffdb\ufffd c é"
+
+
+def test_place_formats_a_path() -> None:
+    assert quoting.place(["filter", "items", 2, "a b", "x" * 81]) == (
+        f"filter.items[2]['a b']['{'x' * 80}…']"
+    )
+    assert quoting.place([]) == ""
+
+
+def test_lone_surrogates_become_replacement_characters_also_in_keys():
+    value = {"a\udce9": ["\ud83d\ude00", ("x\ud800",), 1, None]}
+
+    assert quoting.replace_surrogates(value) == {"a\ufffd": ["😀", ["x\ufffd"], 1, None]}

@@ -1,0 +1,317 @@
+"""Turns: how they wait, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from interlock.agent import (
+    AgentEvent,
+    ApprovalAsked,
+    Done,
+    QuestionAsked,
+    Stopped,
+    ToolStarted,
+)
+from interlock.calls import LOCAL
+from interlock.errors import ModelUnavailable
+from interlock.messages import AssistantMessage, Usage
+from interlock.web.chat.errors import TurnError
+from interlock.web.chat.events import TurnEvent
+from interlock.web.chat.turn import Asked, Turn, TurnLimits
+from interlock.web.chat.turns import Turns
+from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
+
+
+async def test_a_failing_model_ends_the_turn_with_its_code(serve_agent: Serve) -> None:
+    error = ModelUnavailable("the key sk-123 is wrong")
+    async with serve_agent(error) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "model_failed"
+    assert "sk-123" not in json.dumps(events)
+
+
+async def test_a_bug_ends_the_turn_without_details(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serve(RuntimeError("secret")) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "internal"
+    assert "secret" not in json.dumps(events)
+    number = events[-1]["message"].partition("(")[2].rstrip(")")
+    assert number in caplog.text
+
+
+async def test_a_stopped_turn_ends_its_calls_and_tells_the_server(serve: Serve) -> None:
+    async with serve(("Wait.", "wait"), "later") as chat, chat.socket() as client:
+        await client.send(type="message", content="go")
+        started = await client.until("tool_start")
+        await chat.desk.waiting.wait()
+        await client.send(type="stop", conversation_id=started["conversation_id"])
+        last = await client.until("complete")
+        await chat.desk.server.heard("notifications/cancelled")
+        more = await client.ask("and?", conversation_id=started["conversation_id"])
+
+    assert last["stop_reason"] == "stopped"
+    ended = next(each for each in client.events if each["type"] == "tool_complete")
+    assert ended["outcome"] == "stopped"
+    assert more[-1]["content"] == "later"
+
+
+@pytest.mark.slow("waits for a timeout")
+async def test_a_turn_that_takes_too_long_is_ended(serve: Serve) -> None:
+    limits = TurnLimits(turn=0.5)
+    async with serve(("", "wait"), limits=limits) as chat, chat.socket() as client:
+        events = await client.ask()
+
+    assert events[-1]["code"] == "timeout"
+    assert "tool_complete" in kinds(events)
+
+
+async def waiting_for_approval(client: Client) -> Event:
+    await client.send(type="message", content="go")
+    return await client.until("approval")
+
+
+@pytest.mark.parametrize(
+    ("decision", "state", "made"), [("allow", "approved", ["all"]), ("deny", "denied", [])]
+)
+async def test_a_call_waits_for_a_decision(
+    serve: Serve, decision: str, state: str, made: list[str]
+) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        assert asked["tool_name"] == "kb:get"
+        assert json.loads(asked["tool_input"]) == {"x": "all"}
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="approve", decision=decision, **answer)
+        await client.until("complete")
+        check_numbers(client.events[1:])
+        done = next(each for each in client.events if each["type"] == "approval_done")
+        assert (done["state"], done["by"]) == (state, "user:ann")
+        assert chat.desk.made == made
+        ended = next(each for each in client.events if each["type"] == "tool_complete")
+        assert ended["outcome"] == ("ran" if made else "refused")
+
+        await client.send(type="approve", decision=decision, **answer)
+        assert (await client.next())["code"] == "approval_closed"
+
+
+async def test_changed_arguments_are_asked_about_again(serve_agent: Serve) -> None:
+    script = ("", "all"), "done"
+    async with serve_agent(*script, approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="change", arguments={"x": "all of b"}, **answer)
+        again = await client.until("approval")
+        assert json.loads(again["tool_input"]) == {"x": "all of b"}
+        answer = {"approval_id": again["approval_id"], "hash": again["hash"]}
+        await client.send(type="approve", decision="allow", **answer)
+        await client.until("complete")
+
+    assert chat.desk.made == ["all of b"]
+
+
+async def test_a_call_that_waits_for_a_decision_can_be_stopped_alone(serve_agent: Serve) -> None:
+    script = ("", "all"), "done"
+    async with serve_agent(*script, approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        await client.send(
+            type="stop", conversation_id=asked["conversation_id"], call_id=asked["call_id"]
+        )
+        assert (await client.until("complete"))["content"] == "done"
+
+    assert chat.desk.made == []
+
+
+async def test_time_in_which_a_turn_waits_for_a_person_does_not_count(serve: Serve) -> None:
+    limits = TurnLimits(turn=100)
+    script = ("", "all"), "done"
+    async with serve(*script, approve=risky, limits=limits) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        turn = chat.app.turns.find("/ann", asked["conversation_id"])
+        task, limit = turn._task, turn._limit
+        if limit.when() is not None:  # a graph ends its run, and holds nothing
+            await asyncio.wait({task})
+        assert turn.is_waiting
+        assert 0 < turn._left < 100
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="approve", decision="allow", **answer)
+        await client.until("complete")
+
+
+async def test_a_graph_that_asks_something_else_ends_the_turn_with_an_error() -> None:
+    class Asking:
+        async def open(self, owner: str, conversation: str | None, title: str) -> str:
+            return "c1"
+
+        async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+            yield ToolStarted("t1", "ask", {}, call_id="i1")
+            yield Stopped("waiting")
+
+    turns = Turns(Asking())  # type: ignore[arg-type]
+    ended = asyncio.Event()
+    turn = await turns.start(
+        LOCAL, "go", follow=lambda turn, _: ended.set() if turn.has_ended else None
+    )
+    await ended.wait()
+
+    *_, stopped, error = [event.fields for event in turn.log.since(0) or ()]
+    assert (stopped["type"], stopped["outcome"]) == ("tool_complete", "stopped")
+    assert (error["type"], error["code"]) == ("error", "interrupted")
+
+
+async def test_a_decision_waits_until_the_run_that_asked_has_ended() -> None:
+    order: list[str] = []
+
+    class Slow:
+        async def open(self, owner: str, conversation: str | None, title: str) -> str:
+            return "c1"
+
+        async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
+            yield ApprovalAsked("a1", "t1", "kb:get", {}, "it deletes", "", "h1")
+            for _ in range(10):  # such as the end of a step that is stored
+                await asyncio.sleep(0)
+            order.append("run")
+            yield Stopped("waiting")
+
+        async def resume(self, turn: Turn, decisions: Any) -> AsyncGenerator[AgentEvent, None]:
+            order.append("resume")
+            yield Done(AssistantMessage("so"), Usage(), "end")
+
+    def decide(turn: Turn, event: TurnEvent) -> None:
+        if event.kind == "approval":
+            turn.decide("a1", "h1", "allow", "", "user:ann")
+        if turn.has_ended:
+            ended.set()
+
+    ended = asyncio.Event()
+    turn = await Turns(Slow()).start(LOCAL, "go", follow=decide)  # type: ignore[arg-type]
+    await ended.wait()
+
+    assert order == ["run", "resume"]
+    assert [event.fields["type"] for event in turn.log.since(0) or ()][-1] == "complete"
+
+
+async def test_an_approval_of_something_else_is_refused(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        answer = {"type": "approve", "approval_id": asked["approval_id"], "decision": "allow"}
+        await client.send(**answer, hash="0" * 64)
+        assert (await client.next())["code"] == "approval_changed"
+        async with chat.socket("bob-token") as other:
+            await other.send(**answer, hash=asked["hash"])
+            assert (await other.next())["code"] == "approval_closed"
+        assert chat.desk.made == []
+
+
+async def test_another_connection_of_the_user_may_decide(serve: Serve) -> None:
+    async with serve(("", "all"), "done", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        async with chat.socket() as other:
+            answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+            await other.send(type="approve", decision="allow", **answer)
+            assert (await client.until("complete"))["content"] == "done"
+
+
+async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
+    async with serve(("", "all"), "later", approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        await client.send(type="stop", conversation_id=asked["conversation_id"])
+        assert (await client.until("complete"))["stop_reason"] == "stopped"
+        more = await client.ask("and?", conversation_id=asked["conversation_id"])
+        assert more[-1]["content"] == "later"
+        assert chat.desk.made == []
+
+
+# People who decide and answer, without a server
+
+
+def idle_turn() -> Turn:
+    """Return a turn of which nothing runs."""
+    return Turn(cast("Any", None), TurnLimits(), "c1", "/ann", LOCAL, Asked("go"))
+
+
+APPROVAL = ApprovalAsked("a1", "t1", "kb:get", {"x": 1}, "it deletes", "", "h1")
+QUESTION = QuestionAsked("q1", "t1", "kb", "elicitation/create", {})
+
+
+def last_event(turn: Turn) -> Event:
+    events = turn.log.since(0)
+    assert events
+    return events[-1].fields
+
+
+async def test_answer_to_a_question_is_passed_on_once() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask_question(QUESTION, 60))
+    await asyncio.sleep(0)
+    assert turn.is_waiting
+    assert turn.state == "waiting"
+
+    turn.answer("q1", {"action": "accept", "content": {}})
+    with pytest.raises(TurnError, match="this question is not open"):
+        turn.answer("q1", {"action": "decline"})
+
+    assert await asking == {"action": "accept", "content": {}}
+    assert (last_event(turn)["type"], last_event(turn)["action"]) == ("question_done", "accept")
+    assert turn.state == "running"
+
+
+async def test_approval_that_nobody_decides_expires_and_cannot_be_given_later() -> None:
+    turn = idle_turn()
+
+    with pytest.raises(TimeoutError):
+        await turn.ask(APPROVAL, 0)
+
+    assert (last_event(turn)["type"], last_event(turn)["state"]) == ("approval_done", "expired")
+    with pytest.raises(TurnError) as refused:
+        turn.decide("a1", "h1", "allow", "", "user:ann")
+    assert refused.value.code == "approval_closed"
+
+
+async def test_approval_of_a_call_that_was_stopped_is_closed() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask(APPROVAL))
+    await asyncio.sleep(0)
+
+    asking.cancel()
+    await asyncio.wait({asking})
+
+    assert (last_event(turn)["type"], last_event(turn)["state"]) == ("approval_done", "closed")
+    with pytest.raises(TurnError, match="this approval is not open"):
+        turn.decide("a1", "h1", "allow", "", "user:ann")
+
+
+async def test_decision_that_is_invalid_leaves_the_approval_open() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask(APPROVAL))
+    await asyncio.sleep(0)
+
+    for hash, decision, code in (
+        ("h1", "maybe", "bad_message"),
+        ("h2", "allow", "approval_changed"),
+    ):
+        with pytest.raises(TurnError) as refused:
+            turn.decide("a1", hash, decision, "", "user:ann")
+        assert refused.value.code == code
+    turn.decide("a1", "h1", "deny", "not today", "user:ann")
+
+    assert await asking == {"decision": "deny", "hash": "h1", "note": "not today"}
+    assert turn.decided["t1"]["by"] == "user:ann"
+
+
+async def test_call_that_is_not_running_cannot_be_stopped() -> None:
+    turn = idle_turn()
+
+    with pytest.raises(TurnError) as refused:
+        turn.stop_call("i1")
+
+    assert refused.value.code == "not_found"
+    assert not turn.is_calling("i1")

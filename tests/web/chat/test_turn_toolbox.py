@@ -1,0 +1,198 @@
+"""The tools of one turn, with what its conversation says of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from interlock import Server, Toolbox
+from interlock.agent import ApprovalAsked
+from interlock.calls import Call, Caller, CallHandler, Item, Outcome
+from interlock.calls.decision import Decision
+from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
+from interlock.layers.asking import asking
+from interlock.types import JsonObject
+from interlock.web.by_hand import ask_on_page
+from interlock.web.chat.events import TurnEvent
+from interlock.web.chat.turn import Asked, Turn, TurnLimits
+from interlock.web.chat.turn_toolbox import TurnToolbox
+
+CALLER = Caller(surface="web")
+
+
+class AllowingTurn(Turn):
+    """A turn whose person allows every call. `addresses` are those that it asked about."""
+
+    def __init__(self, **tool_states: str) -> None:
+        asked = Asked("What is there?")
+        super().__init__(cast("Any", None), TurnLimits(), "c1", "", CALLER, asked)
+        self.tool_states = tool_states
+        self.addresses: list[str] = []
+
+    async def ask(self, approval: ApprovalAsked, seconds: float | None = None) -> JsonObject:
+        self.addresses.append(approval.address)
+        return {"decision": "allow"}
+
+
+def notes() -> Server:
+    server = Server("notes")
+
+    @server.tool()
+    def today() -> str:
+        return "Buy milk."
+
+    @server.resource("notes://today")
+    def note() -> str:
+        return "Buy milk."
+
+    return server
+
+
+@pytest.mark.parametrize("state", ["on", "off"])
+async def test_model_reads_no_resource_of_a_server_that_the_conversation_switched_off(state: str):
+    async with Toolbox({"notes": notes()}) as toolbox:
+        tools = TurnToolbox(toolbox, AllowingTurn(notes=state))
+        entry = tools.find("interlock:read_resource", CALLER)
+        call = Call(entry, {"uri": "notes:notes://today"}, CALLER)
+        if state == "on":
+            assert "Buy milk." in bytes((await tools.handle(call)).raw).decode()
+        else:
+            with pytest.raises(InvalidArguments, match="no resource 'notes:notes://today'"):
+                await tools.handle(call)
+
+
+@pytest.mark.parametrize(
+    ("built_in", "state", "times"),
+    [(True, "on", 0), (False, "on", 1), (True, "ask", 1), (False, "ask", 1), (True, "", 1)],
+)
+async def test_person_is_asked_once_about_a_call_of_a_turn(built_in: bool, state: str, times: int):
+    turn = AllowingTurn(notes=state)
+    async with Toolbox({"notes": notes()}, around=[rule("tool"), asking(ask_on_page)]) as toolbox:
+        tools = TurnToolbox(toolbox, turn, asks_people=True, built_in=built_in)
+        await tools.handle(Call(tools.find("notes:today", CALLER), {}, CALLER))
+
+    assert turn.addresses == ["notes:today"] * times
+
+
+async def test_person_is_asked_about_a_resource_that_a_call_of_a_turn_reads():
+    turn = AllowingTurn()
+    layers = [rule("resource"), asking(ask_on_page)]
+    async with Toolbox({"notes": notes()}, around=layers) as toolbox:
+        tools = TurnToolbox(toolbox, turn, asks_people=True)
+        entry = tools.find("interlock:read_resource", CALLER)
+        await tools.handle(Call(entry, {"uri": "notes:notes://today"}, CALLER))
+
+    assert turn.addresses == [Item("resources", "notes", "notes://today").address]
+
+
+def rule(kind: str) -> Any:
+    """Return a layer that has all calls of a kind approved by their caller."""
+
+    def wrap(handle: CallHandler) -> CallHandler:
+        async def decided(call: Call) -> Outcome:
+            if call.kind == kind:
+                call.decision = Decision(
+                    *("ask", "", "a", ("caller",), None, None, "write", False), lambda _: ()
+                )
+            return await handle(call)
+
+        return decided
+
+    return wrap
+
+
+class Asking:
+    """A turn with the tool "shop:buy", which its conversation has set to a state.
+
+    Attributes:
+        bought: The arguments of the calls that ran.
+        asked: The approvals that the user was asked for.
+    """
+
+    def __init__(self, state: str) -> None:
+        self.bought: list[int] = []
+        self.caller = Caller(surface="web")
+        turn = Turn(cast("Any", None), TurnLimits(), "c1", "", self.caller, Asked("Buy milk."))
+        turn.tool_states = {"shop:buy": state}
+        self.asked: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        turn.follow(lambda _, event: self._note(event))
+        self.turn = turn
+
+    def _note(self, event: TurnEvent) -> None:
+        if event.kind == "approval":
+            self.asked.put_nowait(event.fields)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[TurnToolbox, Call]]:
+        """Open the toolbox; return the turn's tools and a call."""
+        server = Server("shop")
+
+        @server.tool
+        def buy(number: int) -> str:
+            self.bought.append(number)
+            return "bought"
+
+        async with Toolbox({"shop": server}) as toolbox:
+            (entry,) = (each for each in toolbox.tools if each.address == "shop:buy")
+            yield TurnToolbox(toolbox, self.turn), Call(entry, {"number": 7}, self.caller)
+
+    async def decide(self, decision: str, arguments: dict[str, Any] | None = None) -> None:
+        """Wait for the next approval, before which nothing may have run, and decide."""
+        asked = await self.asked.get()
+        assert self.bought == []
+        id, hash = asked["approval_id"], asked["hash"]
+        self.turn.decide(id, hash, decision, "", "user:ann", arguments)
+
+
+async def test_call_of_a_tool_on_ask_runs_only_if_the_user_allows_it():
+    denied, allowed = Asking("ask"), Asking("ask")
+    async with denied.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await denied.decide("deny")
+        with pytest.raises(ApprovalMissing, match="the user refused this call"):
+            await calling
+    async with allowed.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await allowed.decide("allow")
+        await calling
+
+    assert (denied.bought, allowed.bought) == ([], [7])
+
+
+async def test_call_with_changed_arguments_is_asked_about_again_and_the_model_is_told():
+    asking = Asking("ask")
+    async with asking.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await asking.decide("deny", {"number": 2})
+        await asking.decide("allow")
+        outcome = await calling
+
+    assert asking.bought == [2]
+    assert outcome.result.text.startswith('A person changed the arguments to {"number":2}.')
+
+
+async def test_call_that_the_user_stops_is_refused_and_the_turn_continues():
+    asking = Asking("ask")
+    async with asking.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await asking.asked.get()
+        asking.turn.stop_call(call.id)
+        with pytest.raises(CallRefused, match="the user stopped this call"):
+            await calling
+
+    assert asking.bought == []
+    assert not asking.turn.has_ended
+
+
+async def test_tool_that_the_conversation_switched_off_does_not_exist_for_the_model():
+    async with Asking("off").opened() as (tools, call):
+        assert call.entry not in tools.tools
+        with pytest.raises(UnknownTool, match="shop:buy"):
+            tools.find("shop:buy", call.caller)
+    async with Asking("on").opened() as (tools, call):
+        assert call.entry in tools.tools
+        assert tools.find("shop:buy", call.caller) == call.entry
