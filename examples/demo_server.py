@@ -1,7 +1,7 @@
 """A server of notes that uses every feature of a server.
 
 Run: python examples/demo_server.py            on stdin and stdout, for a client that starts it
-     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (interlock[serve])
+     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (the extra serve)
 """
 
 from __future__ import annotations

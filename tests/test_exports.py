@@ -20,7 +20,7 @@ PACKAGE = Path(interlock.__file__).parent
 
 # The rooms of the house, by what they rest on: each may import what stands above it, and itself.
 TABLE = """
-    errors messages types revisions lazy text
+    extras errors messages types revisions lazy text
     aio durable attachments protocol schema
     auth oauth transports connection config
     store calls

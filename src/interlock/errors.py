@@ -655,11 +655,13 @@ class MissingExtra(InterlockError, ImportError):
     """An optional dependency is not installed.
 
     Attributes:
-        extra: Name for `pip install 'interlock[...]'`.
+        extra: Its name in pyproject.toml; several are separated by commas.
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'interlock[{extra}]'")
+        from interlock.extras import install_command  # only this failure needs it
+
+        super().__init__(f"{what} needs the extra {extra}: {install_command(extra)}")
         self.extra = extra
 
 

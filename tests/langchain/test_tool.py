@@ -402,7 +402,7 @@ def test_import_of_the_tools_loads_no_graph_and_no_agent() -> None:
 @pytest.mark.parametrize(
     ("missing", "statement", "advice"),
     [
-        ("langchain_core", "import interlock.langchain", "interlock[langchain]"),
+        ("langchain_core", "import interlock.langchain", "needs the extra langchain: "),
         ("langchain", "from interlock.langchain import ToolboxMiddleware", "langchain>=1.4"),
     ],
 )

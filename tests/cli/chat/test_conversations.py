@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from interlock.cli.chat import conversations as module
+from interlock.errors import MissingExtra
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.store import ConversationStore
 
@@ -220,9 +221,8 @@ def test_every_command_refuses_a_database_of_an_older_checkout_in_one_line(
 def test_a_missing_package_is_an_error_with_the_extra_to_install(program, without):
     ran = program("conversations", "list", env=without("sqlalchemy"))
 
-    assert ran.communicate(timeout=20)[1] == (
-        "error: keeping conversations needs an extra: pip install 'interlock[chat]'\n"
-    )
+    expected = MissingExtra("keeping conversations", "chat")
+    assert ran.communicate(timeout=20)[1] == f"error: {expected}\n"
 
 
 def test_exported_json_escapes_control_characters(interlock, home: Path):

@@ -117,6 +117,6 @@ async def test_text_in_the_documentation_is_the_one_that_is_made(path: Path):
     inspection, inspector = await called(path, "say", {"text": "hello"})
     text = inspect_texts.of_call(inspection, "say", {"text": "hello"})["test"]
     await inspector.close()
-    page = (Path(__file__).parents[3] / "docs" / "web.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "use" / "web.md").read_text()
 
     assert text.replace(str(path), "mcp.json") in page

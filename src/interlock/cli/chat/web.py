@@ -111,9 +111,12 @@ async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
 
 
 async def _open(url: str) -> None:
-    from interlock.oauth.callback import open_browser  # takes 0.3 s to import
+    import webbrowser
 
-    if not await open_browser(url):
+    from interlock.aio import in_thread
+
+    # Made by this process: the check of URLs from servers, which forbids "#", does not apply.
+    if not await in_thread(lambda: webbrowser.open(url)):
         say("no browser could be opened: open the URL yourself; it is valid once, for 10 minutes")
 
 
