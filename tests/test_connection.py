@@ -17,6 +17,7 @@ from interlock.errors import ConnectionClosed, InterlockError, RemoteError, Requ
 from interlock.protocol import Notification, Progress, Protocol, Request, RequestOptions
 from interlock.protocol.core import MAX_GARBAGE
 from interlock.transports.memory import MemoryTransport
+from tests.support.rows import each_row
 
 
 class Side:
@@ -152,7 +153,7 @@ async def test_a_handler_is_stopped_by_an_id_of_the_same_type():
         assert other.stopped == ["1"]
 
 
-@pytest.mark.parametrize("told", ["result", "error"])
+@each_row("told", ["result", "error"])
 async def test_response_that_crosses_its_cancellation_is_dropped(told: str):
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())
@@ -361,7 +362,7 @@ async def test_failing_loss_handler_is_reported_to_the_event_loop():
 # Closing
 
 
-@pytest.mark.parametrize("who", ["we", "they", "abort"])
+@each_row("who", ["we", "they", "abort"])
 async def test_loss_fails_requests_and_cancels_handlers(who: str):
     async with two() as (one, other):
         ours = [asyncio.create_task(one.ask()) for _ in range(3)]
