@@ -5,7 +5,9 @@ Rules:
 1. Any task may call `request` or `close`. No task, timer or cancel scope is tied to a caller.
 2. One timer serves all deadlines. Frames queued in one turn of the loop are sent in bursts, the
    last one by a callback at the end of the turn.
-3. When either side ends the connection, every open request fails at once and every running
+3. A call of a tool is handed over to a server in this program without a frame. Its answer is a
+   frame, and so is everything else.
+4. When either side ends the connection, every open request fails at once and every running
    handler is cancelled.
 """
 
@@ -84,6 +86,7 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
         self._flushing = False
+        self._peer: Connection | None = None  # gets calls of tools without frames
 
     async def open(self) -> None:
         """Connect to the peer.
@@ -92,6 +95,13 @@ class Connection:
             InterlockError: As `Transport.open`.
         """
         await self.transport.open(self)
+
+    def hand_over_calls(self) -> None:
+        """Send no frames for calls from now on, if the peer is open in this program."""
+        peer = getattr(self.transport, "peer", None)
+        if isinstance(peer, Connection):
+            self._peer = peer
+            self.protocol.hands_over_calls = True
 
     # Requests
 
@@ -112,6 +122,7 @@ class Connection:
             ConnectionClosed: The connection has ended.
         """
         now = monotonic()
+        peer = self._peer if method == "tools/call" else None
         id = self.protocol.request(method, params, options, now=now)
         timeout, hard_timeout, progress = options.timeout, options.hard_timeout, options.progress
         try:
@@ -125,7 +136,10 @@ class Connection:
                 hard_timeout is not None and hard_timeout < left
             ):
                 self._arm()
-            self.flush()
+            if peer is None:
+                self.flush()
+            else:
+                peer.request_received(self.protocol.unframed)
         except MemoryError:  # the caller has no id to forget
             self.protocol.cancel(id)
             self.forget(id)
@@ -236,6 +250,15 @@ class Connection:
                 else:
                     self._dispatch(event)
         if self.protocol.outbox:
+            self.flush()
+
+    def request_received(self, request: Request) -> None:
+        """Handle a request of a peer in this program, in the next turn of the loop."""
+        if self.protocol.accept(request):
+            task = self._loop.create_task(self._on_request(request), name=repr(request.id))
+            self._handlers.add(task)
+            task.add_done_callback(self._handlers.discard)
+        else:
             self.flush()
 
     def _dispatch(self, event: Failure | Progress | Cancellation | Overrun | Notification) -> None:

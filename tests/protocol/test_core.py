@@ -609,6 +609,29 @@ def test_too_many_requests_at_once_are_refused_and_the_rest_continues():
     assert len(give(peer, message(id="one more", method="x"))) == 1
 
 
+def test_a_request_without_a_frame_ends_as_any_other():
+    peer = Protocol(meta=b'"m":1')
+    peer.hands_over_calls = True
+    options = RequestOptions(meta=b'"k":2', progress=lambda _: None, timeout=5.0)
+    id = peer.request("tools/call", b'{"a":1}', options, now=0.0)
+
+    meta = b'{"_meta":{"m":1,"k":2,"progressToken":1},"a":1}'
+    assert (peer.unframed, peer.frames_to_send()) == (Request(1, "tools/call", Raw(meta)), [])
+    assert give(peer, message(id=id, result={})) == [Answer(1, Raw(b"{}"))]
+    late = peer.request("tools/call", b"{}", options, now=0.0)
+    assert [each.id for each in peer.expire(now=5.0)] == [late]
+
+
+def test_a_request_that_came_without_a_frame_is_answered_until_the_connection_ends():
+    peer = Protocol()
+    assert peer.accept(Request(1, "tools/call", Raw(b"{}")))
+    peer.reply(1, b"{}")
+    assert sent(peer) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+
+    peer.close()
+    assert not peer.accept(Request(2, "tools/call", Raw(b"{}")))
+
+
 def test_malformed_message_is_answered_by_servers_only():
     for frame, code in ((b"hello", -32700), (b'{"id":1}', -32600), (b"[]", -32600)):
         server, client = Protocol(answers_garbage=True), Protocol()

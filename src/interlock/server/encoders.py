@@ -50,7 +50,7 @@ class Encoder:
     def __init__(self, info: Implementation) -> None:
         self._meta = encode({SERVER_INFO_KEY: info})[1:-1]
         self._server_info = msgspec.to_builtins(info)
-        self._complete = b'{"resultType":"complete","_meta":{%b}' % self._meta
+        self._complete = b'%b,"_meta":{%b}' % (_COMPLETE, self._meta)
 
     # Any result
 
@@ -114,8 +114,11 @@ class Encoder:
             return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
-        if result.meta is None and result.content:  # most results
+        if result.content:  # most results
             head = self._complete if features.is_modern else b""
+            if result.meta is not None:
+                head = _COMPLETE if features.is_modern else b""
+                result = replace(result, meta=self._meta_for(result.meta, features))
             whole = bytearray(head)
             try:
                 encode_into(result, whole, -1)
@@ -126,6 +129,11 @@ class Encoder:
                     whole[len(head)] = _COMMA
                 return bytes(whole)
         return self._whole_call(result, revision)
+
+    def _meta_for(self, meta: JsonObject, features: Features) -> JsonObject | None:
+        if features.is_modern:
+            return {SERVER_INFO_KEY: self._server_info, **meta}
+        return meta if meta and features.structured else None
 
     def _whole_call(self, result: CallToolResult, revision: str) -> bytes:
         meta = result.meta
@@ -376,6 +384,7 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
 # msgspec writes a block of unknown type as this struct; clients get the block's own members.
 _UNKNOWN = b'{"type":"","fields":{'
 _RESULT_TYPE = b'"resultType"'
+_COMPLETE = b'{"resultType":"complete"'
 _COMPLETE_AT_END = b',"resultType":"complete"}'  # quotes in strings are escaped
 _COMMA = ord(",")
 
