@@ -1,4 +1,4 @@
-"""The inspector of a gateway: through its policy, limits, approvals and audit trail."""
+"""The inspector of a gateway: with its policy, limits, approvals and audit trail."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class GatewayInspector:
         self._inspector.end_credentials(keys)
 
     def drain(self) -> None:
-        """End all inspections, and begin no new ones."""
+        """End all inspections, and refuse new ones."""
         self._inspector.drain()
 
     async def close(self) -> None:
