@@ -80,7 +80,7 @@ def canonical(arguments: Raw) -> bytes:
     """Encode arguments so that equal ones have equal bytes.
 
     Raises:
-        InvalidArguments: They have a number that no float can hold.
+        InvalidArguments: The arguments have a number that no float can represent.
     """
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")

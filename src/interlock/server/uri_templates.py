@@ -67,7 +67,7 @@ class UriTemplate:
         return values if place == len(uri) else None
 
     def fill(self, values: dict[str, str]) -> str:
-        """Return the URI with these values, percent-encoded."""
+        """Return the URI for these values, percent-encoded."""
         parts = [self._literals[0]]
         for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
             parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]
