@@ -508,8 +508,6 @@ class Reports:
         self._arrived = asyncio.Event()
 
     def handler(self, id: str) -> ProgressHandler:
-        """Return the progress handler for the model's call with this id."""
-
         def report(progress: Progress) -> None:
             text = progress.message or ""
             self._events.append(ToolProgress(id, progress.progress, progress.total, text))

@@ -135,7 +135,6 @@ class ConversationLog:
             self._must_succeed = False
 
     async def note_setting(self, name: str, value: JsonObject) -> None:
-        """Store a setting of the conversation."""
         if self._store is None or self.conversation is None:
             return
         settings = {**self.conversation.settings, name: value}
@@ -147,7 +146,6 @@ class ConversationLog:
             self.conversation = replace(self.conversation, settings=settings)
 
     async def note_model(self, model: str) -> None:
-        """Store the name of the model that continues the conversation."""
         if self._store is None or self.conversation is None or self.conversation.model == model:
             return
         try:
@@ -323,7 +321,6 @@ class Chat:
             self.messages = self.messages[:place]
 
     async def start_conversation(self) -> None:
-        """Leave this conversation and start another one."""
         self.log = self.log.successor()
         self.messages = []
         if self._agent is not None:

@@ -259,8 +259,8 @@ def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session |
         session = None
     if session is None or session.messages != len(messages):
         raise ModelUnavailable(
-            f"another model has taken part in conversation {stored.id}, and Claude Code does not "
-            "know what was said; continue it with --model NAME, or start another one"
+            f"another model has taken part in conversation {stored.id}, and Claude Code has "
+            "not seen its answers; continue it with --model NAME, or start another one"
         )
     return session
 

@@ -528,15 +528,12 @@ class ClaudeCode:
     # Implementation of `link.Answerer`
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """Answer a JSON-RPC request to one of our servers."""
         return self._servers.answer(server, method, params)
 
     def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-        """Answer another control request."""
         return self._questions.answer(subtype, line)
 
     def message_received(self, kind: str, line: bytes) -> None:
-        """Handle a line of the conversation."""
         self._conversation.receive(kind, line, now=monotonic())
 
     def program_ended(self, error: InterlockError) -> None:

@@ -191,7 +191,6 @@ class ConversationState:
             self.turn = None
 
     def fail(self, error: InterlockError) -> None:
-        """Fail the running turn, because Claude Code has exited."""
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.error = error

@@ -140,6 +140,5 @@ class EventQueue:
         self._events.clear()
 
     async def wait(self) -> None:
-        """Wait for `put` or `wake`."""
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting

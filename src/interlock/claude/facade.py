@@ -138,7 +138,6 @@ class Facade:
         return (each for each in self.toolbox.tools if each.server == self.name)
 
     def tool_list(self) -> bytes:
-        """Return the answer to `tools/list`, encoded."""
         self._sent = self._encoded()
         return self._sent
 
@@ -151,11 +150,9 @@ class Facade:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the program has listed the tools."""
         return self._sent is not None
 
     def forget_list(self) -> None:
-        """Forget that the program has listed the tools."""
         self._sent = None
 
     @property

@@ -89,7 +89,7 @@ class Link:
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id
         self._calls: dict[tuple[str, RequestId], list[str]] = {}  # keys of `_tasks`, by JSON-RPC id
         self._timer: asyncio.TimerHandle | None = None
-        self._is_flushing = False  # whether lines are sent in this turn of the loop
+        self._is_flushing = False  # whether queued lines will be sent in this turn
         self._error: InterlockError | None = None
 
     @property
@@ -119,7 +119,6 @@ class Link:
             await asyncio.wait(self._tasks.values())
 
     def abort(self, error: InterlockError) -> None:
-        """End the program because of an error."""
         self._transport.abort(error)
 
     def diagnostics(self) -> str:
@@ -149,7 +148,6 @@ class Link:
             self._waiting.pop(id, None)
 
     def prompt(self, content: object, uuid: str, *, verbatim: bool = False) -> None:
-        """Send a prompt; see `ControlProtocol.prompt`."""
         self._protocol.prompt(content, uuid, verbatim=verbatim)
         self._flush_soon()
 
@@ -197,7 +195,6 @@ class Link:
     # The program's lines
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
-        """Handle lines, in order."""
         was_flushing, self._is_flushing = self._is_flushing, True  # sends all answers together
         try:
             for line in frames:
@@ -226,7 +223,6 @@ class Link:
         """Do nothing: only HTTP has such requests."""
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Handle the end of the program."""
         if self._error is not None:
             return
         if isinstance(error, MessageTooLarge):

@@ -205,7 +205,6 @@ class ControlProtocol:
         return ControlResponse(answered.request_id, answered.response)
 
     def _receive_odd(self, line: bytes) -> Event | None:
-        """Handle a line that is not JSON, or has unexpected types."""
         try:
             head = _decode_head(line)
             _decode_any(line)
@@ -281,7 +280,6 @@ class ControlProtocol:
 
     @property
     def has_lines(self) -> bool:
-        """Whether lines are queued."""
         return bool(self._outbox)
 
     def lines_to_send(self) -> list[bytes]:
@@ -303,7 +301,6 @@ class ControlProtocol:
         return min((deadline for _, deadline in self._waiting.values()), default=None)
 
     def expire(self, *, now: float) -> list[Failed]:
-        """Fail the control requests whose deadline has passed."""
         late = [id for id, (_, deadline) in self._waiting.items() if deadline <= now]
         return [self._expired(id) for id in late]
 

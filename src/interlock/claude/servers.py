@@ -59,7 +59,6 @@ class Servers:
 
     @property
     def tool_count(self) -> int:
-        """The number of tools of all servers in this program."""
         return sum(len(each.entries) for each in self)
 
     @property
@@ -105,7 +104,6 @@ class Servers:
         return [name for name, each in self._facades.items() if not each.is_current]
 
     def forget_lists(self, program_names: Iterable[str]) -> None:
-        """Forget that the program has listed the tools of these servers."""
         for name in program_names:
             if name in self._facades:
                 self._facades[name].forget_list()
@@ -124,7 +122,6 @@ class Servers:
         return facade.answer(method, params)
 
     def address(self, tool: str) -> str:
-        """Return the address of a tool, by the program's name for it."""
         parts = names.split(tool)
         if parts is None:
             return f"{BUILT_IN}:{tool}"

@@ -118,7 +118,6 @@ class ToolLists:
                 await self._running().control("mcp_reconnect", FORGET_TIMEOUT, serverName=name)
 
     async def close(self) -> None:
-        """End the tasks in the background."""
         self._closed = True
         if self._announcing is not None:
             self._announcing.cancel()

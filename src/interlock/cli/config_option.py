@@ -57,7 +57,7 @@ def load(path: Path | None) -> Config:
 
 
 def in_force(path: Path | None) -> tuple[Config, list[str]]:
-    """Return the servers of the file, and a warning about each project file that is not trusted.
+    """Return the servers of the file, and a warning if the project file is not trusted.
 
     Unless a file is named, MCP_SERVERS replaces it if MCP_ENABLED is true; otherwise a trusted
     `.mcp.json` in the working folder adds its servers.

@@ -137,8 +137,6 @@ class _Shown:
         self._delivered[call_id].set()
 
     def around(self, handle: CallHandler) -> CallHandler:
-        """Return the layer around `handle`."""
-
         async def call_once_shown(call: Call) -> Outcome:
             await self._delivered[call.id].wait()
             del self._delivered[call.id]

@@ -270,7 +270,6 @@ class Nodes:
 
 
 def _rounds(messages: Sequence[AnyMessage]) -> int:
-    """Count the answers with calls since the user's last message."""
     count = 0
     for each in reversed(messages):
         if isinstance(each, HumanMessage):

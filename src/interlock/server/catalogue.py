@@ -36,7 +36,6 @@ class EncodedDefinition:
 
     @cached_property
     def fields(self) -> JsonObject:
-        """The decoded definition."""
         fields: JsonObject = msgspec.json.decode(self.raw)
         return fields
 

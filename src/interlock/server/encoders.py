@@ -66,7 +66,6 @@ class Encoder:
         return self._complete + (b"," + body[1:] if len(body) > 2 else b"}")
 
     def input_required(self, questions: dict[str, tuple[str, bytes]], state: str) -> bytes:
-        """Encode questions to a modern client."""
         asked = {
             key: {"method": method, "params": Raw(params)}
             for key, (method, params) in questions.items()
@@ -75,7 +74,6 @@ class Encoder:
         return with_meta(encode(body), self._meta)
 
     def task(self, body: bytes) -> bytes:
-        """Encode the task that answers a call."""
         return with_meta(b'{"resultType":"task",%b' % body[1:], self._meta)
 
     # Calls, prompts, resources

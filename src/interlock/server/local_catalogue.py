@@ -107,7 +107,6 @@ class LocalCatalogue:
         self, kind: Literal["prompts"], name: str, context: Context
     ) -> ServedPrompt | None: ...
     def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002
-        """Return the item of this name, or the resource that serves this URI."""
         if kind == "tools":
             return self._tools.get(name)
         if kind == "prompts":

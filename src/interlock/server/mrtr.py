@@ -64,7 +64,6 @@ class Round:
         context.round_state = self._state.own
 
     def ask(self, error: InputRequired, encoder: Encoder) -> bytes:
-        """Encode the questions as the result of this round."""
         if self._state.round >= MAX_ROUNDS:
             raise InvalidArguments(
                 f"too many rounds of questions (limit {MAX_ROUNDS}); start the request again"

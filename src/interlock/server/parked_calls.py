@@ -59,7 +59,6 @@ class ParkedCall:
 
     @property
     def questions(self) -> dict[str, Question]:
-        """The open questions, by key."""
         return {key: each.question for key, each in self._asked.items() if not each.answer.done()}
 
     async def limited(self, call: Awaitable[_T]) -> _T:
@@ -184,7 +183,6 @@ class ParkedCalls(Generic[_C]):
         self._open[call.id] = call
 
     def remove(self, call: _C) -> None:
-        """Remove a call that has ended."""
         self._open.pop(call.id, None)
 
     def find(self, id: str, owner: str) -> _C | None:
@@ -193,7 +191,6 @@ class ParkedCalls(Generic[_C]):
         return call if call is not None and call.owner == owner else None
 
     async def close(self) -> None:
-        """Cancel all calls, and wait until they have ended."""
         works = [call.work for call in self]
         for work in works:
             work.cancel()

@@ -45,7 +45,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function that is called with strings by name."""
+    """A function whose arguments are strings, passed by name."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         self.signature: Signature = describe(function, Context, strict=False)

@@ -152,7 +152,6 @@ class ServerConnection:
         self._connection.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
-        """Send a request to a legacy client."""
         options = RequestOptions(timeout=timeout, hard_timeout=timeout)
         return await self._connection.request(method, params, options)
 

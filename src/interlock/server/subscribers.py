@@ -65,7 +65,6 @@ class Subscribers:
             self.on_add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        """Stop notifying a subscriber."""
         if self._open.pop(subscriber, None) is not None and self.on_remove is not None:
             self.on_remove(subscriber)
 
@@ -74,17 +73,14 @@ class Subscribers:
         return [each.principal for each in self._open]
 
     def uris(self) -> set[str]:
-        """Return the URIs of all resources that subscribers follow."""
         return set().union(*(each.uris for each in self._open))
 
     def list_changed(self, kind: ListKind, audience: Audience | None = None) -> None:
-        """Notify that a list has changed."""
         for subscriber in list(self._open):
             if getattr(subscriber.filter, f"{kind}_list_changed"):
                 self._send(subscriber, f"notifications/{kind}/list_changed", b"{}", audience)
 
     def resource_updated(self, uri: str, audience: Audience | None = None) -> None:
-        """Notify that a resource has changed."""
         params = encode({"uri": uri})
         for subscriber in list(self._open):
             if uri in subscriber.uris:

@@ -82,7 +82,6 @@ class _Run(ParkedCall):
         return self.task.status in _ENDED
 
     async def begin(self) -> None:
-        """Turn the call into a task, unless it is one already."""
         if not self.is_task:
             self.is_task = True
             try:
@@ -93,7 +92,6 @@ class _Run(ParkedCall):
             self.begun.set_result(None)
 
     def set_message(self, message: str) -> None:
-        """Set the status message, which clients show as progress."""
         if not self.has_ended:
             self.task = replace(self.task, message=message)
 
@@ -109,7 +107,6 @@ class _Run(ParkedCall):
         await self._save(self)
 
     async def fail(self, error: BaseException) -> None:
-        """End with a JSON-RPC error."""
         code, message, data = wire_error(f"task {self.id}", error)
         outcome = {"code": code, "message": message} | ({} if data is None else {"data": data})
         await self.change("failed", outcome=Raw(encode(outcome)), message=message)
@@ -345,7 +342,6 @@ class Tasks:
         return found
 
     async def close(self) -> None:
-        """Cancel all running tasks, and wait until they have ended."""
         await self._runs.close()
 
 

@@ -43,7 +43,6 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names of the variables, in order."""
         return tuple(name for name, _ in self._variables)
 
     def match(self, uri: str) -> dict[str, str] | None:

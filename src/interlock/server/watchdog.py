@@ -59,7 +59,6 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, and wait until the thread has ended."""
         self._stop.set()
         self._thread.join()
 

@@ -38,12 +38,10 @@ class RequestRefusal(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """Code of the JSON-RPC error."""
         return -31000 - self.status
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of the HTTP reply."""
         found = []
         if self.retry_after is not None:
             found.append((b"retry-after", b"%d" % ceil(self.retry_after)))

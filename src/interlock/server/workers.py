@@ -146,7 +146,6 @@ class Workers:
             job.loop.call_later(self._max_wait, self._expire)
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> list[_Job]:
-        """Remove waiting calls, and return them."""
         dropped = []
         for caller, queue in list(self._waiting.items()):
             gone = [job for job in queue if unwanted(job)]

@@ -247,7 +247,6 @@ class Files:
         )
 
     def later(self, shell: Shell) -> list[str]:
-        """Return the modules that a page loads after its first screen."""
         first = self.modules(shell.entry, *shell.screens)
         return [each for each in self.modules(shell.later) if each not in first]
 
@@ -304,7 +303,6 @@ def _kind_of(module: str) -> str:
 
 
 def _normal(path: PurePosixPath) -> str:
-    """Return a path without ".." in it."""
     parts: list[str] = []
     for part in path.parts:
         if part == "..":

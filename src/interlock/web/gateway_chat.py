@@ -89,16 +89,13 @@ class GatewayChat:
         return self._site
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the turns of API keys that are no longer valid, by the keys' ids."""
         self._chat.turns.end_credentials(keys)
 
     def drain(self) -> None:
-        """End all turns and sockets, and refuse new ones."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
 
     async def close(self) -> None:
-        """Wait until all turns and sockets have ended."""
         self.drain()
         if self._closing is not None:
             await self._closing

@@ -66,7 +66,6 @@ class LocalSite:
 
     @property
     def status(self) -> Iterable[ServerStatus]:
-        """The servers with their states."""
         return self._toolbox.status.values()
 
     async def link(self) -> str:
@@ -74,7 +73,6 @@ class LocalSite:
         return f"{self.url}#{await self._sessions.issue_code(LOCAL_USER)}"
 
     async def served(self) -> None:
-        """Wait until the server has ended."""
         await self._app.ended.wait()
 
 
@@ -100,11 +98,9 @@ class LocalApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
-        """End all turns and sockets."""
         self.end_streams()
 
     def end_streams(self) -> None:
-        """End all turns, sockets and inspections."""
         if self._inspector is not None:
             self._inspector.drain()
         if self._closing is None:
@@ -112,7 +108,6 @@ class LocalApp:
 
 
 async def _me(_context: None, request: ApiRequest) -> JsonObject:
-    """Return the signed-in user."""
     principal = request.principal or LOCAL_USER
     return {"user": principal.id, "scopes": sorted(principal.scopes), "version": __version__}
 

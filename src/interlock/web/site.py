@@ -147,7 +147,6 @@ class Site:
         return None
 
     def _frames(self) -> list[str]:
-        """Return the origins of apps."""
         origin = self.apps.origin if self.apps is not None else None
         return [origin.pattern] if origin is not None else []
 

@@ -100,7 +100,6 @@ def _decide(asked: HookInput, config: Config) -> int:
 
 
 async def _announce(call: Call, decision: Decision, config: Config) -> None:
-    """Record the intent of a call, or its refusal."""
     from interlock.gateway.local_calls import local_trail
 
     async with local_trail(config) as trail:
@@ -115,7 +114,6 @@ async def _announce(call: Call, decision: Decision, config: Config) -> None:
 
 
 async def _report(asked: HookInput, config: Config) -> None:
-    """Record the outcome of a call."""
     from interlock.gateway.local_calls import local_trail
 
     call = _call(asked, config)

@@ -189,13 +189,11 @@ class LiveActivity:
         self._show()
 
     def start(self, event: ToolStarted) -> None:
-        """Show the call next to the spinner."""
         self._thought = ""
         self._running[event.id] = call_line(event.address, event.arguments)
         self._show()
 
     def progress(self, event: ToolProgress) -> None:
-        """Show a call's progress in its line."""
         if event.id in self._running:
             self._progress[event.id] = progress_text(event)
 

@@ -46,7 +46,7 @@ def settings(context: click.Context, as_json: bool) -> None:
     emit_table(_rows(found))
     say(f"file: {default_path()}{'' if found.path else ' (does not exist yet)'}")
     if name := os.environ.get("INTERLOCK_MODEL"):
-        say(f"INTERLOCK_MODEL is stronger than the default model here: {public_name(name)}")
+        say(f"INTERLOCK_MODEL overrides the default model here: {public_name(name)}")
 
 
 def _rows(found: Settings) -> list[tuple[str, str]]:

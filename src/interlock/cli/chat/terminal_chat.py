@@ -93,7 +93,6 @@ async def open_terminal_chat(
 def _claude_code(
     around: Sequence[Around], *arguments: Any
 ) -> AbstractAsyncContextManager[OtherAgent]:
-    """Open Claude Code as the agent of the chat."""
     from interlock.claude.chat import chat_agent
 
     return chat_agent(*arguments, around=around, warn=warn)

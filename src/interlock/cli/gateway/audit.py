@@ -242,7 +242,7 @@ def hash_(arguments: str, config: Path | None) -> None:
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="JSON") from None
     if not isinstance(decoded, dict):
-        raise click.BadParameter("arguments are a JSON object", param_hint="JSON")
+        raise click.BadParameter("arguments must be a JSON object", param_hint="JSON")
     key = _key(config_option.load(config), create=True)
     if key is not None:
         emit(arguments_hash(key.derive(ARGUMENTS_KEY), canonical(decoded)))

@@ -152,7 +152,6 @@ async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
 async def _revoke(
     config: Config, place: Place, login: TokenStore, recorder: Recorder | None
 ) -> None:
-    """Revoke a deleted login at its authorization server."""
     from interlock.cli.servers.login import end_login
 
     problem = f"server {place.server!r} is not in the configuration any more"
@@ -188,7 +187,6 @@ def _place(user: str, server: str, name: str) -> Place:
 
 
 def _servers(config: Config) -> dict[str, ServerConfig]:
-    """Return the servers by their names in addresses."""
     return {each.namespace or key: each for key, each in config.servers.items()}
 
 

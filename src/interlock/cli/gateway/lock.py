@@ -134,7 +134,7 @@ def accept(
 
     shown = _with_definitions(found, read)
     if not shown:
-        say(f"nothing of {address} waits")
+        say(f"no definitions of {address} are waiting")
         return 0
     if not hash and not _agreed(shown, yes):
         return 1

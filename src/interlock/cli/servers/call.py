@@ -119,7 +119,6 @@ async def _preview(
     values: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Print the request of a call to an API."""
     from interlock.cli.servers.openapi import server_of
     from interlock.errors import UnknownTool
 
@@ -207,7 +206,6 @@ def _takes_file(schema: Any) -> bool:
 
 
 def _file(key: str, name: str) -> dict[str, str]:
-    """Read a local file as the value of an argument."""
     from base64 import b64encode
     from mimetypes import guess_type
 
@@ -275,7 +273,7 @@ _MORE_PARAMETERS = {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"
 def unknown_parameters(arguments: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
     """Yield a problem for each argument that the schema accepts without naming it.
 
-    The toolbox refuses the call for arguments that the schema does not accept; those are left out.
+    An argument that the schema does not accept is left to the toolbox, which refuses the call.
     """
     properties = schema.get("properties")
     if not isinstance(properties, dict) or _MORE_PARAMETERS & schema.keys():

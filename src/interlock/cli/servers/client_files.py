@@ -57,7 +57,6 @@ class ClientFile(Struct, frozen=True):
     # Entries
 
     def of_program(self, command: str, args: list[str], env: Mapping[str, str]) -> Entry:
-        """Return the entry of a program."""
         entry: Entry = {"command": command, "args": [self._text(each, "args") for each in args]}
         if env:
             entry["env"] = {name: self._secret(value, f"env.{name}") for name, value in env.items()}

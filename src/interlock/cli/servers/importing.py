@@ -131,7 +131,6 @@ def _add(found: list[FoundServer], path: Path) -> int:
 
 
 def _find(program: str | None, own: Path) -> Iterator[FoundServer]:
-    """Iterate over the servers of all programs, or of one."""
     from interlock.config import load
 
     existing = load(own if own.exists() else None)

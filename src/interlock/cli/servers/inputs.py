@@ -113,7 +113,6 @@ def _kept(
 
 
 def _asked(config: Config, missing: Collection[str]) -> dict[str, str]:
-    """Ask for inputs by their ids, in the order of the file."""
     from interlock.config.inputs import Input
 
     answers: dict[str, str] = {}
@@ -145,7 +144,6 @@ def _offer_to_keep(
 
 
 def _credentials(config: Config, texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the stored credentials of the local user by server and reference."""
     from interlock.config import variables
 
     using = [key for key, text in texts.items() if variables.user_names(text)]

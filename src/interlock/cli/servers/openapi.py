@@ -245,7 +245,6 @@ def diff(old: str, new: str | None, config: Path | None, as_json: bool) -> int:
 
 
 def _changes_since(name: str, config: Path | None) -> list[Change]:
-    """Return the changes for the tools of a server."""
     from interlock.openapi import review
     from interlock.text.timestamps import rfc3339
 

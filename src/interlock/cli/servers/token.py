@@ -45,7 +45,6 @@ def token(url: str, as_headers: bool, config: Path | None) -> None:
 
 
 def _configured(url: str, config: Config) -> HttpServer | None:
-    """Return the configured server with this URL, with variables replaced."""
     from interlock.config import HttpServer, resolve
 
     for server in config.servers.values():

@@ -109,7 +109,6 @@ class HttpApp:
 
     @property
     def is_protected(self) -> bool:
-        """Whether clients must authenticate."""
         return self.authenticator is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -325,7 +324,6 @@ class HttpApp:
 
     @property
     def under_way(self) -> int:
-        """The number of requests under way."""
         return len(self._requests)
 
     def drain(self) -> None:

@@ -248,7 +248,6 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
             self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
 
     def cancel(self, event: Cancellation | None = None) -> None:
-        """Cancel the handler; called only while it runs."""
         self.is_cancelled = True
         self.http.task.cancel(event)
 

@@ -219,7 +219,6 @@ class Modern:
                 self._listening.discard(call)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the running requests of these keys."""
         for call in list(self._running):
             principal = call.http.principal
             if principal is not None and principal.key_id in keys:
@@ -277,7 +276,6 @@ class ModernCall(Struct, eq=False):
         self._silence = loop.call_later(self._modern.json_silence, self._stream)
 
     def stop_watching(self) -> None:
-        """Stop watching for a disconnect; the handler has ended."""
         if self._watch is not None:
             self._watch.remove_done_callback(self._gone)
             self._watch.cancel()
@@ -349,7 +347,6 @@ class ModernCall(Struct, eq=False):
 
     @property
     def has_stream(self) -> bool:
-        """Whether the reply is a stream."""
         return self._writer is not None
 
     def revoke(self) -> None:

@@ -142,7 +142,6 @@ class HttpRequest:
     # Deadlines
 
     def mark_late(self) -> None:
-        """Note that the request takes longer than most."""
         self.is_late = True
         if self.on_late is not None:
             self.on_late()
@@ -223,7 +222,7 @@ class HttpRequest:
         return b"".join(parts), message
 
     def leaves_body(self, max_bytes: int) -> bool:
-        """Return whether the unread body may be longer than `discard_body` reads."""
+        """Return whether too much of the body may follow to keep the connection open."""
         length = self.headers.get(b"content-length", b"0")
         is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
         is_bounded = is_bounded and (self._timer is None or not self._timer.has_fired)
@@ -305,12 +304,10 @@ class RequestsUnderWay:
         return len(self.new) + len(self._old) + len(self._late)
 
     def begin_ticking(self) -> None:
-        """Start the timer."""
         self.is_ticking = True
         asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
-        """Stop watching a request."""
         for each in (self.new, self._old, self._late):
             each.discard(request)
 

@@ -354,11 +354,9 @@ class LegacyCall(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """The session."""
         return self.session
 
     def open_stream(self) -> ReplayStream:
-        """Return the stream of the call."""
         if self.stream is None:
             raise CapabilityError("the call has no stream")
         return self.stream
@@ -369,12 +367,10 @@ class LegacyCall(Struct, eq=False):
             self.task.cancel(event)
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification on the stream of the request."""
         if self.can_stream:
             self.open_stream().put(envelope.notification(method, params))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask the client on the stream of the request."""
         if not self.can_stream:
             raise CapabilityError(f"{method}: the client accepts no stream, so it cannot be asked")
         return await self.session.ask(self, method, params, timeout)
@@ -475,7 +471,6 @@ class Sessions:
         return session
 
     def remove(self, session: LegacySession) -> None:
-        """End a session."""
         if self._open.pop(session.id, None) is not None and session.principal is not None:
             owner = session.principal.owner
             self._owners[owner] -= 1
@@ -484,7 +479,6 @@ class Sessions:
         session.close()
 
     def expire(self) -> None:
-        """End sessions that were idle for too long."""
         now = monotonic()
         while self._open:
             session = next(iter(self._open.values()))

@@ -13,7 +13,7 @@ from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server.http.responses import LATER, Header, HttpRefusal, Message, Receive, Send
 
-SEND_DEADLINE = 30.0  # seconds in which a client must read enough for the next write
+SEND_DEADLINE = 30.0  # seconds until a client must have read enough for the next write
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
 MAX_EACH = 100  # streams of one principal
 MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may reconnect
@@ -98,7 +98,6 @@ class EventWriter:
         self._more.set()
 
     def cut(self) -> None:
-        """End now, and drop the queue."""
         if not self.was_cut:
             self.was_cut = True
             self._queue.clear()
@@ -235,7 +234,6 @@ class Budget:
         self._kept: OrderedDict[ReplayStream, None] = OrderedDict()  # newest message last
 
     def writer(self, send: Send, headers: Iterable[Header]) -> EventWriter:
-        """Return the writer of a response that is a stream."""
         return EventWriter(send, headers, keep_alive=self._keep_alive, dropped=self.dropped)
 
     def keep(self, stream: ReplayStream) -> None:
@@ -317,7 +315,6 @@ class ReplayStream:
 
     @property
     def has_reader(self) -> bool:
-        """Whether a client is reading the stream."""
         return self._writer is not None
 
     def put(self, frame: bytes, *, is_answer: bool = False) -> None:
@@ -354,7 +351,6 @@ class ReplayStream:
         self._changed.set()
 
     def clear(self) -> None:
-        """Drop all kept messages."""
         while self.frames:
             self._drop_oldest()
         self._budget.forget(self)
@@ -385,7 +381,6 @@ class ReplayStream:
         return True
 
     def answer_frames(self) -> list[bytes]:
-        """Return the kept answers, without other messages."""
         return [frame for number, frame in self.frames if number in self._answers]
 
     def attach(self, writer: EventWriter, after: int) -> None:
@@ -423,7 +418,6 @@ class ReplayStream:
             self._budget.dropped["message for a client that is away"] += 1
 
     def _drop_oldest(self) -> int:
-        """Drop the oldest message and return its number."""
         number, frame = self.frames.popleft()
         self._answers.discard(number)
         size = len(frame)

@@ -64,7 +64,6 @@ class Views:
         return ServedPath(kind, f"{base}/{view}/message", view)
 
     def authenticator(self, name: str) -> Authenticator:
-        """Return the authenticator of a view, whether it exists or not."""
         return self._known.get(name) or self._make(name)
 
     def check(self, name: str) -> None:

@@ -88,7 +88,6 @@ class Apps:
         return found
 
     async def close(self) -> None:
-        """End the calls of all apps."""
         await self.calls.close()
 
 

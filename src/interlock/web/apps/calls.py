@@ -61,8 +61,6 @@ class AppCall:
         return self._task is not None and self._task.done()
 
     def begin(self, handle: Callable[[Call], Awaitable[Outcome]]) -> None:
-        """Start the call in a task of its own."""
-
         async def made() -> Outcome:
             if self._state == "ask" and not await self.approve(self.call, None):
                 text = f"{self.call.entry.address} was not run: the user refused this call"
@@ -146,7 +144,6 @@ class AppCall:
         """Do nothing: the page has no stream."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask the user about the call; see `AsksOnPage`."""
         if self._state == "on" or (self._state == "ask" and self._answer is not None):
             return True  # the person has switched the tool on, or has approved this call
         if call.slots is not None:

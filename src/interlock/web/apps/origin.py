@@ -52,7 +52,6 @@ class AppsOrigin(Struct, frozen=True):
         return AppsOrigin(pattern, page)
 
     def of_server(self, server: str) -> str:
-        """Return the origin of the apps of a server."""
         return self.pattern.replace("*", sha256(server.encode()).hexdigest()[:20], 1)
 
 

@@ -75,7 +75,6 @@ class ChatApp:
         self._ignored: set[str] = set()
 
     async def close(self) -> None:
-        """End all turns and connections."""
         await self.turns.close()
         await self._sockets.close()
 
@@ -108,7 +107,6 @@ class ChatApp:
         await self._sockets.serve(scope, receive, send)
 
     def _problem(self, scope: Any, receive: Any, send: Any) -> HttpRefusal | None:
-        """Return the error if the Host or Origin of a request is not allowed."""
         try:
             self._guard.check(HttpRequest({**scope, "method": "GET"}, receive, send))
         except HttpRefusal as refusal:

@@ -54,14 +54,12 @@ class ChatApiContext(Struct, frozen=True):
     results: ResultBudget | None = None
 
     def caller(self, principal: Principal | None) -> Caller:
-        """Return the caller on whose behalf a request acts."""
         return Caller(None if self.is_local else principal, surface="web")
 
     def store(self, request: ApiRequest) -> ConversationStore:
         return self.engine.store.owned_by(self.caller(request.principal).owner)
 
     async def conversation(self, request: ApiRequest) -> Conversation:
-        """Return the conversation that the path names."""
         try:
             found = await self.store(request).resolve(request.path["id"])
         except UnknownConversation:

@@ -134,7 +134,6 @@ class AgentEngine:
                 yield event
 
     async def _keep(self, turn: Turn, tools: TurnToolbox | None, event: ToolFinished) -> None:
-        """Store a call for its card."""
         await self.store.owned_by(turn.owner).calls.add(
             ChatCall(
                 event.call_id,

@@ -42,7 +42,6 @@ class ModelChoice:
 
     @property
     def default(self) -> str:
-        """The name of the default model."""
         return self.names[0]
 
     def pick(self, name: str) -> str:

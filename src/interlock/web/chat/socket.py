@@ -87,11 +87,9 @@ class Sockets:
             self._sockets.discard(socket)
 
     def count(self, owner: str) -> int:
-        """Return the number of sockets of a user."""
         return sum(each.owner == owner for each in self._sockets)
 
     async def _check_credentials(self) -> None:
-        """Close the sockets whose credentials were revoked."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             for socket in [*self._sockets]:
@@ -140,7 +138,6 @@ class Socket:
         self._is_page = False
 
     async def run(self) -> None:
-        """Serve the connection until it ends."""
         writing = asyncio.create_task(self._write())
         self._reading = asyncio.create_task(self._read())
         try:
@@ -236,7 +233,6 @@ class Socket:
             raise Closing(LOGIN, "the token is not valid") from error
 
     async def check_credential(self) -> None:
-        """Close the connection if its credential was revoked."""
         if self.owner is None:
             return
         try:
@@ -480,7 +476,6 @@ class _Frame:
         self._pieces: list[str] | None = None  # None if the frame is one event
 
     def joins(self, turn: Turn, event: TurnEvent) -> bool:
-        """Return whether an event continues this text."""
         is_same = event.kind in TEXTS and self._event.kind == event.kind and self._turn is turn
         return is_same and event.begin == self._last + 1
 

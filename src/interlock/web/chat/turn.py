@@ -179,7 +179,6 @@ class Turn:
         self._listeners[listener] = None
 
     def unfollow(self, listener: Listener) -> None:
-        """Stop calling a function."""
         self._listeners.pop(listener, None)
 
     @property
@@ -200,12 +199,10 @@ class Turn:
 
     @property
     def announced(self) -> frozenset[str]:
-        """Ids of the calls that were shown so far."""
         asked = (each.tool_call_id for each in self._approvals.values())
         return frozenset((*self._open, *asked))
 
     def hash_of(self, approval: str) -> str:
-        """Return the hash of an open approval."""
         return self._approvals[approval].hash
 
     def tool_call_of(self, call_id: str) -> str:
@@ -342,7 +339,6 @@ class Turn:
             self._end("error", code="interrupted", message="the server restarts; ask again")
 
     async def stop(self) -> None:
-        """Stop the answer on behalf of the user."""
         if self.has_ended:
             return
         self._is_stopping = True
@@ -353,7 +349,6 @@ class Turn:
             await self._cancelled()
 
     async def close(self) -> None:
-        """End the turn because the server shuts down."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -470,7 +465,6 @@ class Turn:
                 self.emit(type="question_done", question_id=id, action=action)
 
     def question(self, id: str) -> QuestionAsked | None:
-        """Return an open question; None if it is not open."""
         return self._questions.get(id)
 
     def answer(self, id: str, answer: JsonObject) -> None:
@@ -503,7 +497,6 @@ class Turn:
 
     @contextmanager
     def stoppable(self, call_id: str, task: asyncio.Task[Any]) -> Iterator[None]:
-        """Allow a person to stop a call."""
         self._calls[call_id] = task
         try:
             yield

@@ -48,7 +48,6 @@ class TurnText:
             self._timer = asyncio.get_running_loop().call_later(wait, self.flush)
 
     def flush(self) -> None:
-        """Emit the text that waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -73,7 +72,6 @@ class TurnLog:
         self._bytes = 0
 
     def append(self, fields: JsonObject) -> TurnEvent:
-        """Number an event, and keep it."""
         self.seq += 1
         fields["seq"] = self.seq
         event = TurnEvent(self.seq, fields)
@@ -151,7 +149,6 @@ class _Text:
 
     @property
     def seq(self) -> int:
-        """The number of the last piece."""
         return self.first + len(self.pieces) - 1
 
     @property

@@ -34,7 +34,8 @@ class TurnToolbox:
     Args:
         toolbox: The toolbox.
         turn: The turn.
-        may_use: Returns whether the caller may use a tool, perhaps with some arguments only.
+        may_use: Returns whether the caller may use a tool, perhaps with some arguments only. None
+            allows all tools.
         approve: Returns why a person must allow a call that the rules allow; None for no reason.
         asks_people: Whether questions of servers and rules go to the people who see the turn.
         built_in: Whether the built-in rules apply; settings of a conversation may replace them.
@@ -76,7 +77,6 @@ class TurnToolbox:
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that are offered to the model."""
         return [each for each in self._toolbox.tools if self._is_offered(each)]
 
     def _is_offered(self, entry: Entry) -> bool:

@@ -141,14 +141,12 @@ class Turns:
         return found
 
     def find_approval(self, owner: str, approval: str) -> Turn | None:
-        """Return the turn that waits for an approval."""
         for turn in self._latest.values():
             if turn.owner == owner and turn.approval(approval) is not None:
                 return turn
         return None
 
     def find_question(self, owner: str, question: str) -> Turn | None:
-        """Return the turn that waits for the answer to a question."""
         for turn in self._latest.values():
             if turn.owner == owner and turn.question(question) is not None:
                 return turn
@@ -180,7 +178,6 @@ class Turns:
         self._watchers.setdefault(owner, {})[listener] = None
 
     def forget(self, owner: str, *listeners: Listener) -> None:
-        """Stop calling functions of a user."""
         for places in (self._followers, self._watchers):
             names = [owner] if places is self._watchers else [*places]
             for name in names:
@@ -202,7 +199,6 @@ class Turns:
             raise TurnError("not_found", "no such conversation") from None
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """Stop the turns of API keys that are no longer valid, by the keys' ids."""
         for turn in self._turns.values():
             principal = turn.caller.principal
             if principal is not None and principal.key_id in keys and not turn.has_ended:

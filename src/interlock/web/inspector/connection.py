@@ -139,7 +139,6 @@ class InspectedConnection:
         self.begin()
 
     async def close(self) -> None:
-        """Disconnect from the server and close the connection pool."""
         await self.disconnect()
         self.state = "closed"
         pool, self._pool = self._pool, None
@@ -361,7 +360,7 @@ async def _refuse(_: object) -> NoReturn:
 
 
 def kind_of(server: object) -> str:
-    """Return how a server is reached, as a word."""
+    """Return the kind of a server: "stdio", "http", "openapi" or "python"."""
     match server:
         case StdioServer():
             return "stdio"

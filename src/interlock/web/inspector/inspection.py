@@ -192,7 +192,6 @@ class Inspection:
         return clean
 
     def _remarked(self) -> list[Remark]:
-        """Return the remarks on the lists and on what was received."""
         connection = self.connection
         revision = connection.client.revision if connection.client is not None else ""
         lists = {
@@ -322,7 +321,6 @@ class Inspection:
         }
 
     def is_for_apps(self, tool: str) -> bool:
-        """Return whether the server allows its apps to call a tool."""
         entry = self.connection.entry(tool)
         return entry is not None and "app" in app_of(entry).visibility
 
@@ -502,7 +500,7 @@ class _Back:
         """Do nothing: the page has no stream."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask the person whether an exact call may run; without a gateway's rule, it may."""
+        """Ask the person whether an exact call may run; without a gateway, their own calls may."""
         if not self._inspection.host.has_gateway and not self._by_app:
             return True  # the person has specified the exact call
         shown: JsonObject = {

@@ -62,7 +62,6 @@ class Inspector:
 
     @property
     def found(self) -> list[Inspection]:
-        """The inspections that are open."""
         return list(self._open.values())
 
     @property
@@ -149,7 +148,6 @@ class Inspector:
     # Ending
 
     def end(self, inspection: Inspection) -> None:
-        """End an inspection."""
         if self._open.pop(inspection.id, None) is None:
             return
         self._timers.pop(inspection.id).cancel()
@@ -158,19 +156,16 @@ class Inspector:
         task.add_done_callback(self._closing.discard)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the inspections of API keys that are not valid any more, by the keys' ids."""
         for each in [*self._open.values()]:
             if each.caller.principal is not None and each.caller.principal.key_id in keys:
                 self.end(each)
 
     def drain(self) -> None:
-        """End all inspections, and refuse new ones."""
         self.is_closing = True
         for each in [*self._open.values()]:
             self.end(each)
 
     async def close(self) -> None:
-        """End all inspections and wait for that."""
         self.drain()
         if self._closing:
             await asyncio.wait(self._closing)

@@ -161,7 +161,6 @@ class InspectedWire:
             self._waiters.discard(waiter)
 
     def wake(self) -> None:
-        """End all waiting."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
