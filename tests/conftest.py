@@ -73,6 +73,26 @@ class _Impatient:
 
 uvicorn.server.asyncio = _Impatient()  # type: ignore[attr-defined] # a module of uvicorn's own
 
+# Cases that use these fixtures, or are in these folders, need a program that is not in .venv.
+PROGRAMS = {
+    "protected_addresses": "an authorization server on Node",
+    "postgres_server": "PostgreSQL",
+    "claude_program": "Claude Code",
+    "browser": "Chromium",
+    "interop": "clients and servers of others",
+}
+SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    for item in items:
+        for name in (*item.fixturenames, item.path.parent.name):
+            if name in PROGRAMS:
+                item.add_marker(pytest.mark.program(PROGRAMS[name]))
+            if name in SLOW:
+                item.add_marker(pytest.mark.slow(SLOW[name]))
+
+
 # Collecting makes hundreds of thousands of objects that live until the end. Without this, each full
 # garbage collection of a test visits them all, which takes 0.3 s.
 gc.disable()
@@ -95,8 +115,8 @@ async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list
     """
     monkeypatch.setattr(process, "EOF_PATIENCE", 0.3)
     monkeypatch.setattr(process, "TERM_PATIENCE", 0.3)
-    monkeypatch.setattr(process, "REST_PATIENCE", 20.0)
-    monkeypatch.setattr(process, "KILL_PATIENCE", 20.0)
+    monkeypatch.setattr(process, "REST_PATIENCE", 100.0)
+    monkeypatch.setattr(process, "KILL_PATIENCE", 100.0)
     started = 0
     start = reaper.start
 
@@ -110,7 +130,7 @@ async def nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     before = _belongings()
     yield reported
-    for _ in range(500):  # seldom more than a few
+    for _ in range(3_000):  # seldom more than a few
         for _ in range(5):  # what was cancelled needs a turn to notice
             await asyncio.sleep(0)
         if not _belongings() - before:
@@ -138,7 +158,7 @@ def evil() -> Callable[..., Client]:
     """Make clients of `servers/evil.py`: its arguments, and options of the client."""
 
     def client(*told: str, **options: Any) -> Client:
-        patient = {"timeout": 20.0, "connect_timeout": 20.0}
+        patient = {"timeout": 100.0, "connect_timeout": 100.0}
         return Client.stdio(*EVIL, *told, **{**patient, **options})
 
     return client

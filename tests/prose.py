@@ -18,9 +18,8 @@ TESTS = ("tests/**/test_*.py",)
 # A phrase may go on in the next line, also of a comment or of a string.
 _GAP = r'(?:\s*"\s*\n\s*f?"|\s*\n\s*#\s*|\s+)'
 _PHRASES = re.compile(
-    r"\bis no (?!longer\b)\w+|that is none|\bwho (?:asks|waits|sends)|whoever|\banew\b|of ours\b".replace(
-        " ", _GAP
-    ),
+    r"\bis no (?!longer\b)\w+|that is none|\bwho (?:asks|waits|sends)|whoever|\banew\b"
+    r"|of ours\b".replace(" ", _GAP),
     re.IGNORECASE,
 )
 _TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)

@@ -62,7 +62,6 @@ def test_an_example_runs_without_errors(example: Path) -> None:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
         check=False,
     )
 

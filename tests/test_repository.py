@@ -34,23 +34,24 @@ def pins(file: Path) -> dict[str, str]:
 # Commands
 
 
-def test_ci_runs_lint_conformance_and_tests():
+def test_ci_runs_lint_conformance_tests_and_floors():
     script = (ROOT / ".ci/run").read_text()
 
-    assert re.findall(r"^make .*", script, re.M) == ["make lint", "make conformance", "make test"]
+    commands = [f"make {each}" for each in ("lint", "conformance", "test-all", "floors")]
+    assert re.findall(r"^make .*", script, re.M) == commands
     assert os.access(ROOT / ".ci/run", os.X_OK)
 
 
 def test_every_make_command_in_the_docs_is_a_target():
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]
     named = {
         target
         for document in documents
-        for target in re.findall(r"(?:^|`|\$ )make ([a-z]+)", document.read_text(), re.M)
+        for target in re.findall(r"(?:^|`|\$ )make ([a-z-]+)", document.read_text(), re.M)
     }
 
-    assert {"chat", "test", "lint", "conformance"} <= named
+    assert {"chat", "test", "test-all", "nightly", "lint", "conformance"} <= named
     assert named <= targets
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 from playwright.async_api import Page, expect
 
 from interlock import Client
@@ -157,7 +156,6 @@ async def test_call_that_others_must_approve_is_run_again_after_they_have(
         await expect(page.locator('[data-state="ran"]')).to_have_count(1)
 
 
-@pytest.mark.program
 async def test_person_signs_in_at_the_issuer_of_their_organisation(
     open_page: OpenPage, tmp_path: Path, watch: Watch
 ):

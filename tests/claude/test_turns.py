@@ -24,7 +24,6 @@ from tests.claude.test_tool_lists import ECHO
 Make = Callable[..., ClaudeCode]
 WAIT = script(call(("mcp__slow__wait", {})), say("Waited."))
 HELLO = script(say("Hello."))
-SOON = 3.0  # seconds for what takes 0.1 s on an idle machine, and at most 1 s
 
 
 class Slow:
@@ -41,7 +40,7 @@ class Slow:
             context.progress(1, 2, "half")
             self.started.set()
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 self.cancelled.set()
                 raise
@@ -53,10 +52,9 @@ async def test_interrupt_ends_the_tool_and_the_turn_and_the_next_turn_is_clean(c
     async with claude({"slow": slow.server}) as opened:
         asking = asyncio.create_task(opened.ask(WAIT))
         await slow.started.wait()
-        async with asyncio.timeout(SOON):
-            await opened.interrupt()
-            await slow.cancelled.wait()
-            answer = await asking
+        await opened.interrupt()
+        await slow.cancelled.wait()
+        answer = await asking
         after = await opened.ask(HELLO)
 
     assert (answer.stop_reason, answer.is_error) == ("interrupted", False)
@@ -69,8 +67,7 @@ async def test_cancelled_ask_ends_the_tool_and_the_next_turn_is_clean(claude: Ma
         asking = asyncio.create_task(opened.ask(WAIT))
         await slow.started.wait()
         asking.cancel()
-        async with asyncio.timeout(SOON):
-            await slow.cancelled.wait()
+        await slow.cancelled.wait()
         after = await opened.ask(HELLO)
 
     assert asking.cancelled()
@@ -87,8 +84,7 @@ async def test_abandoned_stream_reports_progress_and_ends_the_tool(claude: Make)
     slow = Slow()
     async with claude({"slow": slow.server, "echo": ECHO}) as opened:
         here = await first_progress(WAIT)
-        async with asyncio.timeout(SOON):
-            await slow.cancelled.wait()
+        await slow.cancelled.wait()
         outside = await first_progress(script(call(("mcp__echo__wait", {})), say("Waited.")))
         after = await opened.ask(HELLO)
 
@@ -204,8 +200,7 @@ async def test_eight_calls_run_at_once_beside_one_of_an_external_server(
     @server.tool(annotations=ToolAnnotations(read_only_hint=True))
     async def double(n: int) -> int:
         """Double a number."""
-        async with asyncio.timeout(20):
-            await all_run.wait()
+        await all_run.wait()
         if n == 7:
             raise ValueError("s3cr3t")
         return 2 * n

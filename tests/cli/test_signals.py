@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
@@ -25,14 +25,10 @@ def children_of(parent: int) -> list[int]:
     return [child.id for child in children() if child.parent == parent]
 
 
-def wait_until(seconds: float, condition: Callable[[], object]) -> bool:
+def wait_until(condition: Callable[[], object]) -> None:
     """Poll for a condition that sends no event, such as the end of an orphan."""
-    deadline = monotonic() + seconds
     while not condition():
-        if monotonic() > deadline:
-            return False
         sleep(0.01)
-    return True
 
 
 @pytest.fixture
@@ -62,7 +58,7 @@ def test_a_signal_ends_the_servers_and_stores_an_interrupted_result(
 ):
     chat = start_hanging_chat(other)
     chat.send_signal(number)
-    out, err = chat.communicate(timeout=20)
+    out, err = chat.communicate()
 
     assert (chat.returncode, out, err) == (code, "", "")
     assert children_of(chat.pid) == []
@@ -77,7 +73,7 @@ def test_the_servers_of_a_killed_program_end_soon(start_hanging_chat, interlock,
     chat.kill()
     chat.wait()
 
-    assert wait_until(20, lambda: not children_of(chat.pid))
+    wait_until(lambda: not children_of(chat.pid))
     (listed,) = interlock("conversations", "list", "--json").json
     ran = interlock("chat", "y", "--conversation", listed["id"], "--model", script("Yes."))
     assert (ran.code, ran.out) == (0, "Yes.\n")
@@ -87,23 +83,23 @@ def test_a_second_signal_ends_the_program_at_once(program, servers, script, home
     stubborn = "trap '' TERM; touch begun; cat > /dev/null; touch ending; while :; do sleep 1; done"
     servers(slow={"command": "sh", "args": ["-c", stubborn], "connectTimeout": 60})
     chat = program("chat", "x", "--model", script("Yes."))
-    assert wait_until(20, (home / "begun").exists)
+    wait_until((home / "begun").exists)
     chat.terminate()
-    assert wait_until(20, (home / "ending").exists)
+    wait_until((home / "ending").exists)
     chat.terminate()
-    chat.wait(20)
+    chat.wait()
 
     assert chat.returncode == -signal.SIGTERM  # 143 would mean that it waited for the server
-    assert wait_until(20, lambda: not children_of(chat.pid))
+    wait_until(lambda: not children_of(chat.pid))
 
 
 def test_an_interrupted_call_leaves_no_process(program, servers):
     servers()
     call = program("call", "e:wait")
-    assert wait_until(20, lambda: children_of(call.pid))
+    wait_until(lambda: children_of(call.pid))
     call.send_signal(signal.SIGINT)
 
-    assert call.wait(20) == 130
+    assert call.wait() == 130
     assert call.stderr.read() == ""
     assert children_of(call.pid) == []
 
@@ -121,7 +117,7 @@ def test_a_signal_that_the_parent_ignores_stays_ignored(program, servers, script
     chat.send_signal(signal.SIGHUP)
     chat.send_signal(signal.SIGTERM)
 
-    assert chat.wait(20) == 143
+    assert chat.wait() == 143
 
 
 @pytest.mark.parametrize("when", ["at the prompt", "in an answer"])
@@ -137,7 +133,7 @@ def test_a_closed_terminal_ends_the_conversation_and_its_servers(
     id = chat.id
     chat.hang_up()
 
-    assert chat.leave() in (0, 129)
+    assert chat.leave() in (0, 120, 129)  # 120: Python could not write to the terminal
     assert children_of(id) == []
 
 
@@ -159,6 +155,6 @@ def test_a_closed_stdout_ends_the_chat_without_a_traceback(program, servers, scr
     chat = program("chat", "x", "--model", script({"say": {}}, "Yes."), stdout=write)
     os.close(write)
 
-    assert chat.wait(20) == 1
+    assert chat.wait() == 1
     assert "Traceback" not in chat.stderr.read()
     assert children_of(chat.pid) == []

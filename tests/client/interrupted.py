@@ -161,7 +161,7 @@ def each_variant(
     """Call a test with the product of actions, `FAULTS` and others: two cases for each action.
 
     The first one has each fault once, and each value of the others in some rows. The second one has
-    all other rows and is marked `product`: `make soak` runs it.
+    all other rows and is marked `product`: `make nightly` runs it.
     """
     cases = []
     rest = list(product(*others))

@@ -124,7 +124,7 @@ def test_messages_are_utf_8_in_any_locale(locale: str):
 
 
 async def say(client: Client, *lines: str) -> Any:
-    return await client.call_tool("say", {"lines": list(lines)}, timeout=20)
+    return await client.call_tool("say", {"lines": list(lines)})
 
 
 def result(text: str) -> str:
@@ -260,7 +260,7 @@ def request(method: str, params: object = None) -> str:
 
 async def heard(client: Client, *lines: str) -> Any:
     """Let the server write lines, and give the JSON of the next line that it gets."""
-    return json.loads((await client.call_tool("hear", {"lines": list(lines)}, timeout=20)).text)
+    return json.loads((await client.call_tool("hear", {"lines": list(lines)})).text)
 
 
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -61,7 +61,7 @@ async def test_new_session_restores_log_level_and_subscriptions(
             if each.get("method") in ("logging/setLevel", "resources/subscribe")
         ]
 
-    client = Client.http(server.url, timeout=20)
+    client = Client.http(server.url)
     async with client:
         await client.set_log_level("info")
         for uri in ("a:1", "a:2", "a:3"):
@@ -81,7 +81,7 @@ async def test_new_session_invalidates_the_lists(server: EvilHttp):
         raise RuntimeError("a bug of the user")
 
     server.tell("tools/list", "result", tools=[], ttlMs=60_000)
-    async with Client.http(server.url, timeout=20, on_list_changed=fail) as client:
+    async with Client.http(server.url, on_list_changed=fail) as client:
         for _ in range(2):
             await client.list_tools()
         assert server.times("tools/list") == 1
@@ -93,7 +93,7 @@ async def test_new_session_invalidates_the_lists(server: EvilHttp):
 
 
 async def test_log_level_is_stated_after_a_new_modern_handshake(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         await client.set_log_level("info")
         foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
         modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(foreign))
@@ -106,7 +106,7 @@ async def test_log_level_is_stated_after_a_new_modern_handshake(modern: EvilHttp
 
 async def test_header_mismatch_lists_the_tools_again_despite_the_cache(modern: EvilHttp):
     modern.tell("tools/list", "result", tools=[], ttlMs=60_000)
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         await client.list_tools()
         mismatch = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32020, "message": "headers"}}
         modern.tell("tools/call", "status", times=1, code=400, body=json.dumps(mismatch))
@@ -118,7 +118,7 @@ async def test_header_mismatch_lists_the_tools_again_despite_the_cache(modern: E
 async def test_list_timeout_names_the_unanswered_new_session(
     server: EvilHttp, monkeypatch: pytest.MonkeyPatch
 ):
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         await server.heard("GET")
         server.forget_sessions()
         for method in ("server/discover", "initialize"):
@@ -137,7 +137,7 @@ async def test_protocol_error_names_the_server(
     modern.tell("tools/list", *(["mute"] if name == "late" else ["result"]))
     kind = RequestTimeout if name == "late" else RemoteProtocolError
     said = {"type": {"resultType": "odd"}, "call": {"resultType": "complete", "content": 7}}
-    async with Client.http(modern.url + "?key=secret", timeout=20) as client:
+    async with Client.http(modern.url + "?key=secret") as client:
         asking = client.call_tool("result", said[name]) if name in said else client.list_tools()
         with pytest.raises(kind) as caught:
             await asking
@@ -145,7 +145,7 @@ async def test_protocol_error_names_the_server(
 
 
 async def test_error_text_of_the_server_is_unchanged(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         with pytest.raises(RemoteError) as caught:
             await client.call_tool("error", {"code": -32602})
     assert str(caught.value) == "error -32602 (-32602)"
@@ -153,7 +153,7 @@ async def test_error_text_of_the_server_is_unchanged(modern: EvilHttp):
 
 async def test_very_long_error_body_is_replaced_by_its_status(modern: EvilHttp):
     said = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "x" * 100_000}}
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         with pytest.raises(HttpError, match=r"answered 400 Bad Request$"):
             await client.call_tool("status", {"code": 400, "body": json.dumps(said)})
 
@@ -167,7 +167,7 @@ async def test_each_request_adds_to_the_retry_budget(
     """R-45."""
     for name, value in (("FIRST_PAUSE", 0.0), ("BUDGET", 1.0), ("EARNED", 1.0)):
         monkeypatch.setattr(retries, name, value)
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         for _ in range(3):
             modern.tell("tools/call", "status", times=1, code=429)
             assert (await client.call_tool("echo", {"text": "well"})).text == "well"
@@ -179,7 +179,7 @@ async def test_hard_timeout_covers_all_retries_of_a_call(
     """R-02."""
     monkeypatch.setattr(retries, "FIRST_PAUSE", 0.1)
     modern.tell("tools/call", "status", times=1, code=429)
-    async with Client.http(modern.url, timeout=20, hard_timeout=100) as client:
+    async with Client.http(modern.url, hard_timeout=100) as client:
         calling = asyncio.create_task(client.call_tool("mute"))
         await modern.heard("tools/call")
         first = monotonic()
@@ -190,14 +190,14 @@ async def test_hard_timeout_covers_all_retries_of_a_call(
 
 
 async def test_timeout_of_a_call_names_the_server(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         with pytest.raises(RequestTimeout) as caught:
             await client.call_tool("mute", timeout=0.01)
     assert str(caught.value).startswith(f"{modern.url}: no answer to tools/call")
 
 
 async def test_lost_session_leaves_nothing_behind(server: EvilHttp):
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         for _ in range(2):
             server.forget_sessions()
             await client.call_tool("echo", {"text": "well"})
@@ -240,7 +240,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 
 async def test_session_lost_twice_is_renewed_once_per_request(server: EvilHttp, gate: Gate):
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         server.tell("tools/call", "gate", times=1, code=404)
         late = asyncio.create_task(client.call_tool("echo", {"text": "late"}))
         await server.heard("tools/call")
@@ -263,7 +263,7 @@ async def given_up(client: Client, server: EvilHttp) -> asyncio.Task[None]:
 
 
 async def test_cancelled_caller_does_not_stop_the_renewal_for_others(server: EvilHttp, gate: Gate):
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", times=1)
         renewing = await given_up(client, server)
@@ -274,7 +274,7 @@ async def test_cancelled_caller_does_not_stop_the_renewal_for_others(server: Evi
 
 
 async def test_failed_renewal_without_callers_is_not_reported(server: EvilHttp, gate: Gate):
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         server.forget_sessions()
         server.tell("initialize", "gate", code=500)
         renewing = await given_up(client, server)
@@ -308,14 +308,13 @@ class Slow(BearerHeaders):
 async def test_close_cancels_a_renewal_and_waits_for_it(modern: EvilHttp):
     foreign = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "who?"}}
     pool, auth = HttpPool(), Slow()
-    client = Client.http(modern.url, timeout=60, auth=auth, pool=pool)
+    client = Client.http(modern.url, auth=auth, pool=pool)
     await client.open()
     modern.tell("tools/call", "status", code=400, body=json.dumps(foreign))
     modern.tell("server/discover", "status", code=401)
     call = asyncio.create_task(client.call_tool("echo", {"text": "?"}))
     await auth.asked.wait()
-    async with asyncio.timeout(20):
-        await client.close()
+    await client.close()
     assert auth.has_stopped
     with pytest.raises(ConnectionClosed, match="the client was closed"):
         await call
@@ -342,15 +341,14 @@ async def test_close_ends_requests_on_a_replaced_session(
 
     monkeypatch.setattr(HttpTransport, "close", close_slowly)
     pool = HttpPool()
-    async with Client.http(server.url, timeout=60, pool=pool) as client:
+    async with Client.http(server.url, pool=pool) as client:
         server.tell("tools/call", "mute", times=1)
         under_way = asyncio.create_task(client.call_tool("echo"))
         await server.heard("tools/call")
         server.forget_sessions()
         await client.call_tool("echo", {"text": "anew"})
         (retiring,) = client._channel._retired.values()
-        async with asyncio.timeout(20):
-            await client.close()
+        await client.close()
         assert retiring.done()
         with pytest.raises(ConnectionClosed):
             await under_way
@@ -395,7 +393,7 @@ async def test_response_on_the_stream_of_another_call_is_dropped(
     for behaviour in (wait, misdirect, resume):
         monkeypatch.setitem(evil_http.MISBEHAVIOURS, behaviour.__name__, behaviour)
     server.tell("GET", "resume")
-    async with Client.http(server.url, timeout=20) as client:
+    async with Client.http(server.url) as client:
         waiting = asyncio.create_task(client.call_tool("wait"))
         await server.heard("tools/call")
         with pytest.raises((HttpError, StreamEnded)):
@@ -407,7 +405,7 @@ async def test_response_on_the_stream_of_another_call_is_dropped(
 
 
 async def test_ended_calls_leave_nothing_behind(modern: EvilHttp):
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         for text in ("a", "b"):
             await client.call_tool("echo", {"text": text})
         with pytest.raises(HttpError):
@@ -431,7 +429,7 @@ async def test_bug_in_the_transport_fails_the_call(
     def fail(_: object) -> None:
         raise RuntimeError("our own bug")
 
-    async with Client.http(modern.url, timeout=20) as client:
+    async with Client.http(modern.url) as client:
         monkeypatch.setattr(HttpTransport, "_headers", lambda _, message: fail(message))
         with pytest.raises(ConnectionClosed, match="RuntimeError"):
             await client.call_tool("echo", {"text": "hi"})
@@ -443,7 +441,7 @@ async def test_bug_in_the_transport_fails_the_call(
 async def test_name_that_headers_cannot_carry_is_encoded(modern: EvilHttp):
     """R-16."""
     for name in ("größe", " x", "a\r\nX-Evil: 1"):
-        async with Client.http(modern.url, timeout=20) as client:
+        async with Client.http(modern.url) as client:
             modern.tell("tools/call", "echo", text="well")
             await client.call_tool(name)
         sent = modern.asked[-1].headers
@@ -456,12 +454,12 @@ async def test_refused_initialized_notification_leaves_the_client_usable(
     server: EvilHttp, how: str
 ):
     server.tell("notifications/initialized", how, **({"code": 500} if how == "status" else {}))
-    async with Client.http(server.url, timeout=60) as client, asyncio.timeout(20):
+    async with Client.http(server.url) as client:
         assert (await client.call_tool("echo", {"text": "well"})).text == "well"
 
 
 async def test_session_is_deleted_once(server: EvilHttp):
-    client = Client.http(server.url, timeout=20)
+    client = Client.http(server.url)
     await client.open()
     await server.heard("GET")
     await client.close()

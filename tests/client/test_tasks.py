@@ -12,6 +12,7 @@ from interlock.client import tasks
 from interlock.errors import CapabilityError, RemoteError, RequestTimeout
 from interlock.protocol import Progress
 from interlock.types import ElicitParams, ElicitResult
+from tests.support.clock import run_stepped
 from tests.support.scripted_server import LEGACY, MODERN, Json, ScriptedServer, text, tool
 
 EXTENSION = "io.modelcontextprotocol/tasks"
@@ -80,13 +81,17 @@ async def test_cancelling_the_call_cancels_the_task():
     assert server.sent("tasks/cancel") == [{"taskId": "t1"}]
 
 
-async def test_task_that_does_not_end_in_time_is_cancelled():
+def test_task_that_does_not_end_in_time_is_cancelled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tasks, "POLL_INTERVAL", 1.0)
     server = LegacyTasks({"status": "working"})
-    async with Client.memory(server, revision=LEGACY, hard_timeout=0.05, timeout=0.05) as client:
-        await client.list_tools()
-        with pytest.raises(RequestTimeout, match=r"the task did not end within 0\.05 s"):
-            await client.call_tool("slow")
 
+    async def use() -> None:
+        async with Client.memory(server, revision=LEGACY, hard_timeout=50, timeout=50) as client:
+            await client.list_tools()
+            with pytest.raises(RequestTimeout, match=r"the task did not end within 50 s"):
+                await client.call_tool("slow")
+
+    run_stepped(use())
     assert server.sent("tasks/cancel") == [{"taskId": "t1"}]
 
 

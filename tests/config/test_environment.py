@@ -208,8 +208,7 @@ async def _changed(toolbox: Toolbox) -> None:
 
     changed = asyncio.Event()
     toolbox.on_change = changed.set
-    async with asyncio.timeout(30):
-        await changed.wait()
+    await changed.wait()
 
 
 @each_row(("ttl", "lists"), [(0.0, 2), (3_600.0, 1)])

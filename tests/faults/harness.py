@@ -3,8 +3,8 @@
 Each case has an event loop of its own. When its scenario is over, and everything it opened still
 is, no request may wait and the process must be idle, now and for the next half minute; when all
 is closed there must be no task, future, thread, descriptor, child or reported error more than
-before. A promise is about time on a machine that has some: one that was missed is tried a few
-times more. What came, and what is left, must be right each time.
+before. How long a promise took says something only about a machine with nothing else to do, so
+`run` does not judge it. `measure` does; it takes the best of a few runs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from tests.faults.ground import CANARY, Ground, living
 from tests.faults.matrix import Case
 from tests.support.clock import ClockLoop
 
-ATTEMPTS = 5
+ATTEMPTS = 5  # of a measurement
 MAX_IDLE = 0.01  # of one processor
 _LOOK = 0.02  # seconds in which to see whether anything happens
-_GOODBYE = 0.5  # seconds for a thread that has been told to end; others may have the processor
-_REST = 30.0  # seconds, which fly, in which to see whether anything comes again and again
-_PATIENCE = 30.0  # seconds until nothing may happen
+_GOODBYE = 60.0  # seconds for a thread or a process that has been told to end
+_REST = 30  # seconds, which fly, in which to see whether anything comes again and again
+_PATIENCE = 5.0  # seconds of the processor until nothing may happen
 _NO_KEYRING = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
 
 
@@ -53,22 +53,22 @@ class Measured(Struct, frozen=True):
     idle: float
 
 
-def run(case: Case) -> Measured:
-    """Run a case, up to `ATTEMPTS` times while it takes too long.
+def measure(case: Case) -> Measured:
+    """Run a case, up to `ATTEMPTS` times while it takes longer than promised.
 
     Raises:
-        AssertionError: A promise was broken, or something leaked.
+        AssertionError: A promise was broken, something leaked, or each run took too long.
     """
     for _ in range(ATTEMPTS):
-        measured = run_once(case)
+        measured = run(case)
         if measured.seconds <= case.row.within:
             return measured
     took = f"took {measured.seconds:.3f} s at best of {ATTEMPTS}"
     raise AssertionError(f"{case.name}: {took}; promised are {case.row.within:g} s")
 
 
-def run_once(case: Case) -> Measured:
-    """Run a case once and assert that it leaks nothing."""
+def run(case: Case) -> Measured:
+    """Run a case; assert that it has the promised outcome and leaks nothing."""
     gc.collect()
     gc.freeze()  # so that the next collection is fast
     before = _belongings()
@@ -113,8 +113,8 @@ def quick_endings() -> Iterator[None]:
 
     The wait after a kill is long, because the row's promise limits it.
     """
-    patience = {"EOF_PATIENCE": 0.15, "TERM_PATIENCE": 0.15, "REST_PATIENCE": 20.0}
-    with mock.patch.multiple(process, **patience, KILL_PATIENCE=20.0):
+    patience = {"EOF_PATIENCE": 0.15, "TERM_PATIENCE": 0.15, "REST_PATIENCE": 100.0}
+    with mock.patch.multiple(process, **patience, KILL_PATIENCE=100.0):
         yield
 
 
@@ -134,18 +134,21 @@ async def _play(case: Case, ground: Ground) -> Measured:
 
 async def _idle(ground: Ground) -> float:
     """Measure the share of a processor that is used while no call runs."""
-    deadline = monotonic() + _PATIENCE
+    deadline = process_time() + _PATIENCE
     while True:
         began, used = monotonic(), process_time()
         await asyncio.sleep(_LOOK)
         share = (process_time() - used) / (monotonic() - began)
         if share < MAX_IDLE:
             break
-        if monotonic() > deadline:
+        if process_time() > deadline:
             return share
     used = process_time()
     with ground.flying_time(grace=0.001):
-        await asyncio.sleep(_REST)
+        for _ in range(_REST):
+            await asyncio.sleep(1)
+            if process_time() - used > MAX_IDLE * _REST:
+                break  # it need not go on
     return max(share, (process_time() - used) / _REST)
 
 

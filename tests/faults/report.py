@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tests.faults.harness import Measured, run
+from tests.faults.harness import Measured, measure
 from tests.faults.matrix import NOT_BUILT, Case, Row, cases
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -33,7 +33,7 @@ def main() -> None:
         sys.exit(f"error: no case has {' and '.join(map(repr, sys.argv[1:]))} in its name")
     measured: dict[str, Measured] = {}
     for case in chosen:
-        measured[case.name] = run(case)
+        measured[case.name] = measure(case)
         took = _time(measured[case.name].seconds)
         print(f"{case.name}: {took}, {_what_came(measured[case.name])}", flush=True)
     if len(sys.argv) == 1:

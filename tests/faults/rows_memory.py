@@ -110,17 +110,17 @@ async def one_failure(
     stage.entered.clear()
     stage.opened.clear()
     async with make() as client:
-        held = asyncio.create_task(client.call_tool("hold", timeout=20))
+        held = asyncio.create_task(client.call_tool("hold"))
         await stage.entered.wait()
         began = loop.time()
         with ground.flying_time():
             with memory.failing():
-                call = client.call_tool("tell", CALL, timeout=20, progress=lambda _: None)
+                call = client.call_tool("tell", CALL, progress=lambda _: None)
                 (end,) = await all_of(call)
             stage.opened.set()
             (other,) = await all_of(held)
             ground.keep(loop.time() - began, "")
-            (later,) = await all_of(client.call_tool("echo", CALL, timeout=20))
+            (later,) = await all_of(client.call_tool("echo", CALL))
     # What the caller itself has no memory for is an error of its own.
     assert isinstance(end, MemoryError) or ended_well(end, CALL["text"]), (memory.where, end)
     assert ended_well(other, "held"), (memory.where, other)
@@ -206,11 +206,11 @@ async def has_too_little(ground: Ground) -> None:
 async def client_of_little(ground: Ground) -> Client:
     """Start a server that will run out of memory; return its client."""
     if ground.transport == STDIO:
-        return Client.stdio(*LITTLE, "serve", timeout=20.0)
+        return Client.stdio(*LITTLE, "serve")
     server = subprocess.Popen([*LITTLE, "serve", "http"], stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220 - quick
     ground.stack.enter_context(server)
     ground.stack.callback(server.kill)
     assert server.stderr is not None
     line = await asyncio.to_thread(server.stderr.readline)
     revision = "2025-11-25" if ground.transport == SESSION else "auto"
-    return Client.http(line.split()[-1], revision=revision, timeout=20.0)
+    return Client.http(line.split()[-1], revision=revision)

@@ -18,7 +18,7 @@ from interlock.client import Client
 from interlock.errors import ConnectionClosed, MessageTooLarge, ServerExited, SpawnError
 from interlock.transports import process
 from interlock.transports.reaper import reaper
-from tests.faults.ground import EVIL, SERVERS, Ground, alive, all_of, gone_within, good, until
+from tests.faults.ground import EVIL, SERVERS, Ground, alive, all_of, ended, good, until
 from tests.faults.matrix import STDIO, row
 
 
@@ -159,7 +159,7 @@ async def kills_us(ground: Ground) -> None:
         pidfds = [os.pidfd_open(id) for id in json.loads(line)["processes"]]
         running.kill()
         with ground.promise(outcome="all three gone"):
-            await gone_within(10, pidfds)
+            await ended(pidfds)
 
 
 # Talking

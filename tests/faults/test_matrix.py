@@ -1,45 +1,49 @@
-"""Every row of the fault matrix, on every transport that it applies to."""
+"""Every row of the fault matrix: on one transport, or on all of them and in time."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
 import pytest
 
 from tests.faults.failing_disk import FailingDisk
-from tests.faults.harness import run
+from tests.faults.harness import measure, run
 from tests.faults.matrix import FAULTS, NOT_BUILT, Case, cases
 
 CASES = cases()
 IN_TURN = [case for case in CASES if case.name.startswith(("Disk full", "SQLite locked"))]
-KEPT = 3  # transports of a row that `make test` tries; the others are left to `make soak`
 pytestmark = [
     pytest.mark.slow("each case waits to see that nothing happens after it"),
     pytest.mark.usefixtures("created_databases"),  # as in the report, which runs without fixtures
 ]
 
 
-def _marked() -> Iterator[Any]:
-    """Yield the cases; of a row with many transports, all but the first and two others as product.
+def _marked(chosen: Iterable[Case]) -> Iterator[Any]:
+    for case in chosen:
+        marks = [pytest.mark.program("PostgreSQL")] if "Postgres" in case.name else []
+        yield pytest.param(case, marks=marks, id=case.name)
 
-    Which two depends on the row, so every transport has its share.
-    """
+
+def _one_of_each_row() -> Iterator[Case]:
+    """Yield each row on one of its transports, so that every transport has its share."""
     for number, (_, each) in enumerate(groupby(CASES, key=lambda case: case.row.fault)):
         of_row = list(each)
-        others = of_row[1:]
-        turn = number % max(len(others), 1)
-        kept = [*of_row[:1], *(others[turn:] + others[:turn])[: KEPT - 1]]
-        for case in of_row:
-            marks = [] if case in kept else [pytest.mark.product]
-            yield pytest.param(case, marks=marks, id=case.name)
+        yield of_row[number % len(of_row)]
 
 
-@pytest.mark.parametrize("case", list(_marked()))
-def test_case_keeps_its_promise_and_leaks_nothing(case: Case, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("case", list(_marked(_one_of_each_row())))
+def test_case_has_its_outcome_and_leaks_nothing(case: Case, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(FailingDisk, "step", 3)
     run(case)
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("case", list(_marked(CASES)))
+def test_case_keeps_its_promise_in_time(case: Case, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(FailingDisk, "step", 3)
+    measure(case)
 
 
 @pytest.mark.product

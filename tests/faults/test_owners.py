@@ -48,7 +48,7 @@ class Peer:
 async def memory_client() -> Client:
     ours, theirs = MemoryTransport.pair()
     await theirs.open(Peer(theirs))
-    return Client(lambda: ours, timeout=30)
+    return Client(lambda: ours)
 
 
 @pytest.mark.slow("opens a thousand clients")

@@ -57,9 +57,8 @@ async def states(gateway: RunningGateway) -> dict[str, str]:
 
 async def until(holds: Callable[[], Awaitable[Any]]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(20):
-        while not await holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    while not await holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
 
 
 async def listed(gateway: RunningGateway, key: str) -> Json:

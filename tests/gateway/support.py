@@ -43,7 +43,7 @@ async def steps_of(request: Callable[[], Awaitable[Any]]) -> int:
     timers that belong to none run during some.
     """
     found = []
-    for _ in range(4):
+    for _ in range(12):
         steps = 0
 
         def count(*_: object) -> None:

@@ -252,7 +252,7 @@ async def test_unexpected_error_does_not_end_the_watch_for_changes(
         raise RuntimeError("unexpected")
 
     settings = {"plugins": {"folder": "plugins", "server": "api"}}
-    async with running(settings, api=api) as gateway, asyncio.timeout(5):
+    async with running(settings, api=api) as gateway:
         with monkeypatch.context() as patch:
             patch.setattr(store, method, fail)
             while looks < 2:
@@ -281,7 +281,7 @@ async def test_idle_gateway_reads_its_database_once_at_a_time_for_all_that_follo
             await asyncio.sleep(0.01)
 
     settings = {"plugins": {"folder": "plugins", "server": "api"}}
-    async with running(settings, api=api), asyncio.timeout(10):
+    async with running(settings, api=api):
         await until_idle_for(5)
         del works[:]
         while len(works) < 20:  # noqa: ASYNC110

@@ -225,9 +225,8 @@ async def alter(
         version = toolbox.version
         server.answers["tools/list"] = {"tools": [tool("put", description="new")]}
         server.notify("notifications/tools/list_changed")
-        async with asyncio.timeout(5):
-            while toolbox.version == version:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        while toolbox.version == version:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
     elif change == "revoked key":
         await gateway.keys.revoke(found.key)  # the gateway has not noticed yet
     elif change == "rotated key":
@@ -293,7 +292,7 @@ async def test_approval_expires_though_nothing_else_changes(
         while gateway.assembly.approvals.counts != counts:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
-    async with running(settings(), s=offering("put")) as gateway, asyncio.timeout(5):
+    async with running(settings(), s=offering("put")) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), **APPROVED)
         await until({"pending": 1})
         now = now_micros() + passes * 1_000_000
@@ -365,8 +364,7 @@ async def test_call_waits_for_an_approval_as_long_as_is_configured(
         place = str(tmp_path / "gateway.db")
         async with approvals_in(Config(), place, decides=True) as other:
             await other.approve(found[0].id, found[0].hash, None)
-        async with asyncio.timeout(5):
-            made = await waiting
+        made = await waiting
 
     assert reason(made) == ""
 

@@ -142,7 +142,7 @@ class Load:
         while True:
             number = next(self.numbers)
             try:
-                result = await client.call_tool("crm__refund", {"number": number}, timeout=5)
+                result = await client.call_tool("crm__refund", {"number": number})
             except InterlockError:
                 return
             assert not result.is_error, result
@@ -150,7 +150,8 @@ class Load:
             ready.set()
 
 
-async def kill_under_load(folder: Path, times: int, seed: int) -> None:
+async def kill_under_load(folder: Path, times: int, seed: int) -> list[float]:
+    """Kill a gateway again and again; return the seconds that each start has taken."""
     chance, effects, load = random.Random(seed), Effects(), Load()
     starts: list[float] = []
     async with KeyStore.open(folder / "gateway.db") as store:
@@ -173,8 +174,8 @@ async def kill_under_load(folder: Path, times: int, seed: int) -> None:
             await gateways.end(SIGTERM)
         finally:
             await gateways.close()
-    assert median(starts) < 5  # other programs may use the processor
     await check(folder / "gateway.db", effects.numbers, load.acknowledged, times)
+    return starts
 
 
 async def check(database: Path, effects: list[int], acknowledged: set[int], times: int) -> None:
@@ -211,4 +212,4 @@ async def test_two_kills_under_load_leave_every_effect_with_an_intent(tmp_path: 
 @pytest.mark.product
 @pytest.mark.timeout(1_200)
 async def test_two_hundred_kills_under_load_leave_every_effect_with_an_intent(tmp_path: Path):
-    await kill_under_load(tmp_path, 200, seed=2)
+    assert median(await kill_under_load(tmp_path, 200, seed=2)) < 5

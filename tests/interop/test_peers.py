@@ -112,7 +112,7 @@ def see(
 
     yield see
     for process in running.values():
-        process.communicate(timeout=20)
+        process.communicate()
     assert [process.returncode for process in running.values()] == [0] * len(running)
     assert "Traceback" not in log.read_text()
 

@@ -21,7 +21,7 @@ from interlock.openapi.results import Shape, success
 from tests.openapi.documents import FOLDER
 from tests.openapi.sampling import Unsatisfiable
 from tests.openapi.test_tools import arguments_for, plans_of
-from tests.support.authorization import NODE
+from tests.support.node import node_folder
 
 START = 60.0  # seconds that Prism gets
 
@@ -65,7 +65,7 @@ def prism(program: str, document: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [
-        str(NODE),
+        str(node_folder() / "node"),
         program,
         "mock",
         "--port",

@@ -9,7 +9,7 @@ from interlock.errors import ModelUnavailable
 from interlock.models.llama import LoadedModel
 from tests.models.processes import python
 
-pytestmark = pytest.mark.program("the embedded model")
+pytestmark = pytest.mark.slow("the embedded model")
 
 
 async def test_weights_that_llama_cannot_load_are_an_error(tmp_path: Path) -> None:

@@ -579,7 +579,7 @@ async def test_the_store_is_locked_during_every_write(world: World):
 
 async def test_the_store_is_not_locked_while_the_user_is_asked(world: World):
     async def ask(request: AuthorizationRequest) -> dict[str, str]:
-        async with asyncio.timeout(1.0), world.store.lock(world.server.url):
+        async with world.store.lock(world.server.url):
             return await world.browser(request)
 
     assert await world.call(world.oauth(ask=ask))
@@ -854,18 +854,17 @@ async def test_two_programs_with_the_same_refused_token_refresh_it_once(
         for _ in range(2)
     ]
     try:
-        async with asyncio.timeout(60):
-            for program in programs:
-                assert program.stdout is not None
-                assert json.loads(await program.stdout.readline()) == "ready"
-            for program in programs:
-                assert program.stdin is not None
-                program.stdin.write(b"\n")
-            # Both have fetched the metadata: one refreshes, the other waits for the lock.
-            await world.authorization.asked(SERVER_METADATA, 3)
-            await world.authorization.held.wait()
-            world.authorization.holding.set()
-            tokens = [json.loads((await program.communicate())[0]) for program in programs]
+        for program in programs:
+            assert program.stdout is not None
+            assert json.loads(await program.stdout.readline()) == "ready"
+        for program in programs:
+            assert program.stdin is not None
+            program.stdin.write(b"\n")
+        # Both have fetched the metadata: one refreshes, the other waits for the lock.
+        await world.authorization.asked(SERVER_METADATA, 3)
+        await world.authorization.held.wait()
+        world.authorization.holding.set()
+        tokens = [json.loads((await program.communicate())[0]) for program in programs]
     finally:
         for program in programs:
             if program.returncode is None:

@@ -43,12 +43,12 @@ HEADER_TEXT = 'a b;c="d"&e%41|f'  # ASCII, and without the comma that separates 
 def paths() -> Iterator[Any]:
     yield from sorted(OWN.glob("*"))
     for name in ("jupyter.yaml", "airflow.yaml", "figma.yaml", "github.json", "examples"):
-        mark = pytest.mark.program("the documents of others, which `make test` downloads")
+        mark = pytest.mark.program("the documents of others, which `make test-all` downloads")
         yield pytest.param(FOLDER / name, marks=mark)
 
 
 def files(path: Path) -> list[Path]:
-    assert path.exists(), f"{path} is missing: `make test` downloads it"
+    assert path.exists(), f"{path} is missing: `make test-all` downloads it"
     return sorted(path.rglob("*.json")) if path.is_dir() else [path]
 
 

@@ -38,8 +38,7 @@ class Wire:
         )
 
     async def receive(self) -> Any:
-        async with asyncio.timeout(10):
-            return await self.received.get()
+        return await self.received.get()
 
     def ask(self, method: str, params: Message | None = None, id: Any = None) -> Any:
         """Send a request and return its id."""

@@ -147,7 +147,7 @@ async def test_a_plain_function_may_be_a_task():
 
     @server.tool(task=True)
     def slow() -> str:
-        go_on.wait(10)
+        go_on.wait()
         return "done"
 
     async with task_client(server) as client:

@@ -81,7 +81,7 @@ async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(warnings):
     @server.tool
     async def hog() -> str:
         check(ENOUGH)
-        assert warnings.more.acquire(timeout=10)  # blocks the loop until the watchdog has logged it
+        assert warnings.more.acquire()  # blocks the loop until the watchdog has logged it
         return "done"
 
     async with Client.memory(server) as client:
@@ -90,13 +90,13 @@ async def test_a_tool_that_blocks_the_loop_is_logged_with_its_stack(warnings):
             assert len(warnings.texts) == count
 
     assert "tool hog has blocked the event loop for over 0.04 s" in warnings.texts[0]
-    assert "warnings.more.acquire(timeout=10)" in warnings.texts[0]
+    assert "warnings.more.acquire()" in warnings.texts[0]
 
 
 async def test_a_blockage_outside_of_tools_is_logged_with_its_stack_alone(warnings):
     with watchdog.watched():
         check(ENOUGH)
-        assert warnings.more.acquire(timeout=10)
+        assert warnings.more.acquire()
 
     assert warnings.texts[0].startswith("something has blocked the event loop")
     assert "test_a_blockage_outside_of_tools" in warnings.texts[0]
@@ -128,9 +128,8 @@ async def test_servers_on_one_loop_share_a_watchdog():
     async with Client.memory(Server("one")), Client.memory(Server("two")):
         assert count_watchdogs() == before + 1
     # The servers notice some time later that their clients have disconnected.
-    async with asyncio.timeout(10):
-        while count_watchdogs() > before:  # noqa: ASYNC110 - nothing else signals it
-            await asyncio.sleep(0)
+    while count_watchdogs() > before:  # noqa: ASYNC110 - nothing else signals it
+        await asyncio.sleep(0)
 
 
 def test_a_closed_loop_ends_its_watchdog(warnings):
@@ -139,6 +138,6 @@ def test_a_closed_loop_ends_its_watchdog(warnings):
 
     dog = asyncio.run(begin())
     dog._stop.allow(1)
-    dog._thread.join(10)
+    dog._thread.join()
 
     assert not dog._thread.is_alive()

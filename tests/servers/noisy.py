@@ -2,6 +2,8 @@
 
     python noisy.py [FILE [http]]
 
+It gives running requests an hour when it ends: what does not end at once hangs in a test.
+
 FILE gets a line for each thing that happens: entered, waiting, cancelled, left.
 With `http` it serves on a free port and not on stdio.
 """
@@ -19,6 +21,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from interlock import Server
+from interlock.server import server_connection
+
+server_connection.DRAIN = 3600.0
 
 
 def note(event: str) -> None:
@@ -101,9 +106,9 @@ def after(pipe: str, size: int) -> str:
 
 @server.tool
 def block() -> str:
-    """Hold a worker for a minute."""
+    """Hold a worker for an hour."""
     note("waiting")
-    time.sleep(60)
+    time.sleep(3600)
     return ""
 
 

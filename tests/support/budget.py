@@ -15,19 +15,10 @@ from typing import Any
 import pytest
 
 # CPU seconds of each folder of tests; those without a number of their own share the rest.
-BUDGET = {"faults": 40, "client": 25, "oauth": 20, "gateway": 30, "web": 20}
-TOTAL = 240
+BUDGET = {"models": 50, "faults": 40, "gateway": 45, "cli": 40, "store": 30, "web": 20}
+TOTAL = 400  # `make test` has two cores for 6 minutes, for collection and for waiting, too
 LONGEST = 0.5  # seconds of a case without a mark
 MARKS = {"slow", "program", "product"}
-
-# Fixtures and folders that stand for a program of others: their cases get the mark `program`.
-PROGRAMS = {
-    "protected_addresses": "an authorization server on Node",
-    "postgres_server": "PostgreSQL",
-    "interop": "clients and servers of others",
-    "claude_program": "Claude Code",
-}
-SLOW = {"evil": "starts a program"}  # fixtures whose cases get the mark `slow`
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,15 +30,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Measure(), "measure")
         if not hasattr(config, "workerinput"):
             config.pluginmanager.register(_Summary(), "summary")
-
-
-def pytest_collection_modifyitems(items: list[Any]) -> None:
-    for item in items:
-        for name in (*item.fixturenames, item.path.parent.name):
-            if name in PROGRAMS:
-                item.add_marker(pytest.mark.program(PROGRAMS[name]))
-            if name in SLOW:
-                item.add_marker(pytest.mark.slow(SLOW[name]))
 
 
 class _Measure:

@@ -10,8 +10,9 @@ import asyncio
 import selectors
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 TICK = 1e-9  # seconds; no two things happen at the very same time
 
@@ -111,18 +112,29 @@ class ClockLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.clock()
 
-    @contextmanager
-    def everywhere(self) -> Iterator[None]:
+    def everywhere(self) -> AbstractContextManager[None]:
         """Let everything in the package that reads the monotonic clock read this one."""
-        changed = [
-            module
-            for name, module in list(sys.modules.items())
-            if name.startswith("interlock") and vars(module).get("monotonic") is time.monotonic
-        ]
+        return _everywhere(self.clock)
+
+
+def run_stepped(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine on a `SteppedLoop`, whose time is that of the whole package."""
+    loop = SteppedLoop()
+    with _everywhere(loop.time), asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(work)
+
+
+@contextmanager
+def _everywhere(clock: Callable[[], float]) -> Iterator[None]:
+    changed = [
+        module
+        for name, module in list(sys.modules.items())
+        if name.startswith("interlock") and vars(module).get("monotonic") is time.monotonic
+    ]
+    for module in changed:
+        vars(module)["monotonic"] = clock
+    try:
+        yield
+    finally:
         for module in changed:
-            vars(module)["monotonic"] = self.clock
-        try:
-            yield
-        finally:
-            for module in changed:
-                vars(module)["monotonic"] = time.monotonic
+            vars(module)["monotonic"] = time.monotonic

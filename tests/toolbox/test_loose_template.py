@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -28,8 +28,8 @@ def test_loose_template_matches_by_its_literals(template: str, uri: str, matches
 
 def test_hostile_uri_is_matched_in_linear_time():
     template = LooseTemplate("x://" + "{a}a" * 50 + "{b}z")
-    began = perf_counter()
+    began = process_time()
     for _ in range(10):
         template.may_match("x://" + "a" * 50_000)
 
-    assert perf_counter() - began < 1
+    assert process_time() - began < 1

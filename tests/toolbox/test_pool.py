@@ -56,9 +56,8 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a state that has no event
-            await asyncio.sleep(0)
+    while not condition():  # noqa: ASYNC110 - a state that has no event
+        await asyncio.sleep(0)
 
 
 def box(sharing: Any, **limits: Any) -> Toolbox:

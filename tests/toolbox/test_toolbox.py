@@ -18,6 +18,7 @@ from interlock.errors import (
 )
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
+from tests.support.clock import run_stepped
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, tool
 from tests.toolbox.boxes import addresses, box_of, served
 from tests.toolbox.upstreams import fail, settle
@@ -305,15 +306,17 @@ async def test_toolbox_closed_while_opening_leaves_nothing():
     assert {status.state for status in toolbox.status.values()} == {"down"}
 
 
-async def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
-    mute, quick = served(initialize=never), served("x")
-    toolbox = box_of(mute=mute, quick=quick)
-    await toolbox.open(idle_timeout=0.2)
+def test_open_with_an_idle_timeout_returns_while_a_mute_server_is_starting():
+    async def use() -> None:
+        toolbox = box_of(mute=served(initialize=never), quick=served("x"))
+        await toolbox.open(idle_timeout=2)
 
-    assert [each.state for each in toolbox.status.values()] == ["starting", "ok"]
-    assert addresses(toolbox) == ["quick:x"]
-    await toolbox.close()
-    assert toolbox.status["mute"].state == "down"
+        assert [each.state for each in toolbox.status.values()] == ["starting", "ok"]
+        assert addresses(toolbox) == ["quick:x"]
+        await toolbox.close()
+        assert toolbox.status["mute"].state == "down"
+
+    run_stepped(use())
 
 
 async def test_cancelled_open_closes_what_has_started():

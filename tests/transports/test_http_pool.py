@@ -260,7 +260,7 @@ def ended(before: list[threading.Thread]) -> None:
     """Wait until the threads that have begun since then have ended, except the event loop's own."""
     for each in set(threading.enumerate()) - {*before}:
         if not each.name.startswith("asyncio_"):
-            each.join(10)
+            each.join()
 
 
 async def test_dns_lookup_that_hangs_delays_no_other(
@@ -268,7 +268,7 @@ async def test_dns_lookup_that_hangs_delays_no_other(
 ):
     before = threading.enumerate()
     real, answered = socket.getaddrinfo, threading.Event()
-    everybody_waits = threading.Barrier(41, timeout=30)
+    everybody_waits = threading.Barrier(41)
 
     def look_up(host: str, *args: object, **named: object) -> object:
         if host.endswith(".silent"):

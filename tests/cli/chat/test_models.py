@@ -25,7 +25,7 @@ def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.Mo
     assert interlock("models", "--json").json[-1] == last
 
 
-@pytest.mark.program("llama.cpp")
+@pytest.mark.slow("llama.cpp")
 def test_gguf_file_answers_and_is_found_again_from_another_folder(
     interlock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -39,7 +39,7 @@ def test_gguf_file_answers_and_is_found_again_from_another_folder(
     assert "embedded" not in first.err
 
 
-@pytest.mark.program("llama.cpp")
+@pytest.mark.slow("llama.cpp")
 def test_gguf_file_calls_a_tool_and_answers_its_result(interlock, servers, tmp_path: Path):
     servers()
     start = "<tool_call>\n"

@@ -68,7 +68,7 @@ class Gateway:
 
     def end(self) -> int:
         self.program.send_signal(signal.SIGTERM)
-        return self.program.wait(20)
+        return self.program.wait()
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_stdio_serves_the_local_user_without_a_key(revision: str, config, 
 def test_stdio_needs_no_http_server(program, without, config):
     ran = program("serve", "--stdio", "--config", config(), env=without("uvicorn"))
 
-    assert ran.communicate(timeout=20)[1] == ""  # stdin is at its end
+    assert ran.communicate()[1] == ""  # stdin is at its end
     assert ran.returncode == 0
 
 
@@ -197,7 +197,7 @@ def test_second_gateway_on_the_same_database_is_refused(serve, program, config):
     serve()
     second = program("serve", "--config", config(), "--http", "127.0.0.1:0")
 
-    assert second.wait(20) == 1
+    assert second.wait() == 1
     assert "another gateway uses" in second.stderr.read()
 
 
@@ -371,4 +371,4 @@ def test_missing_packages_of_the_gateway_are_an_error_with_the_extras(program, w
     ran = program(*command.split(), env=without("sqlalchemy"))
 
     expected = MissingExtra("the gateway's database", "serve,chat")
-    assert ran.communicate(timeout=20)[1] == f"error: {expected}\n"
+    assert ran.communicate()[1] == f"error: {expected}\n"

@@ -162,7 +162,7 @@ def test_login_without_a_browser_only_shows_the_url(
     back = protected.browse(address)
     with urllib.request.urlopen(back) as page:
         assert b"You can close this page" in page.read()
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
 
     assert (running.returncode, err) == (0, "logged in to 'notes'\n")
     assert out.startswith("notes  ok")
@@ -221,7 +221,7 @@ def test_a_denied_login_is_an_error(program: Callable[..., Any], protected: Guar
     running.stderr.readline()
     back = protected.browse(running.stderr.readline().strip(), refuses=True)
     urllib.request.urlopen(back).close()
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
 
     assert (running.returncode, out) == (1, "")
     assert re.match(

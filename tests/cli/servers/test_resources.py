@@ -42,7 +42,7 @@ def test_resource_of_a_template_is_read_by_its_address(interlock, library):
 def test_bytes_of_a_resource_are_written_to_a_pipe_unchanged(program, library):
     read = program("read", "cover://moby", text=False)
 
-    assert read.communicate(timeout=20)[0] == b"\x89PNG\x00\xff"
+    assert read.communicate()[0] == b"\x89PNG\x00\xff"
 
 
 @pytest.mark.slow("starts a program")

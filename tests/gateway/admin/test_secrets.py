@@ -106,10 +106,9 @@ class Sending:
         for name in servers:
             begun = (await self("POST", "/api/inspect", {"server": name})).json
             place, state = f"/api/inspect/{begun['id']}", {"state": "connecting"}
-            async with asyncio.timeout(20):
-                while state["state"] == "connecting":
-                    await asyncio.sleep(0.02)
-                    state = (await self("GET", place)).json
+            while state["state"] == "connecting":
+                await asyncio.sleep(0.02)
+                state = (await self("GET", place)).json
             await self("POST", f"{place}/send", {"method": "tools/list", "params": {}})
             for part in ("wire", "record"):
                 shown = await self("GET", f"{place}/{part}")

@@ -82,12 +82,11 @@ async def begin(gateway: RunningGateway, key: str, tool: str, **arguments: Any) 
 
 async def state(gateway: RunningGateway, key: str, task: str, status: str) -> Json:
     """Poll until a task has a status."""
-    async with asyncio.timeout(5):
-        while True:
-            found: Json = (await ask(gateway, "tasks/get", key, task))["result"]
-            if found["status"] == status:
-                return found
-            await asyncio.sleep(0)
+    while True:
+        found: Json = (await ask(gateway, "tasks/get", key, task))["result"]
+        if found["status"] == status:
+            return found
+        await asyncio.sleep(0)
 
 
 async def events(folder: Path) -> list[tuple[str, str, str]]:
@@ -130,7 +129,7 @@ async def test_task_is_cancelled_at_its_server(running: Callable[..., Any], jobs
         key = await gateway.key()
         made = await begin(gateway, key, "jobs__slow")
         reply = await ask(gateway, "tasks/cancel", key, made["taskId"])
-        await asyncio.wait_for(jobs.was_cancelled.wait(), 5)
+        await jobs.was_cancelled.wait()
         await state(gateway, key, made["taskId"], "cancelled")
 
     assert reply["result"]["resultType"] == "complete"

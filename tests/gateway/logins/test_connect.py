@@ -26,7 +26,6 @@ from tests.support.authorization import Browser, Protected
 __all__ = ["notes", "users"]
 
 
-@pytest.mark.program
 async def test_users_log_in_by_the_link_of_a_refusal_and_get_their_own_accounts(
     running, protected_server: Protected
 ):

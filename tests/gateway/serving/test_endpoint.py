@@ -152,7 +152,7 @@ async def test_hidden_and_absent_look_alike_and_take_the_same_time(running):
             assert codes[0] == codes[1], what
             assert bodies[0] == bodies[1], what
             steps = [await steps_of(hidden), await steps_of(absent)]
-            assert max(steps) < 1.25 * min(steps), (what, steps)
+            assert max(steps) - min(steps) < 125, (what, steps)
 
         assert await gateway.names(bound) == ["crm__x"]
         fits, other = [await gateway.call("crm__x", bound, n=n) for n in (1, 987_654)]
@@ -307,9 +307,8 @@ async def test_required_server_that_was_down_is_started_again_without_any_call(
         assert (await gateway.http.request("GET", "/readyz")).code == 503
         del crm.answers["initialize"]
         clock.now += restarts.LONGEST_BACKOFF
-        async with asyncio.timeout(10):
-            while (await gateway.http.request("GET", "/readyz")).code != 200:
-                pass
+        while (await gateway.http.request("GET", "/readyz")).code != 200:
+            pass
 
 
 @pytest.mark.slow("fills a database")

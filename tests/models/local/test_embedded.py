@@ -22,7 +22,7 @@ from interlock.models.llama import Text
 from interlock.models.local import LocalModel
 from tests.models.processes import python
 
-pytestmark = pytest.mark.program("the embedded model")
+pytestmark = pytest.mark.slow("the embedded model")
 one_loop = pytest.mark.asyncio(loop_scope="module")  # the loop in which the model was loaded
 
 

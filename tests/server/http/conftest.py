@@ -76,10 +76,9 @@ class Reply:
     # What it sees
 
     async def status(self) -> int:
-        async with asyncio.timeout(_WAIT):
-            waiting = asyncio.create_task(self._started.wait())
-            await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
+        waiting = asyncio.create_task(self._started.wait())
+        await asyncio.wait({waiting, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
         if self.task.done():
             self.task.result()
         return self._status
@@ -93,16 +92,14 @@ class Reply:
         return [value.decode() for each, value in self._headers if each.lower() == name.encode()]
 
     async def finished(self) -> Reply:
-        async with asyncio.timeout(_WAIT):
-            await self.task
+        await self.task
         return self
 
     async def complete(self) -> Reply:
         """Wait until the response is complete; the task of its request may go on."""
-        async with asyncio.timeout(_WAIT):
-            while not self.ended:
-                self._changed.clear()
-                await self._changed.wait()
+        while not self.ended:
+            self._changed.clear()
+            await self._changed.wait()
         return self
 
     @property
@@ -125,14 +122,13 @@ class Reply:
 
     async def part(self) -> str:
         """The next block of a stream: the lines up to a blank one."""
-        async with asyncio.timeout(_WAIT):
-            while b"\n\n" not in self._unread:
-                assert not self.ended, f"the stream has ended: {self.body!r}"
-                assert not self.task.done(), f"the stream was cut: {self.body!r}"
-                self._changed.clear()
-                changed = asyncio.create_task(self._changed.wait())
-                await asyncio.wait({changed, self.task}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+        while b"\n\n" not in self._unread:
+            assert not self.ended, f"the stream has ended: {self.body!r}"
+            assert not self.task.done(), f"the stream was cut: {self.body!r}"
+            self._changed.clear()
+            changed = asyncio.create_task(self._changed.wait())
+            await asyncio.wait({changed, self.task}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
         block, _, self._unread = self._unread.partition(b"\n\n")
         return block.decode()
 

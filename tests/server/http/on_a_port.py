@@ -25,8 +25,12 @@ INITIALIZE = {
 }
 
 
+_connections: list[asyncio.StreamWriter] = []
+
+
 @asynccontextmanager
 async def served(server: Server, **options):
+    """Serve on a port; at the end, abort what `connect` has opened."""
     running = serve.UvicornServer(server.asgi(**options), "127.0.0.1", 0)
     task = asyncio.create_task(running.serve())
     while not running.started:  # noqa: ASYNC110 - uvicorn has no event for it
@@ -35,6 +39,8 @@ async def served(server: Server, **options):
         async with aiohttp.ClientSession() as client:
             yield running, client
     finally:
+        while _connections:
+            _connections.pop().transport.abort()
         running.should_exit = True
         await task
 
@@ -45,7 +51,9 @@ async def connect(running, receives=None):
     if receives is not None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
     client.connect(running.servers[0].sockets[0].getsockname()[:2])
-    return await asyncio.open_connection(sock=client)
+    reader, writer = await asyncio.open_connection(sock=client)
+    _connections.append(writer)
+    return reader, writer
 
 
 def legacy(method, params, session=None, id=1):

@@ -54,13 +54,12 @@ class Repeating:
 
     async def answer(self):
         """Return the status line and the body of the next answer."""
-        async with asyncio.timeout(10):
-            head = b"100 Continue"
-            while b"100 Continue" in head:
-                head = await self.reader.readuntil(b"\r\n\r\n")
-            self.head = head
-            size = int(re.findall(rb"content-length: (\d+)", head)[0])
-            body = await self.reader.readexactly(size)
+        head = b"100 Continue"
+        while b"100 Continue" in head:
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        self.head = head
+        size = int(re.findall(rb"content-length: (\d+)", head)[0])
+        body = await self.reader.readexactly(size)
         return head.partition(b"\r\n")[0].decode(), body.decode()
 
     async def ask(self, *parts):

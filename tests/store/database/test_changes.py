@@ -193,7 +193,6 @@ async def test_change_wakes_those_who_follow_its_kind_and_a_restored_copy_wakes_
     database, log = await open_database(place), logging.getLogger("interlock")
     keys, pins = Followed(), Followed()
     async with (
-        asyncio.timeout(10),
         ChangeFeed(database).running() as feed,
         feed.follow("keys", keys.step, log, "keys"),
         feed.follow("pins", pins.step, log, "pins"),

@@ -21,7 +21,7 @@ from interlock.web.inspector import call_texts as inspect_texts
 from interlock.web.inspector.inspection import Host, Inspection
 from interlock.web.inspector.inspector import Inspector, Wanted
 
-pytestmark = [pytest.mark.slow, pytest.mark.program]
+pytestmark = pytest.mark.slow("starts programs")
 ECHO = Path(__file__).parents[2] / "servers" / "echo.py"
 ARGUMENTS = {"text": 'it\'s "quoted"\n', "count": 2, "place": {"a": None}}
 
@@ -65,7 +65,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 async def test_texts_of_a_call_do_what_the_call_did(path: Path, tmp_path: Path):

@@ -61,4 +61,4 @@ async def test_waiting_ends_with_the_next_entry():
     await asyncio.sleep(0)
     wire.noted("exit", "exit code 0")
 
-    await asyncio.wait_for(waiting, 1)
+    await waiting
