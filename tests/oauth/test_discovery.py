@@ -351,7 +351,7 @@ def test_same_issuer_compares_exactly_except_for_a_final_slash():
 async def test_metadata_of_another_issuer_is_an_error(world: World, issuer: str):
     world.authorization.metadata["issuer"] = issuer
 
-    with pytest.raises(AuthError, match="is of another issuer: "):
+    with pytest.raises(AuthError, match="names another issuer: "):
         await find(world)
 
     assert world.authorization.paths == [SERVER_METADATA]
@@ -490,5 +490,5 @@ async def test_without_any_metadata_the_default_endpoints_are_used(world: World,
 async def test_a_server_without_resource_metadata_cannot_name_another_issuer(world: World):
     world.server.documents = {SERVER_METADATA: world.authorization.metadata}
 
-    with pytest.raises(AuthError, match="is of another issuer"):
+    with pytest.raises(AuthError, match="names another issuer"):
         await find(world)

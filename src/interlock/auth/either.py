@@ -1,4 +1,4 @@
-"""A bearer token or an API key."""
+"""Authentication by a bearer token or an API key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401: where to get a token."""
+        """The `WWW-Authenticate` header of a 401, which shows where to get a token."""
         return self.bearer.challenge
 
     def published(self, path: str) -> bytes | None:
@@ -30,7 +30,7 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
         """Return the sender of a request.
 
         Raises:
-            AuthRequired: 400; there are a token and a key. Otherwise as the two raise it.
+            AuthRequired: 400; the request has both a token and a key.
         """
         names = {name for name, _ in headers}
         if API_KEY not in names:
