@@ -171,7 +171,7 @@ class Callback:
 
 
 async def open_browser(url: str) -> bool:
-    """Open a URL in the user's browser; return False if there is no browser.
+    """Open a URL in the user's browser; return False without a browser.
 
     Raises:
         AuthError: The text is not a valid URL for a browser.
