@@ -316,9 +316,9 @@ class PageSessions:
 class SessionCookie(Struct, frozen=True):
     """The cookie of sessions.
 
-        Attributes:
-    name: The cookie's name.
-            is_secure: Whether browsers send it over https only.
+    Attributes:
+        name: The cookie's name.
+        is_secure: Whether browsers send it over https only.
     """
 
     name: str
