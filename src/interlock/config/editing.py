@@ -71,9 +71,7 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     connect_timeout = min(default.connect_timeout, server.timeout)
     default = replace(default, connect_timeout=connect_timeout)
     common = ConnectionSettings.__struct_fields__
-    for field in sorted(
-        server.__struct_fields__, key=common.__contains__
-    ):  # common members come last
+    for field in sorted(server.__struct_fields__, key=common.__contains__):  # common ones last
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
             entry[KEY_OF.get(field, field)] = value
@@ -112,7 +110,7 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
 
 
 def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return the members of a struct that differ from their defaults, as the file has them."""
+    """Return the members of a struct that have a value, as the file has them."""
     values = {name: getattr(part, name) for name in names or part.__struct_fields__}
     return {
         name: str(value) if isinstance(value, Rate) else value

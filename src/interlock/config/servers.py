@@ -235,7 +235,7 @@ class Config(Struct, frozen=True):
     warnings: tuple[str, ...] = ()  # warnings for the operator, one line each
     gateway: GatewaySettings | None = None  # None: the file has no member `gateway`
     inputs: dict[str, Input] = {}  # questions to the user, by id
-    variable: str = ""  # the environment variable that has the servers, if there is no file
+    variable: str = ""  # the environment variable that has the servers instead of a file
 
 
 def has_token(headers: Mapping[str, str]) -> bool:
