@@ -1,4 +1,4 @@
-"""The limit on what one answer of a model may hold."""
+"""The limit on the size of one answer of a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # text, reasoning and tool calls together
-_CALL_OVERHEAD = 256  # bytes a tool call counts besides its text, so that empty calls count too
+_CALL_OVERHEAD = 256  # bytes counted for each call besides its text, so that empty calls count
 
 
 class AnswerSize:
@@ -37,7 +37,6 @@ class AnswerSize:
         self.add_bytes(_CALL_OVERHEAD)
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes of any kind."""
         self._bytes += count
         if self._bytes > MAX_ANSWER_BYTES:
             raise ModelInterrupted(

@@ -1,4 +1,4 @@
-"""Finds a tool's arguments in the words of a request.
+"""Search for a tool's arguments in the words of a request.
 
 Each parameter has a kind (path, number, time zone, …), derived from its schema. Each piece of the
 request that looks like a value is a `Span`. `fill` assigns spans to parameters by kind, by the
@@ -38,17 +38,17 @@ class InputProperty(Struct, frozen=True):
 
 
 class Filling(Struct, frozen=True):
-    """The arguments for a tool that were found in a request.
+    """The arguments for a tool in a request.
 
     Attributes:
         arguments: Values by parameter.
         spans: The parts of the request that they use.
-        value: How strongly the used values suggest this tool, from 0. Values of unusual kinds
-            that match the parameter's kind count most.
+        value: The evidence for this tool in the used values, from 0. Values of unusual kinds that
+            match the parameter's kind count most.
         missing: Required parameters without a value.
         assumed: Required parameters that got a value which is not in the request: "." for a
             path, the first of several choices.
-        guesses: How many texts are only a leftover word.
+        guesses: The number of texts that are only a leftover word.
         further: Arguments of more calls, for the other values of a list: "in Tokyo and in Paris".
     """
 
@@ -101,7 +101,7 @@ FITS: dict[str, dict[str, float]] = {
 }
 FROM = frozenset(stems("source src origin old base start first lower begin")) | {"from", "since"}
 TO = frozenset(stems("target destination dest dst new end upper")) | {"to", "until", "into"}
-# How strongly a value of a kind suggests a tool that has a parameter of this kind.
+# The evidence that a value of a kind gives for a tool with a parameter of this kind.
 TELLING = {
     "zone": 1.0,
     "url": 1.0,
@@ -307,7 +307,7 @@ class _Draft:
         self.value += value
 
     def fill_alone(self, parameter: InputProperty) -> None:
-        """Fill a parameter that competes with no other: assigned, a choice, or a list."""
+        """Fill a parameter that competes with no other one: assigned, a choice, or a list."""
         if parameter.kind == "number":
             self._fill_named(parameter)
         elif parameter.kind == "choice":
@@ -425,7 +425,7 @@ def _ordered(arguments: dict[str, Any], wanted: Sequence[InputProperty]) -> dict
 
 
 def _default(parameter: InputProperty) -> Any:
-    """Return the value of a required parameter that the request does not give, or None."""
+    """Return a value for a required parameter that is missing in the request, or None."""
     if parameter.default is not None:
         return parameter.default
     if parameter.kind == "choice":
@@ -446,7 +446,7 @@ def _find_choice(choice: Any, request: str) -> Span | None:
 
 
 def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Span]) -> float:
-    """Return how well `span` fits `parameter`; 0 if it does not."""
+    """Return the fit of `span` to `parameter`; 0 for none."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
     if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
         fits = 1.0
@@ -461,7 +461,7 @@ def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Spa
 
 
 def _cue(request: str, span: Span, parameter: InputProperty) -> float:
-    """Return how strongly the words around `span` suggest `parameter`."""
+    """Return the evidence for `parameter` in the words around `span`."""
     before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
     after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
     telling = parameter.words - GENERIC
