@@ -609,9 +609,7 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
     ) -> Raw:
-        """Send a request for another client; return the result encoded and unchecked.
-
-        Errors are those of `call_tool`.
+        """Send a request for another client, as `call_tool` does; return the encoded result.
 
         Args:
             method: `tools/call`, `resources/read`, `prompts/get` or another method.
@@ -621,10 +619,8 @@ class Client:
             progress: Called with each `Progress`.
             meta: Further members of `_meta`, encoded without braces.
             idempotent: Whether the request may be repeated, as for `call_tool`.
-            back: The channel for the server's questions and logs; None for this client's own
-                handlers.
-            capabilities: The other client's capabilities, sent to a modern server instead of
-                this client's own.
+            back: The channel for the server's questions and logs; None for our own handlers.
+            capabilities: The other client's capabilities, for a modern server.
             log_level: The other client's lowest level of log messages, sent likewise.
             returns_questions: Whether to return an "input_required" result unanswered.
             counted: The operation whose count of messages includes this request.

@@ -87,10 +87,8 @@ class TokenSource(ABC):
         self._nonce = ""  # the nonce for the next DPoP proof
         self._metadata_url = ""
         self._dpop = Dpop.UNKNOWN
-        self._requested: tuple[str, tuple[str, ...]] = (
-            "",
-            (),
-        )  # last issuer and scopes
+        # Issuer and scopes of the last request
+        self._requested: tuple[str, tuple[str, ...]] = "", ()
         self._throttle = LoginThrottle()
 
     def __repr__(self) -> str:

@@ -245,8 +245,7 @@ class Protocol:
         if options.progress is not None:
             token = b'"progressToken":%d' % id
             members = b"%b,%b" % (meta, token) if meta else token
-        # Encode before any change of state: encoding may run out of memory. The bytes are those of
-        # `envelope.request` and `envelope.with_meta`.
+        # Encode first, because that may run out of memory; inlined `request` and `with_meta`.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
