@@ -129,7 +129,7 @@ class Counted(typing.Protocol):
 
 
 class RequestOptions(Struct, frozen=True):
-    """How one request is sent, and how long to wait for its answer.
+    """The options of one request, such as its timeouts.
 
     Attributes:
         timeout: Seconds without progress until the request fails; None for no limit.
@@ -224,7 +224,7 @@ class Protocol:
         Args:
             method: Spec name, such as "tools/list".
             params: An encoded object, without `_meta`.
-            options: Its timeouts, `_meta` and the like. The id is the progress token.
+            options: Timeouts, `_meta` and the like. The id is the progress token.
             now: Monotonic clock, seconds.
 
         Raises:
@@ -454,7 +454,7 @@ class Protocol:
         return Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))
 
     def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
-        """End our request `id`, which will get no response; return None if it has ended already."""
+        """End our request `id`, which will get no response; return None if it has already ended."""
         return None if self._pending.pop(id, None) is None else Failure(id, error)
 
     def _receive_notification(
@@ -542,7 +542,6 @@ class Protocol:
         pending.pauses += 1
 
     def resume(self, id: RequestId, *, now: float) -> None:
-        """Resume the deadlines of our request `id`."""
         pending = self._pending.get(id)
         if pending is None:
             return
@@ -600,7 +599,6 @@ class Protocol:
 
     @property
     def pending(self) -> int:
-        """The number of our requests that have not ended."""
         return len(self._pending)
 
     @property
