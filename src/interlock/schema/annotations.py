@@ -187,7 +187,6 @@ class Hints:
         return [{"type": ""} if each is None else each for each in merged]
 
     def _type_name(self, name: str) -> str:
-        """Return a name that no other type of this schema has."""
         plain = "".join(part.capitalize() for part in identifier(name).split("_")) or "Object"
         number = self._names[plain] = self._names.get(plain, 0) + 1
         return plain if number == 1 else f"{plain}{number}"

@@ -180,7 +180,6 @@ def _count(value: str | list[Any] | dict[str, Any], noun: str) -> str:
 
 
 def _follow(document: Any, path: Sequence[str | int]) -> Any:
-    """Return the value at a path in a document, or None."""
     for step in path:
         try:
             document = document[step]

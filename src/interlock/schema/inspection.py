@@ -372,7 +372,6 @@ def _unquoted(fragment: str) -> str:
 
 
 def _point(document: Any, pointer: str) -> Any:
-    """Return the value at a JSON pointer, or None."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):

@@ -119,7 +119,7 @@ class Validator:
         self.unchecked_patterns = tuple(unchecked_patterns)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether the value fits; False if it is not a JSON value, or too large to check."""
+        """Return whether the value fits; False if it is not JSON, or too large to check."""
         if self._excess(*measure(value)):
             return False
         try:
