@@ -24,7 +24,6 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return 'ApiKey header="X-API-Key"'
 
     def published(self, path: str) -> bytes | None:  # noqa: ARG002

@@ -103,12 +103,10 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
         return encode(document)
 
     def published(self, path: str) -> bytes | None:
-        """Return `metadata` if it belongs at this path."""
         return self.metadata() if path == self.metadata_path else None
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header for a request without a token."""
         return self._challenge()
 
     # Checking

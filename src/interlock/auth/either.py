@@ -19,11 +19,9 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401, which shows where to get a token."""
         return self.bearer.challenge
 
     def published(self, path: str) -> bytes | None:
-        """Return the metadata of the protected resource if it belongs at this path."""
         return self.bearer.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:

@@ -81,7 +81,6 @@ class GatewayAuth:
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return self._metadata.challenge
 
     def published(self, path: str) -> bytes | None:

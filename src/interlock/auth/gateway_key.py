@@ -89,7 +89,7 @@ class GatewayKey:
         """Encrypt content with AES-256-GCM and the key for one purpose.
 
         Args:
-            purpose: As for `derive`.
+            purpose: The purpose, as for `derive`.
             content: The bytes to seal.
             bound_to: The place of the content, such as its row's id; `unseal` needs the same.
 

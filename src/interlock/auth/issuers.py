@@ -44,7 +44,7 @@ class KnownToken(NamedTuple):
     """A verified token.
 
     Attributes:
-        principal: Its owner.
+        principal: The owner of the token.
         in_views: The owner as seen in each view; filled by the authenticator.
         until: The time to verify it again, by the monotonic clock.
     """
@@ -77,7 +77,6 @@ class Issuers:
 
     @property
     def names(self) -> list[str]:
-        """The identifiers of the issuers."""
         return list(self._issuers)
 
     async def find(self, token: bytes) -> KnownToken | None:

@@ -50,9 +50,7 @@ class KeySource(Protocol):
         """Return the keys that changed since the last call."""
         ...
 
-    async def get(self, id: str) -> StoredKey:
-        """Return one key, or raise `UnknownKey`."""
-        ...
+    async def get(self, id: str) -> StoredKey: ...
 
     async def touch(self, used: Mapping[str, int]) -> None:
         """Record when keys were last used: microseconds since 1970 by key id."""
@@ -78,7 +76,7 @@ class KnownKey:
 
     Attributes:
         stored: The key without its secret.
-        principal: Its owner; one object for as long as the owner's rights stay the same.
+        principal: The owner, one object for as long as the owner's rights stay the same.
         in_views: The owner as seen in each view; filled by the authenticator.
         admitted: The owner as seen at each place that has accepted the key; filled likewise.
         used: The time of its last use, in microseconds since 1970; 0 once it is written.
@@ -202,7 +200,6 @@ class KeyRing:
         return self._by_id.get(id)
 
     def active(self) -> list[KnownKey]:
-        """Return the keys that are valid now."""
         now = self._wall() // 1_000
         return [each for each in self._by_id.values() if each.stored.state(now) == "active"]
 

@@ -82,7 +82,6 @@ class StoredSession(Struct, frozen=True, kw_only=True):
         return min(self.expires, self.last_used + IDLE)
 
     def as_json(self) -> JsonObject:
-        """Return the JSON object that the API shows."""
         return {
             "id": self.id,
             "user": self.user,
@@ -107,29 +106,17 @@ class StoredCode(Struct, frozen=True):
 class SessionSource(Protocol):
     """Storage for sessions and one-time codes. Every method may raise a `StoreError`."""
 
-    async def add(self, session: StoredSession) -> None:
-        """Store a new session."""
-        ...
+    async def add(self, session: StoredSession) -> None: ...
 
-    async def get(self, id_hash: bytes) -> StoredSession | None:
-        """Return a session, expired or not."""
-        ...
+    async def get(self, id_hash: bytes) -> StoredSession | None: ...
 
-    async def touch(self, id_hash: bytes, now: int) -> None:
-        """Record when a session was used."""
-        ...
+    async def touch(self, id_hash: bytes, now: int) -> None: ...
 
-    async def delete(self, id_hash: bytes) -> None:
-        """Delete a session."""
-        ...
+    async def delete(self, id_hash: bytes) -> None: ...
 
-    async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]:
-        """Return the sessions of a user, newest first."""
-        ...
+    async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]: ...
 
-    async def add_code(self, code: StoredCode) -> None:
-        """Store a one-time code."""
-        ...
+    async def add_code(self, code: StoredCode) -> None: ...
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
         """Delete a one-time code and return it; None if it is unknown."""
@@ -379,11 +366,9 @@ class PageAuth:
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return self._keys.challenge if self._keys is not None else ""
 
     def published(self, path: str) -> bytes | None:
-        """Return the document that `keys` publishes at this path."""
         return self._keys.published(path) if self._keys is not None else None
 
     @staticmethod

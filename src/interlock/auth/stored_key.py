@@ -62,7 +62,6 @@ class StoredKey(Struct, frozen=True):
         return "active"
 
     def as_json(self, now: int, key: str | None = None) -> JsonObject:
-        """Return the JSON object that commands and the admin API show."""
         shown: JsonObject = {
             "id": self.id,
             "user": f"user:{self.user}",
