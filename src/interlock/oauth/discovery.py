@@ -61,7 +61,6 @@ class Discovery(Struct, frozen=True):
 
     @property
     def issuer(self) -> str:
-        """The authorization server's identifier."""
         return self.server.issuer
 
     def explained(self, error: AuthError | HttpError) -> AuthError | HttpError:
@@ -129,7 +128,7 @@ async def resource_metadata(
     If `advertised` is not a valid URL, the well-known URLs are tried.
 
     Raises:
-        InterlockError: As in `discover`.
+        InterlockError: The errors of `discover`.
     """
     if not advertised:
         return await _well_known_metadata(fetcher, server_url)
@@ -194,7 +193,7 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
     """Fetch the metadata of an authorization server.
 
     Raises:
-        InterlockError: As in `discover`.
+        InterlockError: The errors of `discover`.
     """
     if not _is_issuer(issuer):
         raise AuthError(

@@ -91,7 +91,7 @@ class FetchedResponse(Redacted, frozen=True):
         """Decode the body.
 
         Args:
-            type: Its expected type: a struct, or a dict.
+            type: The expected type: a struct, or a dict.
 
         Raises:
             HttpError: The body is not JSON, or has another type. Its content is not shown.
@@ -164,7 +164,7 @@ class Fetcher:
         """Send a form or a JSON document, once.
 
         Raises:
-            InterlockError: As in `get`.
+            InterlockError: The errors of `get`.
         """
         if form is not None:
             body, media_type = urlencode(form).encode(), "application/x-www-form-urlencoded"

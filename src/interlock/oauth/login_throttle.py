@@ -25,7 +25,6 @@ class LoginThrottle:
         self._logins: list[_Login] = []
 
     def add(self, issuer: str, scopes: Collection[str], failure: str = "", *, now: float) -> None:
-        """Record a login, and the reason if it failed."""
         login = _Login(now, issuer, frozenset(scopes), failure)
         self._logins = [*self._logins, login][-MAX_RECORDED:]
 

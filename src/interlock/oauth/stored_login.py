@@ -47,7 +47,6 @@ class StoredLogin:
 
     @property
     def token(self) -> str:
-        """The token to send now; "" for none."""
         return self._oauth.token if self._oauth is not None else ""
 
     async def valid_token(self) -> str:
@@ -55,7 +54,6 @@ class StoredLogin:
         return await self._login().valid_token() if self._is_needed else ""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that authorize one HTTP request; {} without a token."""
         return self._oauth.headers(method, url) if self._oauth is not None else {}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
