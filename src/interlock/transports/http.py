@@ -406,7 +406,6 @@ class HttpTransport:
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """Close all requests and streams."""
         if not self._lost:
             self._stop()
             self._receiver.connection_lost(error)

@@ -206,7 +206,7 @@ class HttpEndpoint:
         return self._authorization.token or await self._authorization.valid_token()
 
     def failure(self, error: BaseException) -> InterlockError:
-        """Convert one of `FAILURES`. The class says whether the request was sent."""
+        """Convert one of `FAILURES`. The class shows whether the request was sent."""
         return failure(self.shown, error)
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
@@ -280,7 +280,6 @@ class HttpEndpoint:
         )
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
-        """Return the error for an unsuccessful response."""
         body = b""
         with suppress(InterlockError, *FAILURES):  # without the body, the status is enough
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
@@ -381,7 +380,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def failure(shown: str, error: BaseException) -> InterlockError:
-    """Convert one of `FAILURES`. The class says whether the request was sent.
+    """Convert one of `FAILURES`. The class shows whether the request was sent.
 
     Args:
         shown: The URL as shown in messages.
@@ -422,7 +421,6 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether memory ran out, here or in aiohttp's reader."""
     while error is not None:
         # aiohttp names the cause of a broken connection only in the text of its own error.
         if isinstance(error, MemoryError) or str(error).endswith("MemoryError()"):

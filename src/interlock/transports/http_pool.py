@@ -69,7 +69,6 @@ class HttpPool:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The session for requests."""
         if self._session is None or self._session.closed:
             self._session = _open(MAX_CONNECTIONS)
         return self._session

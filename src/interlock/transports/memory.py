@@ -68,7 +68,6 @@ class MemoryTransport:
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """End the connection and notify both ends."""
         if self._closed:
             return
         self._end_other()
@@ -76,7 +75,6 @@ class MemoryTransport:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """End the connection and notify the other end."""
         if not self._closed:
             self._end_other()
 

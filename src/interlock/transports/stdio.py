@@ -180,7 +180,6 @@ class StdioTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Write frames: now as far as the pipe has room, the rest later."""
         if self._receiver is None:
             return
         waiting = bool(self._unsent)

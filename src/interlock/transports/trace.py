@@ -24,9 +24,7 @@ class Trace(Protocol):
 
     redactor: Redactor
 
-    def sent(self, frame: bytes) -> None:
-        """Record a frame that is sent."""
-        ...
+    def sent(self, frame: bytes) -> None: ...
 
     def received(self, frame: bytes) -> None:
         """Record a frame that has arrived, valid or not."""
