@@ -67,7 +67,6 @@ class Section:
     # Members
 
     def need(self, *keys: str) -> None:
-        """Refuse the object if a member is missing."""
         for key in keys:
             if key not in self.members:
                 self.refuse(f'needs "{key}"')
@@ -124,7 +123,6 @@ class Section:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """Read true or false."""
         value = self.members.get(key, default)
         if not isinstance(value, bool):
             self.refuse(f"must be true or false, not {kind(value)}", key)

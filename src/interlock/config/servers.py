@@ -69,7 +69,6 @@ class ToolFilter(Struct, frozen=True):
     approved: tuple[str, ...] = ()  # names of tools that run without asking the local user
 
     def admits(self, tool: str) -> bool:
-        """Return whether the tool is offered."""
         allowed = self.allow is None or _is_one_of(tool, self.allow)
         return allowed and not _is_one_of(tool, self.deny)
 

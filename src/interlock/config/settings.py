@@ -38,7 +38,6 @@ class Price(Struct, frozen=True):
     cached: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return the cost of these tokens."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         parts = (

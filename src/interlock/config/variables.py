@@ -42,7 +42,7 @@ def fill(
 
     Args:
         text: Any text.
-        place: Its place in the file, for messages, such as "env.TOKEN".
+        place: The place of the text in the file, for messages, such as "env.TOKEN".
         environ: The environment variables.
         user: The values of `${user:NAME}` by name; None where no user is calling.
 
