@@ -300,7 +300,6 @@ class Client:
             self._on_loss(error)
 
     async def _relist(self) -> None:
-        """List the tools again, to update the arguments that headers repeat."""
         self._cache.forget("tools/list")
         await self.list_tools()
 
@@ -323,7 +322,6 @@ class Client:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The server's declared capabilities."""
         return self._channel.negotiated.capabilities
 
     @property
@@ -333,7 +331,6 @@ class Client:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for a model."""
         return self._channel.negotiated.instructions
 
     # Tools
@@ -479,7 +476,6 @@ class Client:
             self._legacy_subscriptions.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """End a subscription."""
         if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
             self._messages.subscriptions.close(f"resource {uri}")
         else:

@@ -81,7 +81,6 @@ class ClientFeatures:
         self._recent: deque[float] = deque()
 
     def set_roots(self, roots: Sequence[str]) -> None:
-        """Replace the roots."""
         if self._roots is None:
             raise LocalProtocolError("the client was created without roots: pass roots=[] to it")
         self._roots = [_root(each) for each in roots]

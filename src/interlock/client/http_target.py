@@ -74,7 +74,6 @@ class HttpTarget:
 
     @property
     def era(self) -> Era:
-        """The last known era of the server; "" for unknown."""
         if self._kind == "sse":
             return "sse"
         found = self._pool.eras.get(self._url, "")
@@ -93,12 +92,10 @@ class HttpTarget:
 
     @property
     def may_try_legacy_unauthorized(self) -> bool:
-        """Whether to try the legacy handshake after a 401 or 403 that no token resolves."""
         return self.authorization is None or self.is_refused
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether to try HTTP+SSE when all else has failed."""
         return self._kind == "auto"
 
     def connect(self) -> Transport:

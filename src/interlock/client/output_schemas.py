@@ -26,7 +26,6 @@ class OutputSchemas:
         self._validators: dict[str, schema.Validator | None] = {}
 
     def replace(self, tools: list[Tool]) -> None:
-        """Replace all schemas by those of these tools."""
         self.by_tool = {
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }

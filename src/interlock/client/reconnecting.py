@@ -251,7 +251,6 @@ class ReconnectingConnection:
             await self.http.close()
 
     def check_open(self) -> None:
-        """Raise the error that ended the connection, if it has ended."""
         error = self.connection.protocol.closed
         if error is not None:
             raise copy(error)
@@ -334,7 +333,6 @@ class ReconnectingConnection:
 
 
 def _retrieve(renewing: asyncio.Task[None]) -> None:
-    """Mark the task's outcome as retrieved, in case all callers were cancelled."""
     if not renewing.cancelled():
         renewing.exception()
 

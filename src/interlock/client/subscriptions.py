@@ -126,7 +126,7 @@ class Subscriptions:
                 self._acknowledged.pop(stream.id, None)
 
     async def _last(self, key: str, stream: _Stream, *, opening: bool = False) -> bool:
-        """Wait until the stream ends; return whether it may be opened again."""
+        """Wait until the stream ends; return whether it may be reopened."""
         try:
             await stream.ended
             _log.info("subscription %r was ended by the server", key)
@@ -157,7 +157,6 @@ class Subscriptions:
             stream.connection.request_failed(stream.id, StreamEnded("the connection was replaced"))
 
     def close(self, key: str) -> None:
-        """End a stream if it is open."""
         stream = self._streams.pop(key, None)
         if stream is not None:
             stream.task.cancel()
