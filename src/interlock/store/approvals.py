@@ -134,11 +134,9 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     @property
     def binding(self) -> Binding:
-        """The exact call that the approval is for."""
         return msgspec.convert(asdict(self), Binding)
 
     def as_json(self, now: int) -> JsonObject:
-        """Return the approval as commands and the admin API show it."""
         return {
             "id": self.id,
             "call": self.call,
@@ -234,7 +232,6 @@ class ApprovalStore:
         return next(iter(await self._read(query)), None)
 
     async def count_pending(self, tenant: str, user: str, now: int) -> int:
-        """Return the number of a user's pending approvals."""
         query = select(func.count()).where(
             _of.tenant == tenant, _of.user == user, _of.state == "pending", ~_is_over(now)
         )
@@ -245,7 +242,6 @@ class ApprovalStore:
         return await self._database.read(work)
 
     async def counts(self, now: int) -> Counter[str]:
-        """Return the number of approvals by state."""
         state = _state_at(now)
 
         async def work(connection: AsyncConnection) -> Counter[str]:

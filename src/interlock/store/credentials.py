@@ -89,7 +89,6 @@ class Credential(Struct, frozen=True):
     updated: int
 
     def state(self, now: int) -> State:
-        """Return the state at a time."""
         if self.recorded != "ok" or self.expires is None:
             return self.recorded
         if self.expires <= now:
@@ -97,7 +96,6 @@ class Credential(Struct, frozen=True):
         return "expiring" if self.expires - now < EXPIRING else "ok"
 
     def as_json(self, now: int) -> JsonObject:
-        """Return the JSON object that lists show."""
         shown = {
             "user": self.place.user,
             "server": self.place.server,
@@ -147,7 +145,6 @@ class CredentialStore:
         return [_credential(row) for row in rows]
 
     async def find(self, place: Place) -> Credential | None:
-        """Return one credential, or None."""
         rows = await self._rows(select(tables.credentials).where(_at(place)))
         return _credential(rows[0]) if rows else None
 
@@ -309,8 +306,6 @@ class CredentialStore:
         return await self._database.write(work)
 
     async def release(self, place: Place, holder: str) -> None:
-        """End a lease."""
-
         async def work(connection: AsyncConnection) -> None:
             where = and_(_at(place), tables.credentials.c.leased_by == holder)
             await connection.execute(

@@ -199,7 +199,6 @@ class KeptResultStore:
         return AESGCM(self._key)
 
     async def _delete_files(self, rows: Sequence[_Row]) -> None:
-        """Delete the files of deleted rows."""
         self.bytes -= sum(row.bytes for row in rows)
 
         def delete_all() -> None:
@@ -287,7 +286,6 @@ class KeptResultStore:
             await self._database.write(lambda connection: _delete(connection, lost))
 
     def _ages(self) -> dict[str, float]:
-        """Return the age of each file in seconds."""
         now, ages = time(), {}
         with suppress(FileNotFoundError), os.scandir(self._folder) as found:
             for entry in found:

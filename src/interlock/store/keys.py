@@ -42,7 +42,6 @@ class KeyStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[KeyStore]:
-        """Open a database as `ConversationStore.open` does."""
         database = await open_database(location)
         try:
             yield cls(database)
@@ -195,8 +194,6 @@ class KeyStore:
         return await make_change(self._database, claim, record, before, after, *more)
 
     async def load(self) -> _Keys:
-        """Return all keys, and start the list of changes that `changed` returns."""
-
         async def work(connection: AsyncConnection) -> None:
             await self._changes.read(connection)
 
@@ -216,8 +213,6 @@ class KeyStore:
         return [_key(row) for row in await self._database.read(work)]
 
     async def touch(self, used: Mapping[str, int]) -> None:
-        """Record when keys were last used: times by key id."""
-
         async def work(connection: AsyncConnection) -> None:
             for id, at in used.items():
                 await connection.execute(

@@ -74,7 +74,6 @@ class PageSessionStore:
         return [_session(row) for row in await self._database.read(work)]
 
     async def add_code(self, code: StoredCode) -> None:
-        """Store a one-time code, and delete expired ones."""
         row = msgspec.structs.asdict(code) | {"scopes": _encoded(code.scopes)}
         has_expired = login_codes.c.expires <= code.expires - CODE_LIFETIME
 
@@ -85,7 +84,6 @@ class PageSessionStore:
         await self._database.write(work)
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
-        """Delete a one-time code and return it; None if it is unknown."""
         same = login_codes.c.hash == hash
 
         async def work(connection: AsyncConnection) -> StoredCode | None:

@@ -84,7 +84,6 @@ class Pin(Struct, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Whether an operator must decide."""
         return self.state in ("changed", "new")
 
 

@@ -37,7 +37,6 @@ class Installation(Struct, frozen=True, order=True):
     at: int
 
     def as_json(self) -> JsonObject:
-        """Return the object for commands and the admin API."""
         return {"plugin": self.plugin, "user": self.user, "by": self.by, "at": rfc3339(self.at)}
 
 

@@ -47,7 +47,6 @@ class AuditCopy:
         self._thread: Thread | None = None  # started with the first piece
 
     def add_records(self, rows: list[Row]) -> None:
-        """Add rows of the table `audit`."""
         lines = b"".join(_encode(as_object(row)) + b"\n" for row in rows)
         if self._waiting + len(lines) > MAX_WAITING:
             self.dropped += len(rows)

@@ -43,7 +43,6 @@ class PostgresAudit:
         self._drop()
 
     async def is_alive(self, writer: str) -> bool:
-        """Return whether a writer's process is alive."""
         lock = _lock_of(writer)
         if lock == self._held:
             return True

@@ -214,7 +214,6 @@ class AuditReader:
         return terms
 
     async def records(self, call: str) -> list[JsonObject]:
-        """Return all records of a call, oldest first."""
         sql = f"{_RECORDS} WHERE call = ? ORDER BY at, writer, seq"
         return [stored_object(row) for row in await self._queries.fetch(sql, call)]
 
@@ -364,7 +363,6 @@ class _Queries:
     async def scan(
         self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
     ) -> Row | None:
-        """Run `AuditTables.scan`, as `fetch` does."""
         sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
         return await self._tables.scan(sql, *values, work=work)
 

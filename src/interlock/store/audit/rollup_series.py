@@ -46,7 +46,6 @@ class Line(Struct, frozen=True):
     total: dict[str, float | None]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that the admin API shows."""
         return {
             "name": self.name,
             "calls": self.calls,
@@ -78,7 +77,6 @@ class Series(Struct, frozen=True):
     total: Line
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that the admin API shows."""
         shown = {
             "by": self.by,
             "since": rfc3339(self.since),

@@ -86,7 +86,6 @@ class Totals(NamedTuple):
         return Totals(self.calls + calls, self.size + size, histogram)
 
     def plus_totals(self, other: Totals) -> Totals:
-        """Return the sum of two totals."""
         return Totals(*map(add, self, other))
 
 
@@ -153,7 +152,6 @@ class RollupWriter:
         return changed
 
     def keep(self, changed: Mapping[_Key, Totals]) -> None:
-        """Store rows that are committed."""
         self._rows.update(changed)
         if len(self._rows) > MAX_KEPT:
             self._restart()

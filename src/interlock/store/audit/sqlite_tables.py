@@ -57,11 +57,9 @@ class SqliteAudit:
             raise AuditUnavailable(f"{self._file} cannot be locked: {error.strerror}") from None
 
     async def is_alive(self, writer: str) -> bool:
-        """Return whether a writer's process is alive."""
         return writer_lock.is_alive(self._file, writer)
 
     async def forget(self, writer: str) -> None:
-        """Remove the lock file of a dead writer."""
         writer_lock.remove(self._file, writer)
 
     def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:

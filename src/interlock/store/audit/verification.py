@@ -67,7 +67,6 @@ class StoredHead(Struct, frozen=True):
     base_signature: bytes | None
 
     def invalid_columns(self) -> list[str]:
-        """Return the names of the columns whose values no writer can have written."""
         columns = _HEAD_TYPES.items()
         return [name for name, kind in columns if not is_valid(getattr(self, name), kind)]
 
@@ -120,7 +119,6 @@ class Verification:
             self._heads[head.writer] = self._checked(head)
 
     def as_json(self) -> JsonObject:
-        """Return the JSON object that commands and the admin API show."""
         return {
             "whole": not self.total,
             "records": self.records,

@@ -224,7 +224,6 @@ class AuditWriter:
 
     @property
     def tables(self) -> AuditTables:
-        """The tables that it writes to."""
         return self._tables
 
     @property

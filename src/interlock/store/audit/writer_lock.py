@@ -25,7 +25,6 @@ class WriterLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Remove the file and release the lock."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 

@@ -120,7 +120,6 @@ class ConversationStore:
 
     @property
     def database(self) -> Database:
-        """The database of the conversations."""
         return self._database
 
     def owned_by(self, owner: str) -> ConversationStore:
@@ -129,12 +128,10 @@ class ConversationStore:
 
     @property
     def calls(self) -> ChatCallStore:
-        """The calls of these conversations."""
         return ChatCallStore(self._database, self._owner)
 
     @property
     def files(self) -> ChatFileStore:
-        """The owner's files."""
         return ChatFileStore(self._database, self._owner)
 
     # Conversations

@@ -34,7 +34,6 @@ class AsyncConnection:
 
     @property
     def dialect(self) -> Dialect:
-        """The kind of database."""
         return self._core.dialect
 
     async def execute(self, statement: Executable, parameters: Any = None) -> Rows:

@@ -43,16 +43,13 @@ class Words:
 
     @property
     def plain(self) -> list[str]:
-        """The phrases as texts."""
         return [" ".join(words) for words, _ in self._phrases]
 
     def for_sqlite(self, owner: str) -> str:
-        """Return the expression for `message_index`."""
         phrases = [f'"{" ".join(words)}"{"*" * starts}' for words, starts in self._phrases]
         return f'owner : "o{owner.encode().hex()}" AND content : ({" AND ".join(phrases)})'
 
     def for_postgres(self) -> str:
-        """Return the expression for `to_tsquery`."""
         phrases = []
         for words, starts in self._phrases:
             quoted = [f"'{word}'" for word in words]
