@@ -140,7 +140,6 @@ class Right:
 
     @property
     def _plugin(self) -> str:
-        """The plugin that the tool belongs to; "" for none."""
         plugins = self._caller.plugins
         if plugins is None or self._kind != "tools":
             return ""

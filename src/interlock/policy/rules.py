@@ -131,7 +131,6 @@ class Patterns:
         ]
 
     def match(self, server: str, name: str) -> bool:
-        """Return whether a pattern fits an item of a server."""
         for matches_server, matches_name in self._pairs:
             if (matches_server is None or matches_server(server)) and (
                 matches_name is None or matches_name(name)
