@@ -25,11 +25,9 @@ class AnswerSize:
         self._bytes = 0
 
     def add(self, text: str) -> None:
-        """Count the UTF-8 bytes of a piece of text."""
         self.add_bytes(len(text.encode(errors="replace")))
 
     def add_json(self, value: Any) -> None:
-        """Count the bytes of a value written as JSON."""
         self.add(json.dumps(value, ensure_ascii=False))
 
     def add_call(self) -> None:

@@ -105,14 +105,12 @@ class AnthropicModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{_PROVIDER}:{self._model}{address}"
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
         answer = _ReplyBuilder(self.name)
         try:
@@ -139,7 +137,7 @@ class AnthropicModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections. Closing twice is allowed; the next request opens them again."""
+        """Close the connections; may be repeated. The next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()

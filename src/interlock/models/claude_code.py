@@ -23,7 +23,6 @@ class ClaudeCodeModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         return f"{PROVIDER}:{self.model}" if self.model else PROVIDER
 
     async def stream(
@@ -31,7 +30,6 @@ class ClaudeCodeModel:
         messages: Sequence[Message],  # noqa: ARG002 - as in `Model`
         tools: Sequence[ToolDefinition] = (),  # noqa: ARG002 - as in `Model`
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Raise `ModelUnavailable`."""
         raise ModelUnavailable(
             "Claude Code answers only in `interlock chat --model claude-code` and "
             "`interlock claude`; choose another model here"

@@ -232,7 +232,6 @@ def free_memory() -> int:
 
 
 def _cores() -> int:
-    """Return the number of cores that this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

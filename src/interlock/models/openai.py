@@ -137,7 +137,6 @@ class OpenAIModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         return f"{self._provider}:{self._model}{self._at}"
 
     @property
@@ -147,7 +146,6 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
         started = False
         try:
@@ -178,7 +176,7 @@ class OpenAIModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections. Closing twice is allowed; the next request opens them again."""
+        """Close the connections; may be repeated. The next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()

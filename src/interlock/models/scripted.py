@@ -60,13 +60,11 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         return self._name
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Stream the next entry of the script."""
         position = len(self.requests)
         self.requests.append(ScriptedRequest(tuple(messages), tuple(tools)))
         if position >= len(self._replies):

@@ -74,7 +74,6 @@ class GgufModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         return f"local:{self._path}"
 
     @property
@@ -85,7 +84,6 @@ class GgufModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         async with self._lock:
             engine = await self._loaded()
             messages = self._markers.messages(without_files(messages))

@@ -29,7 +29,6 @@ class Markers:
         self._first = re.compile(f"[{firsts}]") if firsts else None
 
     def as_text(self, text: str) -> str:
-        """Return a text without markers."""
         if self._first is None:
             return text
         broken = [
@@ -44,7 +43,6 @@ class Markers:
         return JOINER.join((text[: broken[0]], *pieces))
 
     def messages(self, messages: Sequence[Message]) -> list[Message]:
-        """Return a conversation without markers."""
         return [self._message(message) for message in messages]
 
     def _message(self, message: Message) -> Message:
@@ -58,7 +56,6 @@ class Markers:
         return message
 
     def tools(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-        """Return tools without markers in their definitions."""
         return [
             ToolDefinition(
                 tool.name,

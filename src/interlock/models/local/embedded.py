@@ -84,7 +84,6 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """The name of the model, as for `--model`."""
         return "local:gemma-3-270m"
 
     async def stream(

@@ -171,7 +171,6 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> InputProper
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return `schema` without the alternative null."""
     for keyword in ("anyOf", "oneOf"):
         alternatives = schema.get(keyword)
         if isinstance(alternatives, list):
@@ -262,7 +261,7 @@ def fill(
 
     Args:
         request: The user's text.
-        spans: Its `find_spans`.
+        spans: The result of `find_spans` for it.
         wanted: The tool's parameters.
         vocabulary: Stems of the tool's name and description. Such words in the request are
             about the tool and rarely arguments.
@@ -298,7 +297,6 @@ class _Draft:
         self.guesses = 0
 
     def free(self, span: Span) -> bool:
-        """Return whether no parameter uses a part of `span`."""
         return not any(span.start < other.end and other.start < span.end for other in self.used)
 
     def assign(self, parameter: InputProperty, argument: Any, value: float, *spans: Span) -> None:
@@ -434,7 +432,6 @@ def _default(parameter: InputProperty) -> Any:
 
 
 def _find_choice(choice: Any, request: str) -> Span | None:
-    """Return the span of `choice` as a separate word of the request."""
     lowered, word = request.lower(), str(choice).lower()
     start = lowered.find(word) if word else -1
     while start >= 0:

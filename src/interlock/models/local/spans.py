@@ -150,7 +150,6 @@ def _json(text: str) -> Any:
 
 
 def _clock(text: str) -> str:
-    """Return a time of day as HH:MM."""
     word = text.lower()
     if word in ("noon", "midnight"):
         return "12:00" if word == "noon" else "00:00"
