@@ -30,7 +30,7 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
         verify: Returns the owner of a token, or None if it is not valid. An exception is
             answered with 503. `static_tokens` and `jwt.JwtVerifier` make such functions.
         resource: The endpoint's public URL as clients use it; published unchanged.
-        authorization_servers: Issuers that clients get tokens from; published unchanged.
+        authorization_servers: The issuers of tokens for clients; published unchanged.
         scopes_supported: Scopes that clients may request; published.
         required_scopes: Scopes that every request needs.
 

@@ -186,7 +186,7 @@ class KeyRing:
             return None
         now, stored = self._wall() // 1_000, known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
-            return None  # expired or revoked; a rotated key may still be active
+            return None
         known.used = now
         return known.admitted.get(place)
 

@@ -1,4 +1,4 @@
-"""A cache for the results that a server allows its clients to cache."""
+"""The cache of results that a server allows its clients to cache."""
 
 from __future__ import annotations
 

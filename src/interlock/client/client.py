@@ -87,7 +87,7 @@ _log = logging.getLogger("interlock.client")
 class Client:
     """A connection to one MCP server. Use it as an async context manager, or `open` and `close`.
 
-    Any task may call any method at any time; cancelling a call tells the server to stop.
+    Any task may call any method at any time; cancelling a call cancels it at the server.
 
     Args:
         connect: Returns a fresh transport. It is called again when a legacy server exits because

@@ -141,7 +141,7 @@ class Subscriptions:
 
     def _forget(self, key: str, stream: _Stream) -> None:
         stream.connection.forget(stream.id)
-        if self._streams.get(key) is stream:  # unless a new stream has the key
+        if self._streams.get(key) is stream:  # unless a new stream has replaced it
             del self._streams[key]
         if not stream.task.cancelled():
             stream.task.exception()  # marks it as retrieved, even if no caller waits for it

@@ -105,7 +105,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except PermissionError:
-        return True  # reading it raises a better error
+        return True  # assumed, because reading the file raises a clearer error
     except (OSError, ValueError):
         return False
 

@@ -130,7 +130,7 @@ def load(path: Path | None = None) -> Settings:
     try:
         exists = path.exists()
     except OSError:
-        exists = True  # reading it raises a better error
+        exists = True  # assumed, because reading the file raises a clearer error
     return loads(shared_file.read(path), path) if exists else Settings()
 
 

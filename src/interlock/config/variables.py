@@ -35,7 +35,7 @@ def fill(
 ) -> str:
     """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
 
-    `${userHome}`, `${workspaceFolder}` and `${/}` stand for folders and the path separator, as in
+    `${userHome}`, `${workspaceFolder}` and `${/}` become folders and the path separator, as in
     the files of editors, unless variables have these names.
 
     References in a variable's value are not replaced.

@@ -419,7 +419,7 @@ class Protocol:
         batch: _Batch | None,
     ) -> list[Event]:
         answered = request
-        if request is None or batch is not None:  # other messages of the batch may be intact
+        if request is None or batch is not None:  # other messages of a batch may be intact
             answered = envelope.id_of(frame)
             if request is not None and answered != request:
                 answered = None

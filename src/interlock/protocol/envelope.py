@@ -358,14 +358,14 @@ def with_meta(params: bytes, meta: bytes) -> bytes:
 
 
 def request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Encode a request. `params` is an encoded object; an empty one is left out."""
+    """Encode a request. `params` is an encoded object; an empty one is omitted."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), quoted(method))
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), quoted(method), params)
 
 
 def notification(method: str, params: bytes) -> bytes:
-    """Encode a notification. `params` is an encoded object; an empty one is left out."""
+    """Encode a notification. `params` is an encoded object; an empty one is omitted."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","method":%b}' % quoted(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (quoted(method), params)

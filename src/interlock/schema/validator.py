@@ -78,7 +78,7 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
     """
     document = _decode(schema)
     survey = Survey(document)
-    costs = cost.by_depth(survey)  # before the engine sees it
+    costs = cost.by_depth(survey)  # before the engine compiles it
     unchecked: set[str] = set()
     try:
         engine = _engine(document)

@@ -33,7 +33,7 @@ from interlock.store.database.tables import kept_results
 from interlock.store.kept import Kept, Owner
 from interlock.text.timestamps import now_micros
 
-FOLDER = "results"  # beside the database
+FOLDER = "results"  # name of the folder beside the database
 SWEEP_EVERY = 60.0  # seconds
 # Seconds for which a file may lack its row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0

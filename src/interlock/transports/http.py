@@ -218,7 +218,7 @@ class HttpTransport:
                 error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
             response.release()  # closes an answer that was not read to its end
-        if error is None or isinstance(error, OutOfMemory):  # nothing that resuming would mend
+        if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
             return await self._resume(request.id, parser)

@@ -59,7 +59,7 @@ class LineSplitter:
         longest = max(len(self._begun), *map(len, ended))
         if longest > self._max_bytes:
             raise self._too_large(longest)
-        split_end = ended[0].endswith(b"\r")  # CR was the last byte of the chunk before
+        split_end = ended[0].endswith(b"\r")  # CR came in an earlier chunk than its LF
         if b"" not in ended and b"\r" not in data and not split_end:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]

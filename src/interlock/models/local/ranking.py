@@ -63,7 +63,7 @@ class Weights(Struct, frozen=True):
     missing: float = 1.0
     missing_text: float = 0.5
     knowledge: float = 0.5  # asks what, why or who about the world
-    changing: float = 1.0  # not clearly a request for what a changing tool does
+    changing: float = 1.0  # a changing tool without a clear request for its action
     common: float = 0.2  # rarity of words such as "show"
 
 

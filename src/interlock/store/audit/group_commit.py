@@ -47,7 +47,7 @@ class GroupCommit(Generic[T]):
         self._group: list[_Entry[T]] = []  # the entries being committed
         self._retried: list[_Entry[T]] = []
         self.dropped = 0  # number of lost items without a waiter
-        self._is_awaited = False  # whether a caller waits for an item of the queue
+        self._is_awaited = False  # whether a caller waits for a queued item
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # starts the task
         self._stalled = False

@@ -31,7 +31,7 @@ STEPS = 32
 # The longest duration of each step but the last, in milliseconds: 0.25 to 333,000.
 BOUNDS = tuple(0.25 * 1.6**step for step in range(STEPS - 1))
 SPANS = (5, 30, 180, 1_440)  # minutes of the rows that `add_up` writes
-GRACE = 2  # minutes until a span is summed, for the clocks of other machines
+GRACE = 2  # minutes until a span is summed: other machines' clocks may differ
 MAX_KEPT = 20_000  # rows of the present minute in memory
 SPANS_AT_ONCE = 50  # spans that are read together
 WRITTEN_AT_ONCE = 1_000  # rows in one transaction of the upkeep

@@ -33,7 +33,7 @@ def is_created(connection: Connection, location: str) -> bool:
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
         raise _other_version(location, revision, is_server=is_server)
     if is_server:
-        names &= {*metadata.tables, versions.name}  # other programs may share the database
+        names &= {*metadata.tables, versions.name}  # ignores tables of other programs
     if names:
         raise StoreCorrupt(
             f"{location} is another program's database (table {min(names)!r}):"

@@ -222,7 +222,7 @@ audit_heads = Table(
     Column("started", BigInteger, nullable=False),  # microseconds since 1970, as below
     Column("ended", BigInteger),  # NULL: the writer is running or was killed
     Column("host", String, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # the last record's when `ended` or `signed_at`
+    Column("seq", BigInteger, nullable=False),  # the last record at `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
     Column("signature", LargeBinary),  # of `seq` and `hash`
     Column("signed_at", BigInteger),
@@ -309,9 +309,9 @@ pins = Table(
     Column("kind", String, primary_key=True),  # tool, prompt, or server: launch and instructions
     Column("name", String, primary_key=True),  # "" for a server
     Column("state", String, nullable=False),  # accepted, changed, new, gone
-    Column("hash", String),  # of the accepted definition; NULL: none was accepted yet
+    Column("hash", String),  # hash of the accepted definition; NULL for none
     Column("definition", Text),
-    Column("seen_hash", String),  # of the server's definition, where it differs
+    Column("seen_hash", String),  # hash of the server's definition, where it differs
     Column("seen_definition", Text),
     Column("risk", String),  # as the operator stated it
     Column("decided_by", String),
