@@ -183,7 +183,7 @@ class KeySet:
         """Replace all keys by those of a JWKS document.
 
         Raises:
-            ConfigError: It is not a JWKS document, is too large, or has no usable key.
+            ConfigError: The document is not a JWKS, is too large, or has no usable key.
         """
         try:
             listed = msgspec.json.decode(document, type=_Jwks).keys

@@ -162,7 +162,8 @@ class PageSessions:
         self._keys = keys
         self._is_trusted = is_trusted
         self._wall = wall
-        self._principals: OrderedDict[bytes, Principal] = OrderedDict()  # of sessions without key
+        # Owners of sessions without key
+        self._principals: OrderedDict[bytes, Principal] = OrderedDict()
 
     async def open(self, principal: Principal) -> OpenedSession:
         """Open a session for a caller whose credential was verified.

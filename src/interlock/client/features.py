@@ -171,7 +171,7 @@ def check_method(method: str, revision: str) -> None:
     """Check that a question exists in a revision.
 
     Raises:
-        CapabilityError: It does not; the text names the method.
+        CapabilityError: The question does not exist there; the text names the method.
     """
     if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
         raise CapabilityError(f"unknown method {method!r}")

@@ -23,7 +23,7 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool
 
-MAX_ROUNDS = 10  # of "input_required"
+MAX_ROUNDS = 10  # rounds of "input_required"
 MAX_CALLERS = 16  # callers whose encoded `_meta` is cached
 
 _NO_CAPABILITIES = ClientCapabilities()

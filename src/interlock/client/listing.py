@@ -122,10 +122,10 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
 def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
     """Decode items one by one; name malformed and repeated ones in `skipped`."""
     if page.result_type != "complete":
-        raise RemoteProtocolError(f"{kind.method} gave resultType {page.result_type!r}")
+        raise RemoteProtocolError(f"{kind.method} returned unknown resultType {page.result_type!r}")
     raws = getattr(page, kind.member)
     if not isinstance(raws, list):
-        raise RemoteProtocolError(f"{kind.method} gave no list of {kind.noun}s")
+        raise RemoteProtocolError(f"{kind.method} returned no list of {kind.noun}s")
     for place, raw in enumerate(raws):
         if len(listing.skipped) > MAX_SKIPPED:
             return

@@ -11,19 +11,19 @@ from interlock.transports.trace import Trace
 from interlock.types import JsonObject, LogMessage
 
 # Defaults, in seconds.
-CALL_TIMEOUT = 120.0  # of a request without progress
-HARD_TIMEOUT = 600.0  # of a whole request
-LIST_TIMEOUT = 30.0  # of a list with all its pages
+CALL_TIMEOUT = 120.0  # for a request without progress
+HARD_TIMEOUT = 600.0  # for a whole request
+LIST_TIMEOUT = 30.0  # for a list with all its pages
 CONNECT_TIMEOUT = 10.0
-START_TIMEOUT = 30.0  # of connecting to a program, which may be downloaded first, or start slowly
+START_TIMEOUT = 30.0  # for connecting to a program, which may need a download first
 
 
 class ClientOptions(TypedDict, total=False):
     """Options of every constructor of `Client`. Times are in seconds."""
 
     revision: str  # "auto", "legacy", or one of `revisions.ALL`
-    timeout: float  # of a request without progress
-    hard_timeout: float  # of a whole request
+    timeout: float  # limit for a request without progress
+    hard_timeout: float  # limit for a whole request
     connect_timeout: float
     roots: Sequence[str]  # file:// URIs or paths to declare
     sampling: Sample | None

@@ -25,7 +25,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 class MemberSpan(NamedTuple):
     """The position of a member of an object or list in the text, as offsets."""
 
-    start: int  # of the key, or of a list's item
+    start: int  # offset of the key, or of a list's item
     value: int
     end: int
 

@@ -19,7 +19,7 @@ from interlock.errors import ConfigError
 from interlock.messages import Usage
 from interlock.text.quoting import kind
 
-MAX_PRICE = 1_000_000  # for a million tokens
+MAX_PRICE = 1_000_000  # the largest price of a million tokens
 # Their models have no options of their own, so options for all models do not apply to them.
 _WITHOUT_OPTIONS = ("local", "scripted")
 

@@ -261,7 +261,7 @@ class _Connection(NamedTuple):
     client: AsyncAnthropic
     create: Callable[..., Any]  # looked up with the client, since that imports the rest
     endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of decoding its results
+    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
     bad_request: type[Exception]
 
 
@@ -389,7 +389,7 @@ class _ReplyBuilder:
         self._name = name
         self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
-        self._arguments: dict[int, list[str]] = {}  # of each tool_use block, by index
+        self._arguments: dict[int, list[str]] = {}  # pieces for each tool_use block, by index
         self._size = AnswerSize(name)
         self._usage = _Usage()
         self._stop_reason: str | None = None

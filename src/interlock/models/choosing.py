@@ -323,8 +323,8 @@ class _Meta(Struct):
 
 class _Model(Struct):
     id: str
-    max_model_len: int | None = None  # of vLLM
-    meta: _Meta | None = None  # of llama.cpp
+    max_model_len: int | None = None  # only in vLLM's list
+    meta: _Meta | None = None  # only in llama.cpp's list
 
     @property
     def context(self) -> int:

@@ -338,7 +338,7 @@ class _Connection(NamedTuple):
     create: Callable[..., Any]  # methods of the client; looking them up imports much
     respond: Callable[..., Any]
     endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of decoding its results
+    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
     refused: tuple[type[Exception], ...]
 
 

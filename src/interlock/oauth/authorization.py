@@ -26,7 +26,7 @@ from interlock.oauth.fetcher import check_url
 from interlock.text.redaction import Redacted
 from interlock.text.urls import display, is_loopback, split
 
-_PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
+_PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # RFC 3986, without "#" and "'"
 
 # Further parameters of OAuth and OpenID Connect. They are removed from an endpoint's own query,
 # because there they could change the requested access and the target of the answer.

@@ -29,7 +29,7 @@ PORT = 21_897  # the usual port, because a stored registration is valid for one 
 LOGIN_TIMEOUT = 300.0  # seconds for the user to log in
 MAX_REQUEST = 16_384  # bytes of a request's line and headers
 REQUEST_TIMEOUT = 10.0  # seconds for the browser to send line and headers
-MAX_CONNECTIONS = 16  # at once
+MAX_CONNECTIONS = 16  # concurrent ones
 
 _PAGE = """\
 <!doctype html>

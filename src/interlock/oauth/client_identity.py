@@ -19,7 +19,7 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
         algorithm: The algorithm of the key, such as "ES256"; "" uses the default for its type.
         issuer: The only authorization server that receives the id and the secret. "" selects
             the first one that the MCP server names, and the store remembers it.
-        auth_method: One of `METHODS`; "" uses the first one that the authorization server
+        auth_method: A method in `METHODS`; "" uses the first one that the authorization server
             supports.
 
     Raises:

@@ -260,7 +260,7 @@ class Fetcher:
         # The messages omit the IP address, because the server that named the host may not be
         # allowed to resolve it.
         if kind == "special":
-            raise _refused(target, "its IP address is not one of a server")
+            raise _refused(target, "its IP address is reserved and not that of a server")
         if kind != "public" and kind != await self._near_kind():
             where = "on this machine" if kind == "loopback" else "in a private network"
             raise _refused(target, f"it is {where}, but the server that refers to it is not")

@@ -81,7 +81,7 @@ class Policy:
         self._trusts_hints = trusts_hints
         self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address
         self._callers: dict[int, CallerRights] = {}
-        self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # by address
+        self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # rules by address
         self._remembered = 0
 
     @classmethod

@@ -241,7 +241,7 @@ def _is_within_bounds(frame: bytes) -> bool:
     """Return True if a large frame is certainly within the bounds."""
     opens = 0
     for bracket in (b"{", b"["):
-        at = frame.find(bracket)  # with few brackets much faster than counting them
+        at = frame.find(bracket)  # much faster than counting, if there are few brackets
         while at >= 0:
             opens += 1
             if opens > MAX_DEPTH:

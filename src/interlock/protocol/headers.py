@@ -20,7 +20,7 @@ from interlock.text.urls import HTTP_TOKEN
 from interlock.types import JsonObject, Tool
 
 ANNOTATION = "x-mcp-header"
-MAX_INTEGER = 2**53 - 1  # of either sign; JSON decoders often lose precision beyond it
+MAX_INTEGER = 2**53 - 1  # positive or negative; beyond it JSON decoders often lose precision
 
 MAX_DEPTH = 32  # nesting of an argument that a header repeats
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from interlock.errors import SchemaError
 from interlock.schema.inspection import MAX_JSON_DEPTH, SchemaRule, Survey
 
-MAX_RULES_PER_VALUE = 100_000  # with all references followed
+MAX_RULES_PER_VALUE = 100_000  # rules for one value, with all references followed
 MAX_REFERENCE_CHAIN = 100
 MAX_PATHS = 20_000
 MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
@@ -67,7 +67,7 @@ class _Flat:
 
     Attributes:
         weight: Their summed weight, for the value itself.
-        below: For each member or item, the rules that apply to it, and how often.
+        below: The rules that apply to each member or item, with their number of uses.
     """
 
     __slots__ = ("below", "weight")

@@ -15,7 +15,7 @@ from interlock.text import quoting
 
 MAX_SCHEMA_DEPTH = 32  # levels of subschemas
 MAX_SUBSCHEMAS = 2_000
-MAX_JSON_DEPTH = 64  # of the schema's own JSON, and of a value to be checked
+MAX_JSON_DEPTH = 64  # levels of the schema's own JSON, and of a value to be checked
 MAX_PATTERNS = 100
 
 _DIALECTS = {

@@ -32,7 +32,7 @@ MAX_WORK_FOR_ALL_ERRORS = 5_000  # about 50 µs each when alternatives are neste
 MAX_WORK_FOR_FIRST_ERROR = 20_000  # about 12 µs each when alternatives are nested
 MAX_CHEAP = 1_000  # rules for one value; with so few, small flat values need no measuring
 MAX_FLAT = 100  # members of a flat object
-MAX_PATTERN_BYTES = 256 * 1024  # of one compiled pattern; compiling takes up to 3 ms
+MAX_PATTERN_BYTES = 256 * 1024  # limit for one compiled pattern; compiling takes up to 3 ms
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 

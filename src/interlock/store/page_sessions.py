@@ -89,7 +89,7 @@ class PageSessionStore:
         async def work(connection: AsyncConnection) -> StoredCode | None:
             row = (await connection.execute(select(login_codes).where(same))).one_or_none()
             removed = await connection.execute(delete(login_codes).where(same))
-            if row is None or not removed.rowcount:  # in PostgreSQL, another process took it
+            if row is None or not removed.rowcount:  # another process deleted it (PostgreSQL)
                 return None
             fields = dict(row._mapping)
             fields["scopes"] = tuple(msgspec.json.decode(fields["scopes"]))

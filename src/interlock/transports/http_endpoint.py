@@ -64,7 +64,7 @@ MAX_PENDING_REPLIES = 1_000  # responses
 # The errors of aiohttp for a connection that fails, breaks, is not HTTP, or exhausts memory.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
-_TOO_LONG = ("Got more than", "Too many headers")  # in aiohttp's errors about headers
+_TOO_LONG = ("Got more than", "Too many headers")  # beginnings of aiohttp's errors about headers
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # The client sets these headers from the message; configured values could contradict it.

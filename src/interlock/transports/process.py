@@ -45,7 +45,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.exited = asyncio.Event()
         self.code: int | None = None
-        self.was_killed = False  # by `end`, after closed pipes and TERM had no effect
+        self.was_killed = False  # whether `end` had to send KILL
         self._open = {stdin, stdout, stderr}
         for pipe in self._open:
             os.set_blocking(pipe, False)

@@ -134,7 +134,7 @@ class StdioTransport:
         if data is None or (data and self._receiver is None):
             return
         if not data:
-            # The server closed its stdout. Wait shortly for its exit: the exit code says more.
+            # The server closed its stdout. Wait shortly for its exit: the exit code explains more.
             self._loop.remove_reader(self._process.stdout)
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return

@@ -451,7 +451,7 @@ def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Spa
         return 0.0
     cue = _cue(request, span, parameter)
     if parameter.kind == "path" and _absolute(span) and sum(s.kind == "path" for s in spans) > 1:
-        cue += 0.2  # of several paths the absolute one is the folder of the others
+        cue += 0.2  # among several paths, the absolute one is the folder of the others
     if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
         return 0.0  # such values are common, so the request must mention the parameter
     return fits + cue

@@ -224,7 +224,7 @@ audit_heads = Table(
     Column("host", String, nullable=False),
     Column("seq", BigInteger, nullable=False),  # the last record at `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
-    Column("signature", LargeBinary),  # of `seq` and `hash`
+    Column("signature", LargeBinary),  # signature over `seq` and `hash`
     Column("signed_at", BigInteger),
     Column("open_seq", BigInteger),  # every intent before it has an outcome
     # The last record that was purged; 0 and NULL if none was.
@@ -285,7 +285,7 @@ approvals = Table(
     Column("server", String, nullable=False),
     Column("tool", String, nullable=False),  # an address
     Column("arguments", LargeBinary, nullable=False),  # sealed
-    Column("hash", String, nullable=False),  # of the arguments, as in audit records
+    Column("hash", String, nullable=False),  # hash of the arguments, as in audit records
     Column("rule", String, nullable=False),
     Column("policy", String, nullable=False),  # hash of the policy that demands it
     Column("pin", String, nullable=False),  # hash of the definition that was called
