@@ -77,7 +77,7 @@ def test_each_kind_of_list_reads_its_own_member(kind: Any, member: str, item: Js
     (listed,) = run(collect(kind, pages({member: [item]})))
     assert isinstance(listed, kind.type)
 
-    with pytest.raises(RemoteProtocolError, match=f"gave no list of {kind.noun}s"):
+    with pytest.raises(RemoteProtocolError, match=f"returned no list of {kind.noun}s"):
         run(collect(kind, pages({"others": [item]})))
 
 

@@ -355,7 +355,7 @@ async def test_metadata_of_another_issuer_is_an_error(build: Build, issuer: str)
     world = await build()
     world.authorization.metadata["issuer"] = issuer
 
-    with pytest.raises(AuthError, match="is of another issuer: "):
+    with pytest.raises(AuthError, match="names another issuer: "):
         await find(world)
 
     assert world.authorization.paths == [SERVER_METADATA]
@@ -498,5 +498,5 @@ async def test_without_any_metadata_the_default_endpoints_are_used(build: Build,
 async def test_a_server_without_resource_metadata_cannot_name_another_issuer(world: World):
     world.server.documents = {SERVER_METADATA: world.authorization.metadata}
 
-    with pytest.raises(AuthError, match="is of another issuer"):
+    with pytest.raises(AuthError, match="names another issuer"):
         await find(world)

@@ -1203,7 +1203,7 @@ async def test_an_invalid_redirect_uri_of_one_issuer_is_an_error(world: World):
 def test_a_server_without_https_is_an_error(url: str):
     store, client = MemoryTokenStore(), ClientIdentity(id="me", secret="s3cr3t")
 
-    with pytest.raises(ConfigError, match=r"is sent no tokens: it must be https$") as raised:
+    with pytest.raises(ConfigError, match=r"receives no tokens: it must be https$") as raised:
         OAuth(url, redirect_uri=REDIRECT, ask=None, store=store)
     with pytest.raises(ConfigError, match=r"it must be https$"):
         ClientCredentials(url, client=client, store=store)

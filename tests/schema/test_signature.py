@@ -483,7 +483,7 @@ def test_two_types_of_one_name_are_refused():
     def function(a, b): ...
 
     function.__annotations__ = {"a": made(int), "b": made(str)}
-    with pytest.raises(SignatureError, match=r"two types of one name: .*Made"):
+    with pytest.raises(SignatureError, match=r"two types have the same name: .*Made"):
         describe(function, Context)
 
 

@@ -258,7 +258,7 @@ def test_an_unchecked_pattern_never_makes_the_schema_stricter(document: Any, val
 
 def test_errors_of_an_expensive_schema_come_in_bounded_time() -> None:
     assert errors(doubling("anyOf", 13), "x") == [
-        "does not fit the schema, which is too complex to find out where"
+        "does not fit the schema, which is too complex to find the place"
     ]
 
 

@@ -102,7 +102,7 @@ async def test_deleted_value_is_listed_as_revoked_and_its_secret_is_gone(
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        (LOGIN, "x", "is the name of a login"),
+        (LOGIN, "x", "is reserved for OAuth logins"),
         ("TOKEN", "", r"text of 1 to 16,384 bytes \(0 were given\)"),
         ("TOKEN", "x" * 16_385, r"16,385 were given"),
         ("TOKEN", "a\0b", "must be text"),

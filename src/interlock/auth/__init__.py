@@ -1,4 +1,4 @@
-"""Who is calling: credentials in HTTP headers become principals."""
+"""Authentication: credentials in HTTP headers become principals."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ __all__ = [
     "static_tokens",
 ]
 
-# PyJWT and cryptography are loaded by those who verify tokens.
+# Lazy: importing `JwtVerifier` loads PyJWT and cryptography, which only some programs need.
 __getattr__ = loader(__name__, {"JwtVerifier": "auth.jwt"})

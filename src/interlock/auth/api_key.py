@@ -1,4 +1,4 @@
-"""Keys in the header `X-API-Key`."""
+"""Authentication by a key in the header `X-API-Key`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return 'ApiKey header="X-API-Key"'
 
     def published(self, path: str) -> bytes | None:  # noqa: ARG002
-        """Return None: there is nothing to publish about keys."""
+        """Return None: API keys have no metadata to publish."""
         return None
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002

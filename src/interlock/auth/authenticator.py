@@ -1,4 +1,4 @@
-"""What an HTTP endpoint needs to identify its callers."""
+"""The interfaces by which an HTTP endpoint identifies its callers."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol, TypeAlias
 
 from interlock.auth.principal import Principal
 
-# Names in lower case, values undecoded, as ASGI has them.
+# As in ASGI: names in lower case, values undecoded.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Authenticator(Protocol):
     """Identifies the sender of an HTTP request.
 
-    One that remembers credentials may have a method `known` besides, as `RemembersCallers` says.
+    An authenticator that caches credentials may also implement `RemembersCallers`.
     """
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401 whose error names none."""
+        """The `WWW-Authenticate` header for a 401 error that has none of its own."""
         ...
 
     def published(self, path: str) -> bytes | None:
-        """Return the JSON document that everybody may read at a path; None for none."""
+        """Return the public JSON document at a path; None for none."""
         ...
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
@@ -33,7 +33,7 @@ class Authenticator(Protocol):
 
         Args:
             headers: All headers of the request.
-            peer: Address of the other end of the connection, where it is known.
+            peer: Address of the other end of the connection; None if unknown.
 
         Raises:
             AuthError: The request is refused.
@@ -42,10 +42,10 @@ class Authenticator(Protocol):
 
 
 class RemembersCallers(Protocol):
-    """An authenticator whose answer is sometimes ready without waiting."""
+    """An authenticator that caches callers, so that some requests need no waiting."""
 
     def known(self, headers: Headers) -> Principal | None:
-        """Return the sender of a request; None if `authenticate` has to look at it.
+        """Return the sender of a request from the cache; None to call `authenticate`.
 
         Raises:
             AuthUnavailable: No credential can be verified now.

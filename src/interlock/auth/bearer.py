@@ -20,7 +20,7 @@ from interlock.text.urls import HTTP_TOKEN, is_loopback
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
-_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # fits between quotes, in a header
+_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # may stand in a quoted string of a header
 
 
 class BearerAuth(Struct, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
     Attributes:
         verify: Returns the owner of a token, or None if it is not valid. An exception is
             answered with 503. `static_tokens` and `jwt.JwtVerifier` make such functions.
-        resource: The endpoint's public URL, as clients write it; published unchanged.
-        authorization_servers: Issuers that clients get tokens from; published unchanged.
+        resource: The endpoint's public URL as clients use it; published unchanged.
+        authorization_servers: The issuers of tokens for clients; published unchanged.
         scopes_supported: Scopes that clients may request; published.
         required_scopes: Scopes that every request needs.
 
@@ -103,12 +103,10 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
         return encode(document)
 
     def published(self, path: str) -> bytes | None:
-        """Return `metadata` if it belongs at this path."""
         return self.metadata() if path == self.metadata_path else None
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header for a request without a token."""
         return self._challenge()
 
     # Checking
@@ -149,7 +147,7 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
     """Check a URL of authorization: https, or http on loopback, without user or fragment.
 
     Raises:
-        ConfigError: Names `what` and the URL.
+        ConfigError: The URL is not allowed; the text names `what` and the URL.
     """
     try:
         parts = urlsplit(url)
@@ -167,7 +165,7 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
 def _check_scope(scope: str) -> None:
     if not _SCOPE.fullmatch(scope):
         raise ConfigError(f"scope {scope!r} is not valid: only printable ASCII without quotes")
-    if scope == "offline_access":  # is between a client and its authorization server
+    if scope == "offline_access":  # concerns a client and its authorization server only
         raise ConfigError("scope 'offline_access' does not belong to a resource; leave it out")
 
 

@@ -1,4 +1,4 @@
-"""A bearer token or an API key."""
+"""Authentication by a bearer token or an API key."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401: where to get a token."""
         return self.bearer.challenge
 
     def published(self, path: str) -> bytes | None:
-        """Return the metadata of the protected resource if it belongs at this path."""
         return self.bearer.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
         """Return the sender of a request.
 
         Raises:
-            AuthRequired: 400; there are a token and a key. Otherwise as the two raise it.
+            AuthRequired: 400; the request has both a token and a key.
         """
         names = {name for name, _ in headers}
         if API_KEY not in names:

@@ -1,10 +1,10 @@
 """The credential of a request to a gateway: an API key or a token, in either header.
 
 1. A request has one credential, in `Authorization: Bearer` or in `X-API-Key`. Two are refused.
-2. All refused credentials get the same answer, whatever is wrong with them. `on_refused` gets the
-   reason, for the record.
-3. A credential that is known is checked without waiting, and always has the same `Principal`
-   object in one view, as a policy remembers its decisions by that object.
+2. All refused credentials get the same answer, whatever the reason. `on_refused` receives the
+   reason for the record.
+3. A cached credential is checked without waiting. In one view it always has the same `Principal`
+   object, because a policy caches its decisions by that object.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _KEY_PREFIX = PREFIX.encode()
 
 
 class RefusedCredential(Struct, frozen=True):
-    """A credential that was refused, without the credential.
+    """The record of a refused credential, without the credential.
 
     Attributes:
         reason: "no_credential", "two_credentials", "bad_credential", "key_expired" or
             "key_revoked".
-        address: Where the request came from; "" if unknown.
+        address: The address that the request came from; "" if unknown.
         key: The key that is expired or revoked; None if it is unknown.
     """
 
@@ -50,8 +50,8 @@ class GatewayAuth:
         keys: The API keys.
         issuers: Verifies tokens; None to accept keys only.
         resource: The public URL of the path, named in challenges: https, or http on loopback.
-        view: The view at the path; "" for none. Keys that are bound to another one get a 404.
-        scope_prefix: One of the scopes must begin with it.
+        view: The view at the path; "" for none. Keys bound to another view get a 404.
+        scope_prefix: The prefix that one of the credential's scopes must have.
         on_refused: Called for each refused credential.
     """
 
@@ -81,22 +81,21 @@ class GatewayAuth:
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return self._metadata.challenge
 
     def published(self, path: str) -> bytes | None:
         """Return the metadata of the protected resource if it belongs at this path.
 
-        That of the endpoint is at the path without a resource as well, where some clients look.
+        The endpoint's own metadata is also at the path without a resource, where some clients look.
         """
         if path == WELL_KNOWN and not self._view:
             return self._metadata.metadata()
         return self._metadata.published(path)
 
     def known(self, headers: Headers) -> Principal | None:
-        """Return the owner of a key that was accepted here before; None to `authenticate` it."""
+        """Return the owner of a key that was accepted here before; None to call `authenticate`."""
         found = None
-        for header in headers:  # a plain loop, as every request comes by
+        for header in headers:  # a plain loop for speed: it runs for every request
             if header[0] == b"authorization" or header[0] == API_KEY:
                 if found is not None:
                     return None
@@ -120,7 +119,7 @@ class GatewayAuth:
             AuthError: 404; the key is bound to another view.
         """
         name = value = b""
-        for header in headers:  # plain loops, as every request comes by
+        for header in headers:  # plain loops for speed: they run for every request
             if header[0] == b"authorization" or header[0] == API_KEY:
                 if name:
                     raise self._refused("two_credentials", peer)
@@ -170,7 +169,7 @@ class GatewayAuth:
         key = self._keys.find(credential)
         if key is not None and self._keys.is_active(key):
             return key
-        # Keys that have ended are looked up as well: all refusals take the same time.
+        # Expired and revoked keys are looked up as well, so that all refusals take the same time.
         if (lookup := self._keys.look_up(credential)) is not None:
             await lookup
             key = self._keys.find(credential)

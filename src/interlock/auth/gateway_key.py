@@ -1,8 +1,8 @@
 """The secret key of a gateway, and the keys derived from it.
 
-It is 32 random bytes, written as 64 hexadecimal digits: in the environment variable INTERLOCK_KEY,
-else in the file `gateway.key`, which the first use creates for its owner only. Each purpose has a
-key of its own, so that none of them reveals another one.
+The secret is 32 random bytes, written as 64 hexadecimal digits: in the environment variable
+INTERLOCK_KEY, else in the file `gateway.key`, which the first use creates for its owner only. Each
+purpose has a key of its own, so that no key reveals another one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VARIABLE = "INTERLOCK_KEY"
 FILE_NAME = "gateway.key"
 _BYTES = 32
 _NONCE_BYTES = 12
-_MIN_DIFFERENT = 12  # bytes; among 32 random ones, fewer never occur
+_MIN_DIFFERENT = 12  # distinct bytes; 32 random bytes practically always have more
 
 
 class GatewayKey:
@@ -48,7 +48,7 @@ class GatewayKey:
         """Load the key from INTERLOCK_KEY, else from `gateway.key`, which may be created.
 
         Args:
-            folder: Where the file is.
+            folder: The folder of the file.
 
         Raises:
             ConfigError: The key is malformed or weak, others can read the file, or it cannot be
@@ -78,7 +78,7 @@ class GatewayKey:
 
     @cached_property
     def id(self) -> str:
-        """Names the key; it reveals nothing about it."""
+        """A public name of the key, which reveals nothing about it."""
         return self.derive("id")[:4].hex()
 
     def derive(self, purpose: str) -> bytes:
@@ -89,9 +89,9 @@ class GatewayKey:
         """Encrypt content with AES-256-GCM and the key for one purpose.
 
         Args:
-            purpose: As for `derive`.
-            content: What to seal.
-            bound_to: Where it belongs, such as the id of its row. Elsewhere it cannot be opened.
+            purpose: The purpose, as for `derive`.
+            content: The bytes to seal.
+            bound_to: The place of the content, such as its row's id; `unseal` needs the same.
 
         Raises:
             MissingExtra: cryptography is not installed.
@@ -170,12 +170,12 @@ def _read(path: Path) -> str:
 
 
 def _create(path: Path) -> None:
-    """Create the file whole, or leave the one that another process has just created."""
+    """Create the file atomically, or keep the file that another process has just created."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(descriptor, "w") as file:  # mkstemp made it for the owner only
+            with os.fdopen(descriptor, "w") as file:  # mkstemp creates a file for its owner only
                 file.write(secrets.token_hex(_BYTES) + "\n")
                 file.flush()
                 os.fsync(descriptor)

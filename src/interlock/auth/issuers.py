@@ -1,7 +1,7 @@
-"""Tokens of the authorization servers that a gateway trusts.
+"""Verification of tokens from the authorization servers that a gateway trusts.
 
-A verified token is remembered by its SHA-256 for `REMEMBERED_FOR` seconds, and never beyond its
-expiry, as verifying a signature costs a hundred times as much as a look-up.
+A verified token is cached by its SHA-256 for `REMEMBERED_FOR` seconds at most, and never beyond
+its expiry: verifying a signature costs a hundred times as much as a look-up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
 REMEMBERED_FOR = 60.0  # seconds
-MAX_REMEMBERED = 10_000  # tokens; beyond it the one unused for longest is forgotten
+MAX_REMEMBERED = 10_000  # cached tokens; beyond it the least recently used one is evicted
 
 
 class TrustedIssuer(Struct, frozen=True):
@@ -44,9 +44,9 @@ class KnownToken(NamedTuple):
     """A verified token.
 
     Attributes:
-        principal: Its owner.
+        principal: The owner of the token.
         in_views: The owner as seen in each view; filled by the authenticator.
-        until: When to verify it again, by the monotonic clock.
+        until: The time to verify it again, by the monotonic clock.
     """
 
     principal: Principal
@@ -58,7 +58,7 @@ class Issuers:
     """Verifies tokens of several issuers.
 
     Args:
-        issuers: Those that are trusted.
+        issuers: The trusted issuers.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in seconds since 1970.
     """
@@ -77,15 +77,13 @@ class Issuers:
 
     @property
     def names(self) -> list[str]:
-        """The identifiers of the issuers."""
         return list(self._issuers)
 
     async def find(self, token: bytes) -> KnownToken | None:
         """Return a valid token; None if it is not valid.
 
         Raises:
-            AuthUnavailable: The token is not remembered, and the issuer's keys, which it needs,
-                cannot be fetched.
+            AuthUnavailable: The token is not cached, and the issuer's keys cannot be fetched.
         """
         digest = sha256(token).digest()
         known = self._known.get(digest)
@@ -108,7 +106,7 @@ class Issuers:
         return known
 
     def _rest(self, token: bytes) -> float:
-        """Return for how many seconds a valid token may be remembered."""
+        """Return the seconds for which a valid token may be cached."""
         expires = _payload_of(token).exp
         return min(REMEMBERED_FOR, expires - self._wall())
 
@@ -119,7 +117,7 @@ class _Payload(Struct):
 
 
 def _payload_of(token: bytes) -> _Payload:
-    """Return members of a token that is not verified yet, to choose the verifier."""
+    """Return the payload of an unverified token, to choose the verifier."""
     if len(token) > MAX_TOKEN_BYTES or token.count(b".") != 2:
         return _Payload()
     encoded = token.split(b".")[1]
@@ -137,7 +135,7 @@ def _issuer_of(token: bytes) -> str:
 def with_groups(
     principal: Principal, claim: str, scopes_of: Mapping[str, tuple[str, ...]]
 ) -> Principal:
-    """Add the groups of a token, and the scopes of its groups if it states none.
+    """Add the groups of a token to its principal, and their scopes if the token has none.
 
     Args:
         principal: The owner of the token.

@@ -7,7 +7,7 @@ Rules:
 2. Keys are public keys for signatures. "none" and shared secrets are refused.
 3. Forged tokens cannot cause more than one fetch of the keys in `FETCH_EVERY` seconds.
 
-RFC 7519 (JWT), RFC 7517 (JWKS), RFC 8725 (what has gone wrong with them).
+RFC 7519 (JWT), RFC 7517 (JWKS), RFC 8725 (best current practices).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MIN_RSA_BITS = 2_048
 FETCH_TIMEOUT = 10.0  # seconds for a whole fetch
 FETCH_EVERY = 30.0  # seconds between two fetches
 KEYS_FRESH = 300.0  # seconds until keys are fetched again; the old keys are used meanwhile
-KEYS_USABLE = 900.0  # seconds until the old keys expire: how long a removed key may be used
+KEYS_USABLE = 900.0  # seconds until the old keys expire: the longest use of a removed key
 
 # Algorithms that may be configured, with the type and curve of their keys. No HS*: their keys
-# are secrets, and with a public key as the secret everybody could make tokens.
+# are secrets, and with a public key as the secret anyone could make tokens.
 _ALGORITHMS = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -68,7 +68,8 @@ class JwtVerifier:
         issuer: The exact value of `iss`.
         audience: A value that `aud` must contain, usually the endpoint's URL, or several.
         jwks: The issuer's public keys as a JWKS object. Either this or `jwks_url` is needed.
-        jwks_url: Where to fetch them: https, or http on loopback. Redirects are not followed.
+        jwks_url: The URL to fetch the keys from: https, or http on loopback. Redirects are not
+            followed.
         algorithms: The algorithms that the issuer signs with.
         leeway: Seconds by which the clocks of issuer and server may differ.
         required_claims: Claims that a token must have besides `exp`, `iss`, `aud` and `sub`.
@@ -126,7 +127,7 @@ class JwtVerifier:
 
     def _claims(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
         try:
-            return self._jwt.decode(  # type: ignore[no-any-return]  # the library is imported late
+            return self._jwt.decode(  # type: ignore[no-any-return]  # imported lazily
                 token,
                 key,
                 algorithms=[algorithm],
@@ -145,7 +146,7 @@ class KeySet:
 
     Args:
         algorithms: Keys for other algorithms are ignored.
-        url: Where to fetch the keys; None if `replace` sets them.
+        url: The URL to fetch the keys from; None if `replace` sets them.
     """
 
     def __init__(self, algorithms: frozenset[str], url: str | None) -> None:
@@ -159,7 +160,7 @@ class KeySet:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """Return a key; without `kid`, the only key for the algorithm. None if there is none.
+        """Return the key with id `kid`, or without `kid` the only key; None if there is none.
 
         Raises:
             AuthUnavailable: The last fetch failed, and the old keys lack this one or have expired.
@@ -170,7 +171,7 @@ class KeySet:
             self._fetching = asyncio.create_task(self._fetch(self._url))
         usable = wanted in self._keys and self._age() <= KEYS_USABLE
         if self._fetching is not None and not usable:
-            # A cancelled request must not cancel the fetch that others wait for.
+            # A cancelled request must not cancel the fetch that other requests wait for.
             await asyncio.shield(self._fetching)
         found = self._keys.get(wanted)
         has_failed = self._fetched_at < self._tried_at
@@ -182,7 +183,7 @@ class KeySet:
         """Replace all keys by those of a JWKS document.
 
         Raises:
-            ConfigError: It is not a JWKS document, is too large, or has no usable key.
+            ConfigError: The document is not a JWKS, is too large, or has no usable key.
         """
         try:
             listed = msgspec.json.decode(document, type=_Jwks).keys
@@ -236,7 +237,7 @@ class KeySet:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-        # No proxy, cookie or credential of the environment, and no compression.
+        # The session uses no proxy, cookie or credential of the environment, and no compression.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with (
             aiohttp.ClientSession(
@@ -289,13 +290,14 @@ def _header_of(token: str) -> _Header | None:
         header = msgspec.json.decode(raw, type=_Header)
     except (ValueError, RecursionError):
         return None
-    if header.crit is not None or header.typ.lower() not in _TYPES:  # `crit`: unknown extensions
+    # `crit` names extensions that a verifier must support, and there are none here (RFC 7515).
+    if header.crit is not None or header.typ.lower() not in _TYPES:
         return None
     return header
 
 
 def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
-    """Return a key for one algorithm; None if it is for others or not safe."""
+    """Return a key for one algorithm; None if the key is for others or not safe."""
     from jwt import PyJWK, PyJWTError
 
     kty, curve = _ALGORITHMS[algorithm]

@@ -13,7 +13,7 @@ from hashlib import sha256
 from zlib import crc32
 
 PREFIX = "ilk_"
-# Without letters that look alike, as people read ids aloud.
+# Without letters that look alike, because people read ids aloud.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -40,7 +40,7 @@ def id_of(key: str) -> str | None:
 
 
 def digest(key: str) -> bytes:
-    """Return what is stored of a key."""
+    """Return the digest of a key, which is all that is stored of it."""
     return sha256(key.encode(errors="surrogateescape")).digest()
 
 

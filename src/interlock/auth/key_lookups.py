@@ -1,9 +1,9 @@
-"""Keys that are not in memory: looked up in the database, as they may be new.
+"""Look-ups in the database of keys that are not in memory, because they may be new.
 
-1. Made-up keys cost the database little: look-ups have a common rate, and run one at a time.
-2. The rate is for texts that could be keys and were not looked up lately, whether their id exists
-   or not. So the time of a refusal does not tell which ids exist.
-3. A database that is slow delays a refusal by `DEADLINE` at most.
+1. Made-up keys cost the database little: look-ups share one rate limit, and run one at a time.
+2. The rate limit counts well-formed keys that were not looked up lately, whether their id exists
+   or not. So the time of a refusal does not reveal which ids exist.
+3. A slow database delays a refusal by `DEADLINE` at most.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from interlock.errors import InterlockError, UnknownKey
 INTERVAL = 0.2  # seconds between two look-ups, on average
 BURST = 10
 DEADLINE = 0.5  # seconds that a request waits for a look-up
-MAX_REMEMBERED = 1_000  # look-ups whose keys are not looked up again
+MAX_REMEMBERED = 1_000  # recent look-ups; their keys are not looked up again
 
 
 class KeyLookups:
-    """Look-ups of keys.
+    """Rate-limited look-ups of keys.
 
     Args:
-        look_up: Puts the key with an id into memory; raises `UnknownKey` if no key has it.
+        look_up: Loads the key with an id into memory; raises `UnknownKey` if no key has it.
         clock: The monotonic clock, in seconds.
     """
 
@@ -36,15 +36,15 @@ class KeyLookups:
         self._clock = clock
         self._running: dict[bytes, asyncio.Task[None]] = {}  # by the hash of the key
         self._remembered: dict[bytes, None] = {}  # oldest first
-        self._full_at = float("-inf")  # when there are `BURST` look-ups again
+        self._full_at = float("-inf")  # the time at which `BURST` look-ups are available again
         self._one_at_a_time = asyncio.Lock()
 
     def begin(self, key: bytes) -> Awaitable[object] | None:
         """Look a key up, or join its look-up.
 
         Returns:
-            What to wait for; None for a text that is not a key or was looked up lately, and if
-            there are too many look-ups.
+            An awaitable that ends with the look-up; None if the text is not a key, was looked up
+            lately, or is over the rate limit.
         """
         hash = sha256(key).digest()
         if hash in self._remembered:
@@ -58,7 +58,7 @@ class KeyLookups:
         return asyncio.wait((lookup,), timeout=DEADLINE)
 
     def _may_begin(self) -> bool:
-        """Take a look-up from those that are left; return False if there is none."""
+        """Use one look-up of the rate limit; return False if none is left."""
         now = self._clock()
         full_at = max(self._full_at, now) + INTERVAL
         if full_at - now > BURST * INTERVAL:

@@ -1,11 +1,11 @@
-"""All API keys in memory, so that a request needs no database.
+"""The ring of all API keys, kept in memory so that a request needs no database.
 
 1. A key is found by the SHA-256 of its text, in one look-up.
-2. A change in the database is noticed within a second. Keys that have ended since are
-   reported, so that what they opened can be ended as well. A new key is looked up when it is used.
-3. While the database does not answer, keys are served for `SERVED_FOR` seconds. After that no key
+2. A change in the database takes effect within a second. Keys that have expired or were revoked
+   are reported, so that their sessions end as well. A new key is looked up when it is first used.
+3. While the database does not answer, keys stay valid for `SERVED_FOR` seconds. After that no key
    of the database can be verified, because it may have been revoked.
-4. Callers never learn why a key is refused. Only the record states it.
+4. An answer never states why a key is refused. Only the record does.
 """
 
 from __future__ import annotations
@@ -40,19 +40,17 @@ _log = logging.getLogger("interlock.gateway")
 
 
 class KeySource(Protocol):
-    """Where a ring gets its keys from."""
+    """The storage that a ring loads its keys from."""
 
     async def load(self) -> Sequence[StoredKey]:
-        """Return all keys; `changed` continues from here."""
+        """Return all keys, and start the list of changes that `changed` returns."""
         ...
 
     async def changed(self) -> Sequence[StoredKey]:
         """Return the keys that changed since the last call."""
         ...
 
-    async def get(self, id: str) -> StoredKey:
-        """Return one key, or raise `UnknownKey`."""
-        ...
+    async def get(self, id: str) -> StoredKey: ...
 
     async def touch(self, used: Mapping[str, int]) -> None:
         """Record when keys were last used: microseconds since 1970 by key id."""
@@ -69,7 +67,7 @@ class KeyFeed(Protocol):
         log: logging.Logger,
         source: str,
     ) -> AbstractAsyncContextManager[None]:
-        """Run `step` regularly until the end of the block, with whether keys may have changed."""
+        """Until the block ends, call `step` regularly, with True if keys may have changed."""
         ...
 
 
@@ -78,10 +76,10 @@ class KnownKey:
 
     Attributes:
         stored: The key without its secret.
-        principal: Its owner; one object for as long as the owner's rights stay the same.
+        principal: The owner, one object for as long as the owner's rights stay the same.
         in_views: The owner as seen in each view; filled by the authenticator.
-        admitted: The owner as seen at each place that has let the key in; likewise.
-        used: When it was last used, in microseconds since 1970; 0 if that is written.
+        admitted: The owner as seen at each place that has accepted the key; filled likewise.
+        used: The time of its last use, in microseconds since 1970; 0 once it is written.
     """
 
     __slots__ = ("admitted", "in_views", "principal", "stored", "used")
@@ -104,8 +102,8 @@ class KeyRing:
         wall: The wall clock, in nanoseconds since 1970.
 
     Attributes:
-        on_end: As given.
-        limits: The limits of keys that have their own, by id.
+        on_end: The given callback.
+        limits: Limits by key id, for keys that have limits of their own.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class KeyRing:
         self._by_hash: dict[bytes, KnownKey] = {}
         self._by_id: dict[str, KnownKey] = {}
         self._in_memory: set[str] = set()  # ids of keys that are not in the database
-        self._active: set[str] = set()  # ids of keys that were active at the last look
+        self._active: set[str] = set()  # ids of the keys that were active at the last check
         self._answered_at = float("-inf")  # when the database last answered
         self._touched_at = 0.0
         self._refreshing = asyncio.Lock()
@@ -139,7 +137,7 @@ class KeyRing:
         """Load the keys and follow the database; write the last uses at the end.
 
         Args:
-            feed: Of the database.
+            feed: The change feed of the database.
 
         Raises:
             StoreError: The database does not answer.
@@ -171,7 +169,7 @@ class KeyRing:
         """Look a key up in the database, as it may be new; `find` returns it afterwards.
 
         Returns:
-            What to wait for, half a second at most; None if the key is not looked up.
+            An awaitable of half a second at most; None if the key is not looked up.
         """
         return None if self._lookups is None else self._lookups.begin(key)
 
@@ -188,7 +186,7 @@ class KeyRing:
             return None
         now, stored = self._wall() // 1_000, known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
-            return None  # unless it was rotated, and the old one still works
+            return None
         known.used = now
         return known.admitted.get(place)
 
@@ -202,7 +200,6 @@ class KeyRing:
         return self._by_id.get(id)
 
     def active(self) -> list[KnownKey]:
-        """Return the keys that are valid now."""
         now = self._wall() // 1_000
         return [each for each in self._by_id.values() if each.stored.state(now) == "active"]
 
@@ -211,7 +208,7 @@ class KeyRing:
             raise AuthUnavailable("keys cannot be verified now; try again later")
 
     def is_active(self, known: KnownKey) -> bool:
-        """Return whether a key is valid now, and remember that it was used."""
+        """Return whether a key is valid now, and record its use if so."""
         now = self._wall() // 1_000
         stored = known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
@@ -236,9 +233,9 @@ class KeyRing:
         """
         if self._source is None:
             return
-        # The source returns each change once, so a second call waits until the first has used it.
+        # The source returns each change once, so simultaneous calls run one after the other.
         async with self._refreshing:
-            # A failure may lose the position in the changes.
+            # A failure may lose changes, so the next refresh then loads all keys.
             loads, self._must_load = self._must_load, True
             stored = await (self._source.load() if loads else self._source.changed())
             if loads:
@@ -252,11 +249,11 @@ class KeyRing:
         if self._source is None:
             return
         stored = await self._source.get(id)
-        if id not in self._by_id:  # a refresh may have read a newer state meanwhile
+        if id not in self._by_id:  # a refresh in the meantime may have read a newer state
             self._put(stored)
 
     async def use(self, stored: StoredKey) -> None:
-        """Use a key as it was just written, even if the database does not answer any more."""
+        """Replace a key by its newly written state, even if the database no longer answers."""
         try:
             await self.refresh()
         except InterlockError:  # the next refresh loads all keys
@@ -293,7 +290,7 @@ class KeyRing:
         finally:
             try:
                 self.report_ended()
-            except Exception:  # the next keys must still be followed
+            except Exception:  # a failing callback must not stop later refreshes
                 _log.exception("what a key had opened could not be ended")
 
     def _forget_all_but(self, ids: Collection[str]) -> None:

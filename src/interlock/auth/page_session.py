@@ -1,7 +1,7 @@
 """Sessions of the web pages. A session has two halves, and a request needs both.
 
-1. The cookie goes to every program on the same host, because cookies do not know ports. The page
-   key is in the page's own storage, which does. Neither of them is worth anything alone.
+1. Browsers send the cookie to every port of a host. The page key is in the page's own storage,
+   which is separate for each port. Neither of them is valid alone.
 2. Only SHA-256 digests of both are stored. A session ends after 12 hours without a request, after
    7 days, with its API key, or when it is closed.
 3. A session never has more rights than its API key has now.
@@ -35,9 +35,9 @@ IDLE = 12 * 3600 * MICROS  # microseconds without a request until a session ends
 LONGEST = 7 * 86_400 * MICROS  # microseconds until a session ends in any case
 TOUCH_EVERY = 60 * MICROS  # microseconds between two writes of the last use
 CODE_LIFETIME = 600 * MICROS  # microseconds that a one-time code is valid
-MAX_COOKIES = 4  # values of one name that are tried: another program may have set one
-MAX_HALF = 100  # bytes of a half, a code; ours have 43 or 22
-MAX_KEPT = 1_000  # principals that are kept, as a policy remembers its decisions by them
+MAX_COOKIES = 4  # values tried for one name: other programs on the host may set the same name
+MAX_HALF = 100  # bytes of a half or a code; real ones have 43 or 22
+MAX_KEPT = 1_000  # cached principals, because a policy caches its decisions by them
 
 
 class StoredSession(Struct, frozen=True, kw_only=True):
@@ -48,13 +48,13 @@ class StoredSession(Struct, frozen=True, kw_only=True):
         page_key_hash: SHA-256 of the page key.
         user: Id of the principal, such as "user:anna".
         key: Id of the API key that opened it; "" for none.
-        scopes: What the session grants. With a key, the key's present scopes count instead.
+        scopes: The scopes of the session. With a key, the key's present scopes count instead.
         view: The view that it is bound to; "" for all.
         groups: The groups of the principal's token.
         claims: The claims of the principal's token.
-        created: When it was opened.
-        last_used: When it was last used, to the minute.
-        expires: When it ends in any case.
+        created: The time of opening.
+        last_used: The time of the last use, to the minute.
+        expires: The time at which it ends in any case.
         tenant: The tenant of the principal.
     """
 
@@ -73,16 +73,15 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """Names the session in lists. It reveals nothing about either half."""
+        """The id of the session in lists. It reveals nothing about either half."""
         return self.id_hash.hex()[:16]
 
     @property
     def ends(self) -> int:
-        """When the session ends unless it is used."""
+        """The time at which the session ends unless it is used before."""
         return min(self.expires, self.last_used + IDLE)
 
     def as_json(self) -> JsonObject:
-        """Return the JSON object that the API shows."""
         return {
             "id": self.id,
             "user": self.user,
@@ -95,7 +94,7 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
 
 class StoredCode(Struct, frozen=True):
-    """A one-time code as it is stored: its SHA-256, what it opens, and when it expires."""
+    """A stored one-time code: its SHA-256, the session that it opens, and its expiry."""
 
     hash: bytes
     user: str
@@ -105,31 +104,19 @@ class StoredCode(Struct, frozen=True):
 
 
 class SessionSource(Protocol):
-    """Where sessions and one-time codes are stored. Every method may raise a `StoreError`."""
+    """Storage for sessions and one-time codes. Every method may raise a `StoreError`."""
 
-    async def add(self, session: StoredSession) -> None:
-        """Store a new session."""
-        ...
+    async def add(self, session: StoredSession) -> None: ...
 
-    async def get(self, id_hash: bytes) -> StoredSession | None:
-        """Return a session, expired or not."""
-        ...
+    async def get(self, id_hash: bytes) -> StoredSession | None: ...
 
-    async def touch(self, id_hash: bytes, now: int) -> None:
-        """Record when a session was used."""
-        ...
+    async def touch(self, id_hash: bytes, now: int) -> None: ...
 
-    async def delete(self, id_hash: bytes) -> None:
-        """Delete a session."""
-        ...
+    async def delete(self, id_hash: bytes) -> None: ...
 
-    async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]:
-        """Return the sessions of a user, newest first."""
-        ...
+    async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]: ...
 
-    async def add_code(self, code: StoredCode) -> None:
-        """Store a one-time code."""
-        ...
+    async def add_code(self, code: StoredCode) -> None: ...
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
         """Delete a one-time code and return it; None if it is unknown."""
@@ -157,8 +144,8 @@ class PageSessions:
     """Opens, finds and ends sessions.
 
     Args:
-        source: Where they are stored.
-        keys: The API keys, which sessions depend on; None where no key opens a session.
+        source: The storage of sessions.
+        keys: The API keys that sessions depend on; None where no key opens a session.
         is_trusted: Returns whether a user whom no key identifies may still use a session.
         wall: The wall clock, in microseconds since 1970.
     """
@@ -175,7 +162,8 @@ class PageSessions:
         self._keys = keys
         self._is_trusted = is_trusted
         self._wall = wall
-        self._principals: OrderedDict[bytes, Principal] = OrderedDict()  # of sessions without key
+        # Owners of sessions without key
+        self._principals: OrderedDict[bytes, Principal] = OrderedDict()
 
     async def open(self, principal: Principal) -> OpenedSession:
         """Open a session for a caller whose credential was verified.
@@ -202,7 +190,7 @@ class PageSessions:
         return OpenedSession(cookie, page_key, stored)
 
     async def find(self, cookie: str, page_key: str) -> Principal | None:
-        """Return the owner of a session; None unless both halves belong to one that is open.
+        """Return the owner of an open session; None unless both halves belong to it.
 
         Raises:
             AuthUnavailable: The database does not answer.
@@ -299,7 +287,7 @@ class PageSessions:
         return code
 
     async def redeem(self, code: str) -> Principal | None:
-        """Return whose session a code opens; None if it is unknown, used or expired.
+        """Return the principal of a one-time code; None if it is unknown, used or expired.
 
         Raises:
             StoreError: The database does not answer.
@@ -317,8 +305,8 @@ class SessionCookie(Struct, frozen=True):
     """The cookie of sessions.
 
     Attributes:
-        name: Its name.
-        is_secure: Browsers send it over https only.
+        name: The cookie's name.
+        is_secure: Whether browsers send it over https only.
     """
 
     name: str
@@ -329,16 +317,16 @@ class SessionCookie(Struct, frozen=True):
         """Return the cookie of a listener.
 
         Args:
-            is_local: The pages are at an http URL on loopback.
-            port: Of the listener.
-            is_admin: The listener is one for operators only.
+            is_local: Whether the pages are at an http URL on loopback.
+            port: The port of the listener.
+            is_admin: Whether the listener is for operators only.
         """
         if is_local:
             return cls(f"interlock-{port}", False)
         return cls("__Host-interlock-admin" if is_admin else "__Host-interlock", True)
 
     def header(self, value: str, max_age: int = LONGEST // MICROS) -> tuple[bytes, bytes]:
-        """Return the header that sets it; a `max_age` of 0 deletes it."""
+        """Return the header that sets the cookie; a `max_age` of 0 deletes it."""
         parts = [f"{self.name}={value}", "Path=/", "HttpOnly", "SameSite=Strict"]
         parts += ["Secure"] * self.is_secure + [f"Max-Age={max_age}"]
         return b"set-cookie", "; ".join(parts).encode()
@@ -359,7 +347,7 @@ class PageAuth:
 
     Args:
         sessions: The sessions.
-        cookie: Their cookie at this listener.
+        cookie: The session cookie of this listener.
         keys: Identifies callers by `Authorization` or `X-API-Key`; None: sessions only.
         on_refused: Called for each session that is refused.
     """
@@ -379,27 +367,25 @@ class PageAuth:
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header of a 401."""
         return self._keys.challenge if self._keys is not None else ""
 
     def published(self, path: str) -> bytes | None:
-        """Return the document that keys publish at this path."""
         return self._keys.published(path) if self._keys is not None else None
 
     @staticmethod
     def is_session(headers: Headers) -> bool:
-        """Return whether a request is one of a page's session, valid or not."""
+        """Return whether a request uses a page's session, valid or not."""
         return any(name == PAGE_KEY for name, _ in headers)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
         """Return the sender of a request.
 
-        A cookie without a page key counts as nothing: browsers send it unasked.
+        A cookie without a page key is ignored: browsers send cookies with every request.
 
         Raises:
             AuthRequired: 401; the credential is missing or not valid. 400; there are two.
             AuthUnavailable: 503; the credential cannot be verified now.
-            AuthError: As the authenticator of keys raises it.
+            AuthError: The authenticator of keys refused the request.
         """
         has_header = any(name in (b"authorization", API_KEY) for name, _ in headers)
         if not self.is_session(headers):

@@ -18,9 +18,9 @@ class Principal(Struct, frozen=True, dict=True):
 
     Attributes:
         id: Unique within the tenant.
-        scopes: What the credential grants.
+        scopes: The scopes that the credential grants.
         claims: All claims of the token; {} for other credentials.
-        key_id: Which of the caller's keys was used; "" for none.
+        key_id: The id of the API key that was used; "" for none.
         groups: The groups that the caller belongs to.
         tenant: The tenant that the caller belongs to; "" without tenants.
         view: The part of the catalogue that the caller sees; "" for all of it.
@@ -36,17 +36,17 @@ class Principal(Struct, frozen=True, dict=True):
 
     @cached_property
     def owner(self) -> str:
-        """The key for what a caller owns, and for limits: the same for all of its keys."""
+        """The key of a caller's property and limits: the same for all of the caller's API keys."""
         return f"{quote(self.tenant, safe='')}/{self.id}"
 
     @property
     def identity(self) -> Identity:
-        """The key for what no other credential may use, such as a session."""
+        """The key of things that belong to one credential only, such as a session."""
         return self.tenant, self.id, self.key_id, self.view
 
 
 def principal_id(user: str) -> str:
-    """Return the id of a user as operators name one: "anna", "user:anna" or "ISSUER#SUBJECT"."""
+    """Return the id of a user named "anna", "user:anna" or "ISSUER#SUBJECT"."""
     return user if "#" in user or user.startswith("user:") else f"user:{user}"
 
 

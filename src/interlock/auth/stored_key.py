@@ -1,4 +1,4 @@
-"""An API key as it is stored: without its secret."""
+"""The stored form of an API key."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class StoredKey(Struct, frozen=True):
     """An API key without its secret. Times are microseconds since 1970, UTC.
 
     Attributes:
-        id: Named in lists and records.
+        id: The key's id in lists and records.
         hash: SHA-256 of the whole key.
         user: The user that it belongs to, without "user:".
-        name: For display.
-        scopes: At most these rights.
+        name: The name for display.
+        scopes: The scopes that limit the key's rights.
         view: The view that it is bound to; "" for all.
-        limits: Rates and quotas of its own, as in the configuration.
-        created: When it was created.
-        expires: When it expires; None for never.
-        last_used: When it was last used, to the minute; None if it never was.
-        revoked: When it was revoked.
-        replaced_by: Id of the key that it was rotated to.
-        created_by: Principal that created it.
+        limits: The key's own rates and quotas, written as in the configuration.
+        created: The time of creation.
+        expires: The time of expiry; None for never.
+        last_used: The time of the last use, to the minute; None for never.
+        revoked: The time of revocation.
+        replaced_by: Id of the key that replaced it by rotation.
+        created_by: The principal that created it.
     """
 
     id: str
@@ -51,11 +51,10 @@ class StoredKey(Struct, frozen=True):
 
     @property
     def lifetime(self) -> float | None:
-        """Seconds from its creation to its end; None for no end."""
+        """Seconds from creation to expiry; None for a key that never expires."""
         return None if self.expires is None else (self.expires - self.created) / 1_000_000
 
     def state(self, now: int) -> KeyState:
-        """Return its state at a time."""
         if self.revoked is not None and self.revoked <= now:
             return "revoked"
         if self.expires is not None and self.expires <= now:
@@ -63,7 +62,6 @@ class StoredKey(Struct, frozen=True):
         return "active"
 
     def as_json(self, now: int, key: str | None = None) -> JsonObject:
-        """Return the JSON object that commands and the admin API show."""
         shown: JsonObject = {
             "id": self.id,
             "user": f"user:{self.user}",

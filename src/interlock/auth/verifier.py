@@ -1,4 +1,4 @@
-"""Functions that verify a token or key.
+"""Verifiers: functions that return the owner of a token or key.
 
 Rules:
 
@@ -66,7 +66,7 @@ def static_tokens(tokens: Mapping[str, Principal]) -> Verify:
     async def verify(token: str) -> Principal | None:
         digest = _digest(token)
         found = None
-        for each, principal in known:  # all of them, so that the time reveals nothing
+        for each, principal in known:  # compares with all, so that the time reveals nothing
             if hmac.compare_digest(each, digest):
                 found = principal
         return found

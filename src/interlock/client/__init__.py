@@ -1,4 +1,4 @@
-"""A client of one MCP server."""
+"""The client of an MCP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that a server allows its clients to cache."""
+"""The cache of results that a server allows its clients to cache."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from time import monotonic
 
 MAX_ENTRIES = 256
 MAX_RESOURCE = 1024 * 1024  # characters of a cached resource
-MAX_TTL = 24 * 3600.0  # seconds, whatever the server says
+MAX_TTL = 24 * 3600.0  # seconds; a longer time to live is shortened
 
 
 class Cache:
-    """Results by method and by what they depend on, such as a URI; each with its own expiry.
+    """Results by method and key, such as a URI; each with its own expiry.
 
     A cache belongs to one connection of one principal, so it may hold results of every scope.
 
     Attributes:
-        changes: How many times entries were invalidated.
+        changes: The number of invalidations.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,6 @@ class Cache:
         self._entries: dict[tuple[str, str], tuple[float, object]] = {}
 
     def get(self, method: str, key: str = "") -> object | None:
-        """Return a cached value that has not expired."""
         until, kept = self._entries.get((method, key), (0.0, None))
         return kept if monotonic() < until else None
 
@@ -35,10 +34,10 @@ class Cache:
         Args:
             value: The decoded result.
             ttl: Seconds; 0 or less caches nothing.
-            method: Of the request.
-            key: What the result depends on.
-            asked: `changes` when the request was sent. A result that was on its way while
-                something changed may be outdated, so it is not cached.
+            method: The method of the request.
+            key: The parameter that the result depends on.
+            asked: The value of `changes` when the request was sent. A result that arrives after
+                an invalidation may be outdated, so it is not cached.
         """
         if ttl <= 0 or asked not in (None, self.changes):
             return
@@ -55,6 +54,5 @@ class Cache:
                 del self._entries[entry]
 
     def clear(self) -> None:
-        """Invalidate everything."""
         self.changes += 1
         self._entries.clear()

@@ -12,9 +12,9 @@ from interlock.errors import AskRefused, RemoteProtocolError
 from interlock.protocol.back_channel import BackChannel
 from interlock.types import ClientCapabilities, JsonObject, Wire
 
-ASK_TIMEOUT = 600.0  # seconds; people take their time
+ASK_TIMEOUT = 600.0  # seconds; people need time to answer
 
-# What a client must declare to be asked.
+# The capability that a client must declare for each kind of question
 _CAPABILITIES = {
     "roots/list": "roots",
     "sampling/createMessage": "sampling",
@@ -29,11 +29,11 @@ class _Question(Wire, frozen=True):
 
 
 class CallerAnswers(Struct, eq=False):
-    """Passes a server's questions on to the client that is calling.
+    """Passes a server's questions to the client on whose behalf it is called.
 
     Attributes:
-        back: The way to that client.
-        capabilities: What it declared; a question beyond that is refused.
+        back: The back channel to that client.
+        capabilities: The client's declared capabilities; a question beyond them is refused.
         count: Counts a question, and raises if there were too many.
     """
 
@@ -42,10 +42,10 @@ class CallerAnswers(Struct, eq=False):
     count: Callable[[], None]
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
-        """Answer one question; as `Answers.answer`.
+        """Answer one question, as `Answers.answer` does.
 
         Raises:
-            AskRefused: The client cannot be asked, or was asked too often.
+            AskRefused: The client cannot answer this, or had too many questions.
         """
         check_method(method, revision)
         missing = lacking(self.capabilities, method, params)
@@ -59,7 +59,7 @@ class CallerAnswers(Struct, eq=False):
 
 
 def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
-    """Return what a client must declare, but has not, to be asked this; "" for nothing."""
+    """Return the capability that a client lacks for a question; "" for none."""
     needed = _CAPABILITIES.get(method)
     has: JsonObject | None = getattr(declared, needed) if needed is not None else None
     if has is None:
@@ -69,7 +69,7 @@ def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
     except (msgspec.DecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"malformed {method}: {error}") from None
     if needed == "elicitation":
-        # Before there were URLs, elicitation meant forms.
+        # Before 2025-11-25 added the mode "url", elicitation meant forms.
         is_declared = question.mode in has or (question.mode == "form" and "url" not in has)
         return "" if is_declared else f"elicitation.{question.mode}"
     uses_tools = question.tools is not None or question.tool_choice is not None

@@ -87,12 +87,12 @@ _log = logging.getLogger("interlock.client")
 class Client:
     """A connection to one MCP server. Use it as an async context manager, or `open` and `close`.
 
-    Any task may call any method at any time; cancelling a call tells the server to stop.
+    Any task may call any method at any time; cancelling a call cancels it at the server.
 
     Args:
         connect: Returns a fresh transport. It is called again when a legacy server exits because
             of `server/discover`.
-        http: The URL and what is known about it; set by `Client.http`.
+        http: The server's URL and the known facts about it; set by `Client.http`.
         options: See `ClientOptions`. Sampling and elicitation are refused without a handler.
     """
 
@@ -158,11 +158,11 @@ class Client:
         """Return a client of a server program, which starts when the client is opened.
 
         Args:
-            command: Program; a bare name is looked up in PATH.
-            args: Its arguments, passed without a shell.
-            env: Its environment variables, added to `stdio.INHERITED` of this process.
-            cwd: Its working folder.
-            max_frame_bytes: Longest message accepted from it.
+            command: The program; a bare name is looked up in PATH.
+            args: Arguments of the program, passed without a shell.
+            env: Environment variables, added to `stdio.INHERITED` of this process.
+            cwd: The program's working folder; None for our own.
+            max_frame_bytes: The largest accepted message.
             options: See `ClientOptions`.
         """
 
@@ -196,13 +196,13 @@ class Client:
         Proxies and certificates come from the environment, see `HttpPool`.
 
         Args:
-            url: http or https.
-            headers: For every request, such as an API key. They are sent to this origin only.
+            url: The http or https URL.
+            headers: Headers of every request, such as an API key, sent to this origin only.
             auth: The source of the bearer token, such as `interlock.oauth.OAuth`.
             transport: "sse" for HTTP+SSE of 2024-11-05; "auto" tries that when Streamable HTTP
                 is refused.
             pool: HTTP connections to share with other clients; the caller closes it.
-            max_frame_bytes: Longest message accepted, decompressed.
+            max_frame_bytes: The largest accepted message, decompressed.
             options: See `ClientOptions`.
 
         Raises:
@@ -233,11 +233,11 @@ class Client:
 
         Raises:
             SpawnError: The program cannot be started.
-            ServerExited: It exited before it answered.
+            ServerExited: The program exited before it answered.
             Unreachable: The URL cannot be reached.
             AuthError: The credentials are rejected; `LoginRequired` if a login would help.
             HttpError: The URL is not that of an MCP server.
-            RequestTimeout: No answer within `connect_timeout`.
+            RequestTimeout: No answer arrived within `connect_timeout`.
             RevisionError: The two sides have no revision in common.
         """
         self._cache.clear()
@@ -251,7 +251,7 @@ class Client:
             self._listening = asyncio.create_task(messages.listen_for_changes(subscriptions))
 
     async def close(self) -> None:
-        """Close the connection. Open calls fail with `ConnectionClosed`. Closing twice is fine."""
+        """Close the connection. Open calls fail with `ConnectionClosed`. Safe to repeat."""
         if self._listening is not None:
             self._listening.cancel()
         if self._messages.subscriptions is not None:
@@ -263,10 +263,10 @@ class Client:
             await self._messages.subscriptions.wait_closed()
 
     def check_open(self) -> None:
-        """Raise what ended the connection, if it has ended.
+        """Raise the error that ended the connection, if it has ended.
 
         Raises:
-            ConnectionClosed: Or whatever else the reason was.
+            InterlockError: The reason, such as `ConnectionClosed`.
         """
         self._channel.check_open()
 
@@ -287,11 +287,11 @@ class Client:
             lost.insert(0, ("logging/setLevel", {"level": self._interactive.log_level}))
         for method, params in lost:
             try:
-                # Not with retries: those would wait for the renewal that this is part of.
+                # Without retries, which would wait for the renewal that this is a part of.
                 await self._connection.request(
                     method, encode(params), RequestOptions(hard_timeout=LIST_TIMEOUT)
                 )
-            except InterlockError as error:  # other requests wait for this renewal
+            except InterlockError as error:  # not raised: other requests wait for this renewal
                 name = self.server_info.name or "server"
                 _log.warning("%s: %s could not be restored: %s", name, method, error)
 
@@ -300,7 +300,6 @@ class Client:
             self._on_loss(error)
 
     async def _relist(self) -> None:
-        """List the tools again, for the arguments that headers repeat."""
         self._cache.forget("tools/list")
         await self.list_tools()
 
@@ -313,17 +312,16 @@ class Client:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many of the server's messages were dropped, by reason, such as "garbage"."""
+        """The number of dropped messages of the server, by reason, such as "garbage"."""
         return dict(self._channel.dropped)
 
     @property
     def stderr(self) -> str:
-        """The end of what a server that is a program wrote to its stderr, also after it ended."""
+        """The end of the stderr of a server program, also after its exit; "" for other servers."""
         return self._channel.stderr
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The server's declared capabilities."""
         return self._channel.negotiated.capabilities
 
     @property
@@ -333,7 +331,6 @@ class Client:
 
     @property
     def instructions(self) -> str | None:
-        """The server's instructions for a model."""
         return self._channel.negotiated.instructions
 
     # Tools
@@ -342,10 +339,10 @@ class Client:
         """Return all tools, from the cache while the server allows it.
 
         Args:
-            fresh: Ask the server in any case.
+            fresh: Whether to send the request even if the list is cached.
 
         Returns:
-            The tools in the server's order. Malformed and repeated ones are left out and named
+            The tools in the server's order. Malformed and repeated tools are omitted and named
             in `Listing.skipped`.
         """
         if fresh:
@@ -382,21 +379,21 @@ class Client:
         """Call a tool.
 
         Args:
-            name: As in `list_tools`.
+            name: The name of the tool, as in `list_tools`.
             arguments: JSON values by parameter name, or an encoded object.
-            timeout: Seconds without progress; the client's default when None.
+            timeout: Seconds without progress; None for the client's default.
             progress: Called with each `Progress` (`progress`, `total`, `message`).
             meta: Further members of `_meta`, such as `traceparent`.
-            idempotent: Calling twice has the effect of calling once, so a call whose answer is
-                lost may be retried. Only over HTTP.
+            idempotent: Whether two calls have the effect of one, so that a call whose answer is
+                lost may be retried. Only used over HTTP.
 
         Returns:
             The result, with `is_error` if the tool failed. It is validated against the tool's
-            output schema if `list_tools` has brought one.
+            output schema if `list_tools` has returned one.
 
         Raises:
             RemoteError: The server refused the call, for example for an unknown tool.
-            RequestTimeout: No answer in time.
+            RequestTimeout: No answer arrived in time.
             ConnectionClosed: The connection ended. The call may have had its effect.
             OutOfMemory: The answer does not fit into memory. The call has had its effect.
             RemoteProtocolError: The answer breaks the protocol or the tool's output schema.
@@ -416,15 +413,15 @@ class Client:
         return self.check_result(name, raw)
 
     def has_output_schema(self, tool: str) -> bool:
-        """Return whether results of a tool are checked against a schema that the server listed."""
+        """Return whether results of a tool are checked against a listed output schema."""
         return tool in self._outputs.by_tool
 
     def check_result(self, tool: str, raw: Raw) -> CallToolResult:
         """Decode the result of a tool call and check it against the tool's output schema.
 
         Raises:
-            RemoteProtocolError: It is malformed, or does not fit the schema.
-            OutOfMemory: It does not fit into memory.
+            RemoteProtocolError: The result is malformed, or does not fit the schema.
+            OutOfMemory: The result does not fit into memory.
         """
         try:
             result = decode_call(raw)
@@ -440,18 +437,18 @@ class Client:
     # Resources, prompts, completion
 
     async def list_resources(self) -> Listing[Resource]:
-        """Return all resources; as `list_tools`."""
+        """Return all resources, as `list_tools` does."""
         return await self._list(listing.RESOURCES)
 
     async def list_resource_templates(self) -> Listing[ResourceTemplate]:
-        """Return all resource templates; as `list_tools`."""
+        """Return all resource templates, as `list_tools` does."""
         return await self._list(listing.TEMPLATES)
 
     async def read_resource(self, uri: str, *, timeout: float | None = None) -> ReadResourceResult:
         """Read a resource, from the cache while the server allows it.
 
         Raises:
-            RemoteError: Code -32602, or -32002 from legacy servers: unknown resource.
+            RemoteError: The resource is unknown: code -32602, or -32002 from legacy servers.
         """
         kept = self._cache.get("resources/read", uri)
         if isinstance(kept, ReadResourceResult):
@@ -460,13 +457,13 @@ class Client:
         options = self._interactive.options(timeout, name=uri)
         raw, rounds = await self._interactive.send("resources/read", encode({"uri": uri}), options)
         result = self._interactive.decode(ReadResourceResult, raw, "resources/read result")
-        # A result that depends on answers is for this call only.
+        # A result that depends on a user's answers is valid for this call only.
         if result.contents and not rounds and _size(result) <= MAX_RESOURCE:
             self._cache.keep(result, result.ttl_ms / 1000, "resources/read", uri, asked=asked)
         return result
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of a resource, which are reported to `on_resource_updated`."""
+        """Subscribe to changes of a resource, which are passed to `on_resource_updated`."""
         if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
             wanted = SubscriptionFilter(resource_subscriptions=[uri])
             await self._messages.subscriptions.open(f"resource {uri}", wanted, timeout=LIST_TIMEOUT)
@@ -479,7 +476,6 @@ class Client:
             self._legacy_subscriptions.add(uri)
 
     async def unsubscribe(self, uri: str) -> None:
-        """End a subscription."""
         if self._messages.subscriptions is not None and revisions.is_modern(self.revision):
             self._messages.subscriptions.close(f"resource {uri}")
         else:
@@ -487,7 +483,7 @@ class Client:
             await self._request("resources/unsubscribe", encode({"uri": uri}))
 
     async def list_prompts(self) -> Listing[Prompt]:
-        """Return all prompts; as `list_tools`."""
+        """Return all prompts, as `list_tools` does."""
         return await self._list(listing.PROMPTS)
 
     async def get_prompt(
@@ -497,7 +493,7 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> GetPromptResult:
-        """Return the messages of a prompt. Its arguments are strings.
+        """Return the messages of a prompt, whose arguments are strings.
 
         Raises:
             RemoteError: Code -32602 for an unknown prompt or a missing argument.
@@ -524,9 +520,9 @@ class Client:
 
         Args:
             ref: The prompt or resource template that has the argument.
-            argument: Its name.
+            argument: The name of the argument.
             value: The text typed so far.
-            context: Values of the arguments before it; not sent before revision 2025-06-18.
+            context: Values of other arguments; not sent before revision 2025-06-18.
         """
         has_context = revisions.at_least(self.revision, revisions.COMPLETION_CONTEXT)
         params = CompleteParams(
@@ -542,14 +538,14 @@ class Client:
     # Small things
 
     async def ping(self, *, timeout: float | None = None) -> None:
-        """Check that the server answers. Modern servers are sent `server/discover`."""
+        """Check that the server answers; for modern servers by `server/discover`."""
         method = "server/discover" if revisions.is_modern(self.revision) else "ping"
         await self._request(method, b"{}", timeout=timeout)
 
     async def set_log_level(self, level: LogLevel) -> None:
         """Request log messages of this level and above, which are passed to `on_log`.
 
-        A modern server reads the level from each request, a legacy one is told once.
+        The level is part of each request to a modern server; a legacy server gets it once.
         """
         self._interactive.log_level = level
         if revisions.is_modern(self.revision):
@@ -584,7 +580,7 @@ class Client:
 
     async def _request(self, method: str, params: bytes, *, timeout: float | None = None) -> Raw:
         self._check_method(method)
-        # Servers do not ask during such a request, so a question belongs to another one.
+        # Servers send no questions during such a request, so a question belongs to another one.
         options = replace(self._interactive.options(timeout), answers=None)
         return await self._channel.request(method, params, options)
 
@@ -609,21 +605,21 @@ class Client:
         returns_questions: bool = False,
         counted: Counted | None = None,
     ) -> Raw:
-        """As `call_tool`, on behalf of another client; return the result encoded and unchecked.
+        """Send a request for another client, as `call_tool` does; return the encoded result.
 
         Args:
             method: `tools/call`, `resources/read`, `prompts/get` or another method.
             params: An encoded object, without `_meta`.
-            name: The tool's or prompt's name, or the URI, of the params.
-            timeout: Seconds without progress; the client's default when None.
+            name: The tool's or prompt's name, or the URI, in the params.
+            timeout: Seconds without progress; None for the client's default.
             progress: Called with each `Progress`.
             meta: Further members of `_meta`, encoded without braces.
-            idempotent: As for `call_tool`.
-            back: Where the server's questions and logs go; None for this client's own handlers.
-            capabilities: Of that client, stated to a modern server instead of this client's own.
-            log_level: The lowest level of log messages that the other client wants, likewise.
-            returns_questions: Return an "input_required" result, instead of answering it.
-            counted: The number of messages to which those of this request are added.
+            idempotent: Whether the request may be repeated, as for `call_tool`.
+            back: The channel for the server's questions and logs; None for our own handlers.
+            capabilities: The other client's capabilities, for a modern server.
+            log_level: The other client's lowest level of log messages, sent likewise.
+            returns_questions: Whether to return an "input_required" result unanswered.
+            counted: The operation whose count of messages includes this request.
         """
         if method not in _IN_ALL_REVISIONS:
             self._check_method(method)
@@ -640,7 +636,7 @@ class Client:
         )
         modern = self._channel.negotiated.revision in revisions.MODERN
         if returns_questions if modern else name not in self._interactive.task_tools:
-            return await self._channel.request(method, params, options)  # nothing can follow
+            return await self._channel.request(method, params, options)  # ends after one answer
         raw, _ = await self._interactive.send(method, params, options)
         return raw
 
@@ -656,7 +652,7 @@ class Client:
 
         asked = self._cache.changes
         try:
-            async with asyncio.timeout(LIST_TIMEOUT):  # all pages together
+            async with asyncio.timeout(LIST_TIMEOUT):  # for all pages together
                 items = await listing.collect(kind, ask)
         except RemoteProtocolError as error:
             raise self._channel.named(error) from None

@@ -1,7 +1,7 @@
-"""What a server may ask its client during a request: roots, sampling, elicitation.
+"""The client features that a server may use during a request: roots, sampling, elicitation.
 
-The same questions come as requests from legacy servers, and inside "input_required" results from
-modern ones. Without a handler a question is refused, and the number of questions is limited.
+Legacy servers send such questions as requests, modern servers inside "input_required" results.
+Without a handler a question is refused, and the number of questions is limited.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from interlock.types import (
 Sample = Callable[[CreateMessageParams], Awaitable[CreateMessageResult]]
 Elicit = Callable[[ElicitParams], Awaitable[ElicitResult]]
 
-# More questions within the window are refused.
+# The most questions within the window; further ones are refused.
 MAX_ASKS = 30
 ASKS_WINDOW = 60.0  # seconds
 
 
 class Answers(Protocol):
-    """Something that answers a server's questions."""
+    """The interface of answers to a server's questions."""
 
     async def answer(self, method: str, params: Raw, revision: str) -> bytes:
         """Answer one question; the result is encoded.
 
         Raises:
-            CapabilityError: It cannot be answered.
+            CapabilityError: The question cannot be answered.
             RemoteProtocolError: The question is malformed.
         """
         ...
@@ -62,8 +62,8 @@ class ClientFeatures:
 
     Args:
         roots: file:// URIs or paths; None to declare no roots.
-        sample: Asks the client's model.
-        elicit: Asks the user.
+        sample: Answers sampling requests with the client's model.
+        elicit: Answers elicitation requests by asking the user.
         extensions: Further extensions to declare, with their settings.
     """
 
@@ -81,17 +81,16 @@ class ClientFeatures:
         self._recent: deque[float] = deque()
 
     def set_roots(self, roots: Sequence[str]) -> None:
-        """Replace the roots."""
         if self._roots is None:
             raise LocalProtocolError("the client was created without roots: pass roots=[] to it")
         self._roots = [_root(each) for each in roots]
 
     def capabilities(self, revision: str, *, tasks: bool = False) -> ClientCapabilities:
-        """Return the capabilities to declare: what has a handler, in the form of `revision`.
+        """Return the capabilities to declare: features with a handler, in the form of `revision`.
 
         Args:
-            revision: Of the protocol.
-            tasks: Declare the tasks extension as well.
+            revision: The protocol revision.
+            tasks: Whether to declare the tasks extension as well.
         """
         modern = revisions.is_modern(revision)
         extensions = self._extensions | ({revisions.TASKS_EXTENSION: {}} if tasks else {})
@@ -112,7 +111,7 @@ class ClientFeatures:
         """Answer one question; the result is encoded.
 
         Raises:
-            CapabilityError: It has no handler, or the revision has no such question.
+            CapabilityError: The question has no handler, or does not exist in the revision.
             RemoteProtocolError: The question is malformed, or there were too many.
         """
         check_method(method, revision)
@@ -153,7 +152,7 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
     questions = result.input_requests or {}
     if not questions and result.request_state is None:
         raise RemoteProtocolError("input_required without inputRequests and requestState")
-    if len(questions) > MAX_ASKS:  # a message has room for so many that starting them takes seconds
+    if len(questions) > MAX_ASKS:  # otherwise starting the answers could take seconds
         raise RemoteProtocolError(f"the server asks too much at once (limit {MAX_ASKS} questions)")
 
     async def answer(question: InputRequest) -> Raw:
@@ -169,10 +168,10 @@ async def answer_all(answers: Answers, result: Result, revision: str) -> dict[st
 
 
 def check_method(method: str, revision: str) -> None:
-    """Raise if servers of a revision have no such question.
+    """Check that a question exists in a revision.
 
     Raises:
-        CapabilityError: Names the method.
+        CapabilityError: The question does not exist there; the text names the method.
     """
     if not revisions.has_method(revisions.SERVER_METHODS, method, revision):
         raise CapabilityError(f"unknown method {method!r}")

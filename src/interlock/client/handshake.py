@@ -1,8 +1,8 @@
 """Negotiation of the revision with a server, once per connection.
 
 The client sends `server/discover` first. Any answer that is not a modern one means a legacy server.
-A program may exit because of the question, or stay silent. Over HTTP, silence, network errors,
-server errors (5xx except 501) and rejected credentials (401, 403) do not tell the era. A legacy
+A program may exit because of the request, or stay silent. Over HTTP, silence, network errors,
+server errors (5xx except 501) and rejected credentials (401, 403) do not reveal the era. A legacy
 server that refuses the handshake over HTTP may speak HTTP+SSE.
 
 Spec 2026-07-28: basic/versioning.
@@ -58,16 +58,16 @@ class Negotiated(Struct, frozen=True):
 
 
 class HttpFacts(Protocol):
-    """What earlier connections have learned about a server at a URL."""
+    """Facts about a server at a URL, from earlier connections."""
 
     @property
     def era(self) -> str:
-        """The era that it spoke last: "modern", "legacy", "sse"; "" for unknown."""
+        """The last known era of the server: "modern", "legacy", "sse"; "" for unknown."""
         ...
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether to try HTTP+SSE when everything else has failed."""
+        """Whether to try HTTP+SSE when all else has failed."""
         ...
 
     @property
@@ -81,14 +81,14 @@ class Handshake:
 
     Args:
         wanted: "auto", "legacy" or a revision.
-        features: What the client can answer, to be declared.
-        info: Name and version of the client.
+        features: The client features to declare.
+        info: The name and version of the client.
         timeout: Seconds for each request. A program that may be a legacy server gets at most half
             of it, and at most `DISCOVER_TIMEOUT`, for `server/discover`, which leaves time for a
             legacy handshake.
         connect: Returns an open connection, over HTTP+SSE if the argument is true. It is called
             again when another connection is needed.
-        http: What is known of a server at a URL; None for others.
+        http: The known facts about a server at a URL; None for other servers.
     """
 
     def __init__(
@@ -112,8 +112,8 @@ class Handshake:
         """Connect and negotiate.
 
         Raises:
-            RevisionError: No revision in common.
-            InterlockError: No connection, or no answer.
+            RevisionError: The two sides have no revision in common.
+            InterlockError: The connection failed, or no answer arrived.
         """
         may_be_legacy = self._wanted not in revisions.MODERN
         if self._http is not None and self._http.era == "sse" and may_be_legacy:
@@ -160,7 +160,7 @@ class Handshake:
             except AuthError as error:
                 if not http.may_try_legacy_unauthorized:
                     raise
-                # Some servers reject every method that they do not know with 401.
+                # Some servers answer every unknown method with 401.
                 with contextlib.suppress(InterlockError):
                     return await self._negotiate_legacy()
                 raise error
@@ -169,7 +169,7 @@ class Handshake:
         except RemoteError as error:
             if malformed is None or error.code != revisions.METHOD_NOT_FOUND:
                 raise
-        raise malformed  # without a legacy handshake, its first answer was a bad modern one
+        raise malformed  # without a legacy handshake, the first answer was a bad modern one
 
     async def _negotiate_with(self, mutual: str | None) -> Negotiated:
         if mutual is not None:
@@ -195,7 +195,7 @@ class Handshake:
         try:
             return await self._negotiate_over_sse()
         except (HttpError, RemoteError):
-            raise refusal from None  # it does not speak HTTP+SSE either
+            raise refusal from None  # the server does not speak HTTP+SSE either
 
     async def _negotiate_over_sse(self) -> Negotiated:
         self._connection = await self._connect(True)
@@ -216,7 +216,7 @@ class Handshake:
             raise RemoteError(revisions.UNSUPPORTED_VERSION, "no modern revision", data)
         connection.protocol.meta = self._meta(mutual)
         server_info = Implementation(name="")
-        with contextlib.suppress(msgspec.ValidationError):  # for display only
+        with contextlib.suppress(msgspec.ValidationError):  # the name is for display only
             server_info = msgspec.convert(
                 (answer.meta or {}).get(revisions.SERVER_INFO_KEY), Implementation
             )
@@ -254,7 +254,7 @@ class Handshake:
 def meta_of(
     revision: str, capabilities: ClientCapabilities, info: Implementation, log_level: str = ""
 ) -> bytes:
-    """Encode the members of `_meta` that each modern request states, without braces."""
+    """Encode the members of `_meta` that each modern request has, without braces."""
     members: dict[str, object] = {
         revisions.VERSION_KEY: revision,
         revisions.CLIENT_INFO_KEY: info,

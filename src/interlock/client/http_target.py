@@ -1,4 +1,4 @@
-"""A server at a URL: its transports, and what earlier connections have learned about it."""
+"""A server at a URL: its transports, and the facts that earlier connections have found."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class HttpTarget:
-    """A server's URL, and what is known about the server.
+    """A server's URL, with the known facts about the server.
 
     Args:
-        url: http or https.
-        headers: For every request.
-        authorization: Where the bearer token comes from.
-        kind: Which transport; "auto" tries the newer one first.
-        pool: HTTP connections to use; its own when None.
-        max_frame_bytes: Longest message accepted.
-        trace: Where requests and their answers are noted; None for nowhere.
+        url: The http or https URL.
+        headers: Headers of every request.
+        authorization: The source of the bearer token.
+        kind: The kind of transport; "auto" tries the newer one first.
+        pool: The pool of HTTP connections; None for a pool of its own.
+        max_frame_bytes: The largest accepted message.
+        trace: The record of requests and answers; None for none.
 
     Attributes:
-        authorization: As given.
-        is_refused: The server rejected every token that the authorization could get.
+        authorization: The given source of tokens.
+        is_refused: Whether the server has rejected every token that the source could get.
         tool_headers: The tool arguments that must be repeated as headers.
 
     Raises:
@@ -66,7 +66,7 @@ class HttpTarget:
         self._host = urlsplit(self._endpoint.shown).netloc
 
     def named(self, error: _E) -> _E:
-        """Put the server's URL in front of an error, unless the text is the server's own."""
+        """Prefix an error's text with the server's URL, unless the text is the server's own."""
         shown = self._endpoint.shown
         if self._host not in str(error) and not isinstance(error, RemoteError):
             error.args = (f"{shown}: {error}", *error.args[1:])
@@ -74,43 +74,38 @@ class HttpTarget:
 
     @property
     def era(self) -> Era:
-        """The era that the server spoke last; "" if it is not known."""
         if self._kind == "sse":
             return "sse"
         found = self._pool.eras.get(self._url, "")
         return "" if found == "sse" and self._kind == "streamable" else found
 
     def remember_era(self, transport: Transport, revision: str) -> None:
-        """Remember which era the server speaks."""
+        """Store the era of the server for later connections."""
         if self._kind == "sse":
-            return  # nothing else was tried
+            return  # no other era was tried
         era: Era = "modern" if revisions.is_modern(revision) else "legacy"
         self._pool.eras[self._url] = "sse" if isinstance(transport, SseTransport) else era
 
     def forget_era(self) -> bool:
-        """Forget which era the server speaks; return whether it was known."""
+        """Delete the stored era; return whether there was one."""
         return bool(self._pool.eras.pop(self._url, ""))
 
     @property
     def may_try_legacy_unauthorized(self) -> bool:
-        """Whether to try the legacy handshake after a 401 or 403 that no token resolves."""
         return self.authorization is None or self.is_refused
 
     @property
     def may_fall_back_to_sse(self) -> bool:
-        """Whether to try HTTP+SSE when everything else has failed."""
         return self._kind == "auto"
 
     def connect(self) -> Transport:
-        """Make a Streamable HTTP transport."""
         return HttpTransport(self._endpoint, self.tool_headers)
 
     def connect_oldest(self) -> Transport:
-        """Make an HTTP+SSE transport."""
         return SseTransport(self._endpoint)
 
     def check_tools(self, tools: Listing[Tool]) -> None:
-        """Read which tool arguments headers repeat; drop tools whose annotations are invalid."""
+        """Read the header annotations of tools; drop tools with invalid annotations."""
         found = tool_headers.ToolHeaders()
         valid = []
         for tool, definition in zip(tools, tools.definitions, strict=True):

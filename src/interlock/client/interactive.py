@@ -1,4 +1,4 @@
-"""Requests that a server answers with questions or runs as a task, before their result arrives."""
+"""Requests that need questions answered, or run as a task, before their result arrives."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result, Tool
 
-MAX_ROUNDS = 10  # of "input_required"
-MAX_CALLERS = 16  # whose encoded capabilities are kept
+MAX_ROUNDS = 10  # rounds of "input_required"
+MAX_CALLERS = 16  # callers whose encoded `_meta` is cached
 
 _NO_CAPABILITIES = ClientCapabilities()
 _COMPLETE = b'{"resultType":"complete"'
@@ -32,16 +32,16 @@ _T = TypeVar("_T")
 
 
 class InteractiveRequests:
-    """Sends requests, answers the questions that come back, and waits for tasks.
+    """Sends requests, answers the server's questions, and waits for tasks.
 
     Args:
         channel: The connection to the server.
         features: Answers the questions, unless a request has other `answers`.
         timeout: Default timeout of a request without progress, in seconds.
-        hard_timeout: Default timeout of a request in all, in seconds.
+        hard_timeout: Default timeout of a whole request, in seconds.
 
     Attributes:
-        log_level: Stated in each request to a modern server.
+        log_level: The log level in each request to a modern server.
         task_tools: The tools of a 2025-11-25 server that run only as tasks.
     """
 
@@ -61,7 +61,7 @@ class InteractiveRequests:
         self._callers: deque[tuple[ClientCapabilities, str, str, bytes]] = deque(maxlen=MAX_CALLERS)
 
     def use_tools(self, tools: Listing[Tool]) -> None:
-        """Remember which of the listed tools run only as tasks."""
+        """Store which of the listed tools run only as tasks."""
         self.task_tools = {
             tool.name
             for tool, definition in zip(tools, tools.definitions, strict=True)
@@ -95,15 +95,15 @@ class InteractiveRequests:
         log_level: LogLevel | None = None,
         counted: Counted | None = None,
     ) -> RequestOptions:
-        """Return the options of a request, by this client or for another one.
+        """Return the options of a request by this client, or on behalf of another.
 
         Args:
             timeout: Seconds; None for the default. A longer one raises the hard timeout as well.
-            progress, meta, name, idempotent: As for `RequestOptions`.
-            back: The way to the other client, which answers the questions; None for this client.
-            capabilities: Of the other client, stated to a modern server.
-            log_level: That the other client wants, likewise.
-            counted: The number of messages to which the request and those after it are added.
+            progress, meta, name, idempotent: See `RequestOptions`.
+            back: The channel to the other client, which answers questions; None for this client.
+            capabilities: The other client's capabilities, sent to a modern server.
+            log_level: The other client's log level, sent likewise.
+            counted: The operation whose count includes this request and all that follow from it.
         """
         hard = self._hard_timeout
         if timeout is None:
@@ -122,12 +122,12 @@ class InteractiveRequests:
         )
 
     def restate(self) -> None:
-        """State the log level in all further requests to a modern server."""
+        """Update the `_meta` of further requests to a modern server, with the log level."""
         own = self._features.capabilities(self._revision)
         self._channel.connection.protocol.meta = self._stated(own, self.log_level)
 
     def _stated(self, capabilities: ClientCapabilities, log_level: LogLevel | None) -> bytes:
-        """Encode the `_meta` of a client. Callers repeat theirs, so the last ones are kept."""
+        """Return a client's encoded `_meta`, cached because callers repeat theirs."""
         level = log_level or ""
         revision = self._channel.negotiated.revision
         for known, known_revision, known_level, stated in self._callers:
@@ -140,13 +140,13 @@ class InteractiveRequests:
     # Sending
 
     async def send(self, method: str, params: bytes, options: RequestOptions) -> tuple[Raw, int]:
-        """Send a request, answer the questions that it comes back with, and send it again.
+        """Send a request; while the server returns questions, answer them and resend it.
 
         Returns:
             The result, and the number of rounds of questions.
 
         Raises:
-            InterlockError: As `Client.call_tool`.
+            InterlockError: The errors of `Client.call_tool`.
         """
         modern = self._channel.negotiated.revision in revisions.MODERN
         if not modern and method == "tools/call" and options.name in self.task_tools:
@@ -178,7 +178,7 @@ class InteractiveRequests:
         """Decode a result.
 
         Raises:
-            RemoteProtocolError: It is malformed. Over HTTP, the error names the server's URL.
+            RemoteProtocolError: The result is malformed. Over HTTP, the error names the URL.
         """
         try:
             return decode(type, raw, what)
@@ -188,7 +188,7 @@ class InteractiveRequests:
     # Tasks
 
     def _with_tasks(self, options: RequestOptions) -> RequestOptions:
-        """Declare the tasks extension for one request: the tool runs only as a task."""
+        """Declare the tasks extension for one request, whose tool runs only as a task."""
         capabilities = self._features.capabilities(self._revision, tasks=True)
         return _with_meta(options, self._stated(capabilities, self.log_level))
 
@@ -232,7 +232,7 @@ def unknown_type(method: str, result: Result) -> RemoteProtocolError:
 
 
 def _with_meta(options: RequestOptions, stated: bytes) -> RequestOptions:
-    """Put `stated` in place of the connection's own `_meta`, before that of the request."""
+    """Replace the connection's own `_meta` by `stated`; the request's members follow."""
     joined = b"%b,%b" % (stated, options.meta) if options.meta else stated
     return replace(options, meta=joined, replace_meta=True)
 

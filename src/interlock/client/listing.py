@@ -1,4 +1,4 @@
-"""Lists of tools, resources, templates and prompts: page by page, item by item, with bounds."""
+"""Lists of tools, resources, templates and prompts, read page by page within limits."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from interlock.types import (
 MAX_PAGES = 100
 MAX_ITEMS = 10_000
 MAX_SKIPPED = 1_000  # malformed or repeated items
-MAX_BYTES = 64 * 1024 * 1024  # of all pages
+MAX_BYTES = 64 * 1024 * 1024  # total size of all pages
 
 _T = TypeVar("_T")
 
 
 class Kind(Struct, Generic[_T], frozen=True):
-    """A kind of list: the request for it, and the items in its result."""
+    """A kind of list: its request, and the items in its result."""
 
     noun: str
     method: str
-    member: str  # of `ListPage`
+    member: str  # the member of `ListPage` with the items
     type: type[_T]
-    key: Callable[[_T], str]  # unique within a list
+    key: Callable[[_T], str]  # returns the key of an item, unique within a list
 
 
 TOOLS = Kind("tool", "tools/list", "tools", Tool, lambda tool: tool.name)
@@ -53,15 +53,15 @@ PROMPTS = Kind("prompt", "prompts/list", "prompts", Prompt, lambda each: each.na
 
 
 class Listing(list[_T]):
-    """A list of items, and what is missing in it.
+    """A list of items, with the reasons why some are missing.
 
-    Callers share it while it is fresh: change only a copy.
+    Callers share the list while it is fresh, so change only a copy.
 
     Attributes:
-        definitions: Each item as the server wrote it, with members that interlock does not know.
-        ttl: Seconds for which the server calls the list fresh; 0 when it does not say.
-        skipped: One line for each item that was left out, with the reason.
-        truncated: Why the list ends early, or "".
+        definitions: Each item as the server wrote it, with members unknown to interlock.
+        ttl: The seconds for which the list is fresh, as the server states; 0 for none.
+        skipped: One line for each omitted item, with the reason.
+        truncated: The reason why the list ends early; "" for a whole list.
     """
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ class Listing(list[_T]):
 
 
 async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Listing[_T]:
-    """Request page after page.
+    """Request all pages of a list.
 
     Args:
-        kind: What to list.
+        kind: The kind of list.
         ask: Sends encoded params and returns the encoded result.
 
     Raises:
-        RemoteProtocolError: A page, not just an item of it, is malformed.
+        RemoteProtocolError: A page is malformed; a malformed item is only skipped.
     """
     listing: Listing[_T] = Listing()
     seen: set[str] = set()
@@ -120,12 +120,12 @@ async def collect(kind: Kind[_T], ask: Callable[[bytes], Awaitable[Raw]]) -> Lis
 
 
 def _add(listing: Listing[_T], seen: set[str], kind: Kind[_T], page: ListPage) -> None:
-    """Decode items one by one; malformed and repeated ones are named in `skipped`."""
+    """Decode items one by one; name malformed and repeated ones in `skipped`."""
     if page.result_type != "complete":
-        raise RemoteProtocolError(f"{kind.method} gave resultType {page.result_type!r}")
+        raise RemoteProtocolError(f"{kind.method} returned unknown resultType {page.result_type!r}")
     raws = getattr(page, kind.member)
     if not isinstance(raws, list):
-        raise RemoteProtocolError(f"{kind.method} gave no list of {kind.noun}s")
+        raise RemoteProtocolError(f"{kind.method} returned no list of {kind.noun}s")
     for place, raw in enumerate(raws):
         if len(listing.skipped) > MAX_SKIPPED:
             return
@@ -150,7 +150,8 @@ def _convert(definition: JsonObject, type: type[_T]) -> _T:
     try:
         return msgspec.convert(definition, type)
     except msgspec.ValidationError:
-        # Many servers write null for an absent member. Inside a schema, null has a meaning.
+        # Many servers write null for an absent member, so nulls are removed. Nulls inside a schema
+        # stay, because they have a meaning there.
         with contextlib.suppress(msgspec.ValidationError, TypeError, AttributeError):
             parts = [
                 definition,

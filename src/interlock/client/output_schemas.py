@@ -1,4 +1,4 @@
-"""The schemas that results of tools must fit."""
+"""Validation of tool results against output schemas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class OutputSchemas:
         self._validators: dict[str, schema.Validator | None] = {}
 
     def replace(self, tools: list[Tool]) -> None:
-        """Use the schemas of these tools, and no others."""
         self.by_tool = {
             tool.name: tool.output_schema for tool in tools if tool.output_schema is not None
         }
@@ -36,7 +35,7 @@ class OutputSchemas:
         """Check a result against the schema of its tool, which must have one.
 
         Raises:
-            RemoteProtocolError: It does not fit.
+            RemoteProtocolError: The result does not fit.
         """
         if name not in self._validators:
             self._validators[name] = _validator(name, self.by_tool[name])

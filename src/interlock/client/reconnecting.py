@@ -1,7 +1,7 @@
 """The connection to one server, replaced when the server has lost its session.
 
-Everything that a client sends passes through here. Over HTTP, failed requests are retried where
-that helps and does no harm: see `retries`.
+All messages of a client pass through it. Over HTTP, failed requests are retried where that helps
+and is safe; see `retries`.
 """
 
 from __future__ import annotations
@@ -46,31 +46,33 @@ _E = TypeVar("_E", bound=InterlockError)
 
 
 class Events(Struct, frozen=True):
-    """Callbacks for what happens on the connection."""
+    """Callbacks for events on the connection."""
 
-    request: Callable[[Connection, Request], Coroutine[Any, Any, None]]  # from a legacy server
+    request: Callable[
+        [Connection, Request], Coroutine[Any, Any, None]
+    ]  # a legacy server sent a request
     notification: Callable[[Notification], None]
     loss: Callable[[InterlockError], None]  # the connection ended by itself
     renewal: Callable[[], Awaitable[None]]  # the server has lost all state
-    stale_tools: Callable[[], Awaitable[None]]  # their headers are outdated
+    stale_tools: Callable[[], Awaitable[None]]  # the header annotations of tools are outdated
 
 
 class ReconnectingConnection:
     """One server's connection.
 
     Args:
-        connect: Makes a fresh transport.
+        connect: Returns a fresh transport.
         wanted: "auto", "legacy" or a revision.
-        features: What the client can answer.
-        timeout: Seconds until the server must have agreed.
-        events: Who is told.
-        http: What is known of a server at a URL; None for one that is not.
-        trace: Where all frames are noted; None for nowhere.
+        features: The client features to declare.
+        timeout: The timeout of the negotiation, in seconds.
+        events: The callbacks.
+        http: The known facts about a server at a URL; None for other servers.
+        trace: The record of all frames; None for none.
 
     Attributes:
-        negotiated: What was agreed on.
-        dropped: How many messages were dropped on all its connections, by reason.
-        http: As given.
+        negotiated: The outcome of the last negotiation.
+        dropped: The number of dropped messages on all connections, by reason.
+        http: The given facts.
     """
 
     def __init__(
@@ -93,8 +95,8 @@ class ReconnectingConnection:
         self._timeout = timeout
         self._events = events
         self._agreed: Connection | None = None
-        self._opening: Connection | None = None  # not agreed yet
-        self._transport: Transport | None = None  # the last one
+        self._opening: Connection | None = None  # during negotiation
+        self._transport: Transport | None = None  # the latest transport
         self._closed = False
         self._policy: RetryPolicy | None = None
         if http is not None:
@@ -106,10 +108,10 @@ class ReconnectingConnection:
 
     @property
     def connection(self) -> Connection:
-        """The connection as it is now.
+        """The current connection.
 
         Raises:
-            ConnectionClosed: It was never opened.
+            ConnectionClosed: The connection was never opened.
         """
         if self._agreed is None:
             raise ConnectionClosed("the client is not open: use it in 'async with'")
@@ -117,22 +119,22 @@ class ReconnectingConnection:
 
     @property
     def stderr(self) -> str:
-        """What the last program wrote to its stderr; "" if it is not a program."""
+        """The stderr of the last server program; "" for other servers."""
         text: str = getattr(self._transport, "stderr", "")
         return text
 
     def answers_during(self, request: RequestId | None) -> set[object]:
-        """As `Connection.answers_during`; empty before the first handshake has ended."""
+        """Return `Connection.answers_during`; empty before the end of the first handshake."""
         return set() if self._agreed is None else self._agreed.answers_during(request)
 
     # Opening
 
     async def open(self) -> None:
-        """Reach the server and negotiate with it. Errors as `Client.open`."""
-        if self._agreed is not None:  # an earlier connection that was not closed
+        """Connect to the server and negotiate; raise the errors of `Client.open`."""
+        if self._agreed is not None:  # reopened without `close`
             await self._agreed.close()
         self._closed = False
-        self.negotiated = Negotiated()  # what an earlier connection found may not hold any more
+        self.negotiated = Negotiated()  # earlier results may be outdated
         try:
             await self._reach()
         except BaseException as error:
@@ -146,7 +148,7 @@ class ReconnectingConnection:
         if self._policy is None or self.http is None:
             self._agreed, self.negotiated = await self._agree()
             return
-        # A login may take as long as it takes: each negotiated has a deadline of its own.
+        # A login has no deadline. So each negotiation between logins has one of its own.
         login, repeat = (
             self._policy.attempt("server/discover", idempotent=True, sent=0, deadline=deadline)
             for deadline in (inf, monotonic() + self._timeout)
@@ -156,23 +158,23 @@ class ReconnectingConnection:
         while True:
             try:
                 if self.http.authorization is not None and not self.http.authorization.token:
-                    # The timeout does not cover this: it may wait for a keyring.
+                    # Outside of the timeout, because this may wait for a keyring.
                     await self.http.authorization.valid_token()
                 self._agreed, self.negotiated = await self._agree()
             except AuthError as error:
                 if refusal is not None:
-                    raise refusal from None  # the last resort was none
+                    raise refusal from None  # the last resort has failed as well
                 try:
                     await login.recover(error, None)
                 except AuthError as reason:
                     if self.http.may_try_legacy_unauthorized:
-                        raise  # it has been tried
+                        raise  # the legacy handshake has already been tried
                     refusal, self.http.is_refused = reason, True
             except RequestTimeout:
-                self.http.forget_era()  # for the next time
+                self.http.forget_era()  # so that the next attempt detects it
                 raise
             except (HttpError, RemoteError, RevisionError, StreamEnded) as error:
-                if self.http.forget_era():  # it may not speak any more what it spoke once
+                if self.http.forget_era():  # the server may have changed its era
                     continue
                 if not isinstance(error, HttpError):
                     raise
@@ -209,7 +211,7 @@ class ReconnectingConnection:
     async def _open_connection(self, oldest: bool) -> Connection:
         if self._opening is not None:
             await self._opening.close()
-        if self._closed:  # while it was being opened, by another task
+        if self._closed:  # another task called `close` meanwhile
             raise ConnectionClosed("the client was closed")
         connect = self.http.connect_oldest if self.http and oldest else self._connect
         self._transport = transport = connect()
@@ -226,14 +228,14 @@ class ReconnectingConnection:
         return connection
 
     def _lose(self, connection: Connection, error: InterlockError) -> None:
-        # Before it has agreed, `open` raises what there is to tell.
+        # Before the end of the negotiation, `open` raises the error.
         if connection is self._agreed:
             self._events.loss(error)
 
     # Closing
 
     async def close(self) -> None:
-        """Let the server go. Open requests fail. Closing twice is fine."""
+        """Disconnect. Open requests fail. A second call has no effect."""
         self._closed = True
         renewing = self._renewing
         if renewing is not None:
@@ -250,7 +252,6 @@ class ReconnectingConnection:
             await self.http.close()
 
     def check_open(self) -> None:
-        """Raise what ended the connection, if it has ended."""
         error = self.connection.protocol.closed
         if error is not None:
             raise copy(error)
@@ -265,7 +266,7 @@ class ReconnectingConnection:
             self._renewing = asyncio.create_task(self._reconnect())
             self._renewing.add_done_callback(_retrieve)
         renewing = self._renewing
-        await asyncio.wait({renewing})  # cancelling a caller does not cancel it
+        await asyncio.wait({renewing})  # unlike `await renewing`, cancelling does not cancel it
         if renewing.cancelled():
             raise ConnectionClosed("the client was closed")
         renewing.result()
@@ -278,7 +279,7 @@ class ReconnectingConnection:
         finally:
             self._renewing = None
             if old is not None and old is not self._agreed:
-                # Requests that are under way on it may still succeed.
+                # Requests in progress on the old connection may still succeed.
                 self._retired[old] = retiring = asyncio.create_task(old.retire())
                 retiring.add_done_callback(lambda _: self._retired.pop(old))
 
@@ -291,7 +292,7 @@ class ReconnectingConnection:
         except RemoteError:
             return True
         except InterlockError:
-            pass  # says nothing about the era
+            pass  # this error does not reveal the era
         return False
 
     # Requests
@@ -301,10 +302,10 @@ class ReconnectingConnection:
     ) -> Coroutine[Any, Any, Raw]:
         """Send a request and wait for its result; over HTTP it is retried.
 
-        Arguments and errors as for `Connection.request`.
+        Arguments and errors are those of `Connection.request`.
         """
         if self._policy is None:
-            connection = self._agreed or self.connection  # which raises if there is none
+            connection = self._agreed or self.connection  # the property raises without connection
             return connection.request(method, params, options)
         return self._request_with_retries(self._policy, method, params, options)
 
@@ -328,12 +329,11 @@ class ReconnectingConnection:
                 options = replace(options, hard_timeout=retry.deadline - monotonic())
 
     def named(self, error: _E) -> _E:
-        """Put the server's URL in front of an error over HTTP."""
+        """Prefix an error's text with the server's URL, over HTTP."""
         return error if self.http is None else self.http.named(error)
 
 
 def _retrieve(renewing: asyncio.Task[None]) -> None:
-    """Mark the outcome as retrieved, in case all callers were cancelled."""
     if not renewing.cancelled():
         renewing.exception()
 

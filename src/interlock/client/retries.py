@@ -1,4 +1,4 @@
-"""Which failed HTTP requests are retried, and what is done first.
+"""Retries of failed HTTP requests, and the preparation that each failure needs.
 
 ===============================  =============================================  =============
 failure                          before the retry                               retries
@@ -38,14 +38,14 @@ from interlock.transports import Authorization
 
 MAX_AUTHORIZATIONS = 3
 MAX_REPEATS = 2
-MAX_SILENCE = 2.0  # seconds; an address that does not even refuse in time is not retried
+MAX_SILENCE = 2.0  # seconds; a connection that fails later than this is not retried
 FIRST_PAUSE = 0.25  # seconds
 
-# A retry costs 1, each request earns 0.1, up to this.
+# A retry costs 1 and a request earns 0.1; this is the most that can be saved.
 BUDGET = 10.0
 EARNED = 0.1
 
-# Errors by which a server of one era answers a request of the other.
+# Error codes of a server of one era for a request of the other era.
 _OTHER_ERA = (
     revisions.UNSUPPORTED_VERSION,
     revisions.INVALID_REQUEST,
@@ -67,7 +67,7 @@ _SAFE = frozenset(
 
 
 class RetryPolicy:
-    """What a client can do about failures, and its budget for retries.
+    """The recovery steps of a client, and its budget for retries.
 
     Args:
         authorization: The source of access tokens, if any.
@@ -97,27 +97,24 @@ class RetryPolicy:
         """Return the state of the retries of one failed request.
 
         Args:
-            method: Its method.
-            idempotent: It may be sent twice, whatever its method.
-            sent: When it was sent, by the monotonic clock.
-            deadline: When its caller stops waiting, by the same clock.
+            method: The method of the request.
+            idempotent: Whether the request may be sent twice, whatever its method.
+            sent: The time when it was sent, by the monotonic clock.
+            deadline: The time when its caller stops waiting, by the same clock.
         """
         return Retry(self, method, idempotent or method in _SAFE, sent, deadline)
 
     async def renew(self, connection: object) -> None:
-        """Replace a connection whose session the server has lost."""
         await self._renew(connection)
 
     async def has_lost_session(self, connection: object) -> bool:
-        """Return whether the server has lost a connection's session."""
         return await self._has_lost_session(connection)
 
     async def relist(self) -> None:
-        """List the tools again."""
         await self._relist()
 
     def spend(self) -> bool:
-        """Take the cost of a retry from the budget; return False if there is not enough."""
+        """Deduct a retry from the budget; return False if the budget is too low."""
         self._budget = min(BUDGET, self._budget + EARNED * self.sent)
         self.sent = 0
         if self._budget < 1:
@@ -136,17 +133,17 @@ class Retry:
         self._method = method
         self._safe = safe
         self.deadline = deadline
-        self._sent = sent  # most recently
+        self._sent = sent  # the time of the last attempt
         self._authorizations = 0
         self._backoff = Backoff(FIRST_PAUSE, inf, jitter=0.5)
         self._renewed = False
         self._relisted = False
 
     async def recover(self, error: InterlockError, connection: object) -> None:
-        """Prepare for a retry; returns when the request may be sent again.
+        """Prepare for a retry, and return when the request may be resent.
 
         Raises:
-            InterlockError: `error` itself if a retry is not allowed, or why preparing failed.
+            InterlockError: `error` itself if a retry is not allowed, or the preparation's error.
         """
         await self._mend(error, connection)
         if monotonic() >= self.deadline:
@@ -180,14 +177,14 @@ class Retry:
         if authorization is None:
             raise error
         if self._authorizations == MAX_AUTHORIZATIONS:
-            if isinstance(error, AuthRequired):  # otherwise it reads like the first refusal
+            if isinstance(error, AuthRequired):  # distinguishes it from the first refusal
                 tokens = f"{MAX_AUTHORIZATIONS} tokens of its own authorization server"
                 error.args = (f"{error}; it has rejected {tokens}",)
             raise error
         self._authorizations += 1
         began = monotonic()
         await authorization.refresh_after(error)
-        self.deadline += monotonic() - began  # the time a user takes to log in is not the server's
+        self.deadline += monotonic() - began  # a login does not count
 
     async def _wait(self, error: InterlockError) -> None:
         if not self._may_repeat(error) or self._backoff.attempts == MAX_REPEATS:
@@ -212,5 +209,5 @@ def _is_other_era(error: InterlockError) -> bool:
 
 
 def _may_be_other_era(error: RemoteError) -> bool:
-    # A modern server may miss `_meta`; a legacy one may reject the arguments.
+    # Both are possible: a modern server misses `_meta`, or a legacy server rejects arguments.
     return error.status == 400 and error.code == revisions.INVALID_PARAMS

@@ -1,4 +1,4 @@
-"""What a server sends by itself: notifications, and the requests of a legacy server."""
+"""Messages that a server starts: notifications, and the requests of a legacy server."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from interlock.types import (
 
 _log = logging.getLogger("interlock.client")
 
-# Which lists a notification invalidates.
+# The lists that each notification invalidates.
 _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "notifications/tools/list_changed": ("tools", ("tools/list",)),
     "notifications/prompts/list_changed": ("prompts", ("prompts/list",)),
@@ -41,11 +41,11 @@ _CHANGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class ServerMessages:
-    """Passes messages to the program's handlers, and invalidates what they say has changed.
+    """Passes messages to the program's handlers, and invalidates changed results.
 
     Args:
-        features: Answers the requests, unless they belong to a call of another client.
-        cache: The results that may have changed.
+        features: The answers to requests, unless they belong to a call of another client.
+        cache: The cache of results that may have changed.
         options: The program's handlers.
 
     Attributes:
@@ -130,17 +130,17 @@ class ServerMessages:
         connection.flush()
 
     def _answers_for(self, connection: Connection, during: RequestId | None) -> Answers:
-        """Return what answers a question: the client that is calling, or our own handlers.
+        """Return the answers for a question: of the calling client, or our own handlers.
 
         Raises:
-            AskRefused: Several calls are under way, and the transport does not say which of
-                them it belongs to.
+            AskRefused: Several calls are in progress, and the transport does not show to which
+                of them the question belongs.
         """
         found = connection.answers_during(during)
         if not found:
             return self._features
         if len(found) > 1:
-            # An abandoned call would make later questions ambiguous as well.
+            # End abandoned calls, which would make later questions ambiguous as well.
             for each in found:
                 if isinstance(each, CallerAnswers) and isinstance(each.back, MayBeAbandoned):
                     each.back.end_if_abandoned()
@@ -151,7 +151,7 @@ class ServerMessages:
         return cast("Answers", found.pop())
 
     async def listen_for_changes(self, subscriptions: Subscriptions) -> None:
-        """Subscribe to list changes, in the background as no caller waits for it."""
+        """Subscribe to list changes, in the background because no caller waits for this."""
         capabilities = self.channel.negotiated.capabilities
         wanted = SubscriptionFilter(
             tools_list_changed=_reports_changes(capabilities.tools),
@@ -165,7 +165,7 @@ class ServerMessages:
                 _log.info("%s: list changes are not reported: %s", self._server, error)
 
     def forget_lists(self) -> None:
-        """Invalidate all lists: changes may have been missed."""
+        """Invalidate all lists, because changes may have been missed."""
         self._cache.clear()
         if self._on_list_changed is None:
             return

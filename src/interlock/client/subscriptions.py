@@ -1,6 +1,6 @@
 """Streams of `subscriptions/listen`, on which a modern server reports changes.
 
-A stream that the server ends is opened again while the connection lives: servers are redeployed,
+A stream that the server ends is reopened while the connection lives, because servers are redeployed
 and proxies close idle connections.
 """
 
@@ -25,8 +25,8 @@ from interlock.types import ListenParams, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIPTIONS = 1_000
 
-# Seconds before a stream is opened again, and how many times in a row. A stream that lived for a
-# minute starts a new count.
+# Seconds before a stream is reopened, and the most times in a row. A stream that lasted a minute
+# resets the count.
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 MAX_ATTEMPTS = 10
@@ -43,11 +43,10 @@ class _Stream:
         self.connection = connection
         self.task: asyncio.Task[None]
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting = 0  # callers that wait until it is opened
+        self.waiting = 0  # number of callers that wait for its opening
         self.listen(connection)
 
     def listen(self, connection: Connection) -> None:
-        """Send the request."""
         self.connection = connection
         self.id, self.ended = connection.start("subscriptions/listen", self.params)
 
@@ -57,22 +56,22 @@ class Subscriptions:
 
     Args:
         connection: Returns the current connection.
-        on_gap: Called when a stream was opened again: changes may have been missed.
+        on_gap: Called when a stream was reopened, because changes may have been missed.
     """
 
     def __init__(self, connection: Callable[[], Connection], on_gap: Callable[[], None]) -> None:
         self._connection = connection
         self._on_gap = on_gap
         self._streams: dict[str, _Stream] = {}
-        # By id of the request, while somebody waits for it.
+        # By id of the request, while a caller waits for it
         self._acknowledged: dict[RequestId, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # of streams, and of those that are ending
+        self._tasks: set[asyncio.Task[None]] = set()  # tasks of open and of ending streams
 
     async def open(self, key: str, wanted: SubscriptionFilter, *, timeout: float) -> None:
-        """Open a stream, unless it is open, and wait until the server has acknowledged it.
+        """Open a stream unless it is open, and wait until the server has acknowledged it.
 
         Raises:
-            RequestTimeout: No acknowledgement within `timeout` seconds.
+            RequestTimeout: No acknowledgement arrived within `timeout` seconds.
             InterlockError: The server refused, or the connection ended.
         """
         stream = self._streams.get(key) or self._begin(key, wanted)
@@ -102,7 +101,7 @@ class Subscriptions:
         stream.task = task = asyncio.create_task(self._hold(key, stream))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        # Not in `_hold`, which never runs if it is cancelled in the turn in which it was created.
+        # A callback, because `_hold` never runs if it is cancelled in the turn of its creation.
         task.add_done_callback(lambda _: self._forget(key, stream))
         return stream
 
@@ -127,14 +126,14 @@ class Subscriptions:
                 self._acknowledged.pop(stream.id, None)
 
     async def _last(self, key: str, stream: _Stream, *, opening: bool = False) -> bool:
-        """Wait until the stream ends; return whether it may be opened again."""
+        """Wait until the stream ends; return whether it may be reopened."""
         try:
             await stream.ended
             _log.info("subscription %r was ended by the server", key)
         except InterlockError as error:
             if opening and stream.id in self._acknowledged:
-                raise  # for the caller that is opening it
-            # Without its text: that of a server that ends may hold anything.
+                raise  # to the caller that is opening the stream
+            # The error's text is omitted, because a server that ends may send anything.
             _log.info("subscription %r ended: %s", key, type(error).__name__)
             return not isinstance(error, AuthError | RemoteError)
         holds = self._acknowledged.get(stream.id)
@@ -142,41 +141,37 @@ class Subscriptions:
 
     def _forget(self, key: str, stream: _Stream) -> None:
         stream.connection.forget(stream.id)
-        if self._streams.get(key) is stream:  # and not its successor
+        if self._streams.get(key) is stream:  # unless a new stream has replaced it
             del self._streams[key]
         if not stream.task.cancelled():
             stream.task.exception()  # marks it as retrieved, even if no caller waits for it
 
     def acknowledge(self, id: RequestId) -> None:
-        """Mark the stream `id` as acknowledged by the server."""
         holds = self._acknowledged.get(id)
         if holds is not None and not holds.done():
             holds.set_result(None)
 
     def move(self) -> None:
-        """Open all streams again on the new connection."""
+        """Reopen all streams on the new connection."""
         for stream in self._streams.values():
             stream.connection.request_failed(stream.id, StreamEnded("the connection was replaced"))
 
     def close(self, key: str) -> None:
-        """End a stream, if it is open."""
         stream = self._streams.pop(key, None)
         if stream is not None:
             stream.task.cancel()
 
     def close_all(self) -> None:
-        """End all streams."""
         for key in list(self._streams):
             self.close(key)
 
     async def wait_closed(self) -> None:
-        """Wait until the streams that were closed have ended."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
 
 async def _wait(holds: asyncio.Future[None], stream: asyncio.Task[None], timeout: float) -> None:
-    """Wait until a stream is acknowledged, or raise why it is not."""
+    """Wait until a stream is acknowledged; raise the error if it ends before."""
     await asyncio.wait({stream, holds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     if not holds.done():
         if stream.done():

@@ -1,4 +1,4 @@
-"""A call that the server runs as a task: poll it, answer its questions, return its result.
+"""Calls that the server runs as tasks: polled, with their questions answered, until the result.
 
 Modern servers use the extension `io.modelcontextprotocol/tasks`; servers of 2025-11-25 their own,
 incompatible tasks. In both, a caller of `Client.call_tool` sees an ordinary call that takes longer.
@@ -22,11 +22,11 @@ from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
 from interlock.types import ErrorObject, InputRequest, Result, Wire
 
-POLL_INTERVAL = 1.0  # seconds, when the server does not say
-SHORTEST_POLL, LONGEST_POLL = 0.05, 30.0  # seconds, whatever the server says
-CANCEL_TIMEOUT = 5.0  # seconds to tell the server
+POLL_INTERVAL = 1.0  # seconds, unless the server names an interval
+SHORTEST_POLL, LONGEST_POLL = 0.05, 30.0  # seconds; limits on the server's interval
+CANCEL_TIMEOUT = 5.0  # seconds for the request that cancels the task
 
-# Sends a method with encoded params about a task of this id; returns the encoded result.
+# Sends a method with encoded params about the task with an id; returns the encoded result.
 Ask = Callable[[str, bytes, str], Awaitable[Raw]]
 
 
@@ -51,7 +51,7 @@ def created(raw: Raw, revision: str) -> TaskState:
     """Decode the answer to a call that has become a task.
 
     Raises:
-        RemoteProtocolError: It is malformed.
+        RemoteProtocolError: The answer is malformed.
     """
     if revisions.is_modern(revision):
         return decode(TaskState, raw, "task")
@@ -70,7 +70,7 @@ async def finish(
     """Wait until a task has ended, and return the result of its call.
 
     Args:
-        task: As `created` returned it.
+        task: The state that `created` returned.
         ask: Sends a request about the task.
         answers: Answers the task's questions.
         revision: The protocol revision.
@@ -79,8 +79,8 @@ async def finish(
 
     Raises:
         RemoteError: The task failed or was cancelled by the server.
-        RequestTimeout: It did not end in time.
-        InterlockError: It cannot be polled any more.
+        RequestTimeout: The task did not end in time.
+        InterlockError: The task can no longer be polled.
     """
     try:
         async with asyncio.timeout(hard_timeout):
@@ -93,9 +93,9 @@ async def finish(
     except asyncio.CancelledError:
         await asyncio.shield(_cancel(task, ask))
         raise
-    except RemoteError:  # it has ended, or the server does not know it
+    except RemoteError:  # the task has ended, or is unknown to the server
         raise
-    except Exception:  # such as a question that could not be answered
+    except Exception:  # for example a question that could not be answered
         await _cancel(task, ask)
         raise
 
@@ -119,7 +119,7 @@ async def _follow(
         if modern and (ended := _ending(task)) is not None:
             return ended
         if not modern and task.status != "working":
-            return await ask("tasks/result", named, id)  # it waits, and brings the questions
+            return await ask("tasks/result", named, id)  # waits for the end of the task
         if task.status == "input_required" and task.input_requests:
             responses = await answer_all(
                 answers, Result(input_requests=task.input_requests), revision
@@ -150,7 +150,7 @@ def _pause(task: TaskState) -> float:
 
 
 async def _cancel(task: TaskState, ask: Ask) -> None:
-    # A server that does not answer ends the task by its own limit.
+    # If the server does not answer, its own time limit ends the task.
     with suppress(InterlockError, TimeoutError):
         async with asyncio.timeout(CANCEL_TIMEOUT):
             await ask("tasks/cancel", encode({"taskId": task.task_id}), task.task_id)

@@ -1,4 +1,4 @@
-"""`mcpServers` files: reading, editing and trusting them."""
+"""Configuration: reading, editing and trusting `mcpServers` files."""
 
 from __future__ import annotations
 

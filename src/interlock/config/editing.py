@@ -1,4 +1,4 @@
-"""Adding servers to a file and removing them; the rest of the file stays unchanged."""
+"""Edits that add a server to a file or remove one; the rest of the file stays unchanged."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_server(path: Path, name: str, server: StdioServer | HttpServer) -> None:
             raise ConfigError(f"{path} already has a server {name!r}: remove it first")
         key = servers_key(document.value)
         if key not in document.value:
-            if document.value:  # perhaps the settings of another program
+            if document.value:  # the file may hold the settings of another program
                 raise ConfigError(
                     f'{path} has no {key}: add "{key}": {{}} to it, or put -- before COMMAND '
                     "if --config is an option of COMMAND"
@@ -59,7 +59,7 @@ def remove_server(path: Path, name: str) -> None:
 
 
 def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
-    """Return a server's members in the file, without defaults."""
+    """Return a server's members as the file has them, without defaults."""
     default: StdioServer | HttpServer
     if isinstance(server, HttpServer):
         entry: dict[str, Any] = {"type": server.type, "url": server.url}
@@ -67,11 +67,11 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
     else:
         entry = {"command": server.command}
         default = StdioServer(command="")
-    # Unless the file says otherwise, connecting does not take longer than a request may.
+    # By default, the timeout of connecting is at most that of a request.
     connect_timeout = min(default.connect_timeout, server.timeout)
     default = replace(default, connect_timeout=connect_timeout)
     common = ConnectionSettings.__struct_fields__
-    for field in sorted(server.__struct_fields__, key=common.__contains__):  # those come last
+    for field in sorted(server.__struct_fields__, key=common.__contains__):  # common ones last
         value = getattr(server, field)
         if field not in entry and value != getattr(default, field):
             entry[KEY_OF.get(field, field)] = value
@@ -110,7 +110,7 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
 
 
 def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return the members of a part of a server that have a value, as the file has them."""
+    """Return the members of a struct that have a value, as the file has them."""
     values = {name: getattr(part, name) for name in names or part.__struct_fields__}
     return {
         name: str(value) if isinstance(value, Rate) else value
@@ -120,7 +120,7 @@ def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, An
 
 
 def _edit(path: Path, change: Callable[[JsoncDocument, Config], str]) -> None:
-    path = path.resolve()  # a symbolic link stays; its target is replaced
+    path = path.resolve()  # keeps a symbolic link, and replaces its target
 
     def content() -> bytes:
         before = shared_file.read(path) if path.exists() else b"{}\n"

@@ -1,6 +1,6 @@
-"""Servers from environment variables: MCP_ENABLED, MCP_SERVERS and what belongs to them.
+"""Servers from environment variables: MCP_ENABLED, MCP_SERVERS and related ones.
 
-1. Off unless MCP_ENABLED says so.
+1. The variables are ignored unless MCP_ENABLED is true.
 2. MCP_SERVERS is read whole or refused whole. Errors name the place, and never show a value.
 3. MCP_SERVERS is an `mcpServers` object, or a list of `{name, url, auth_token, timeout, enabled,
    namespace}`, whose entries may have `command`, `args` and `env` instead of a URL.
@@ -39,13 +39,13 @@ _PLACE = re.compile(r"configuration, line \d+: mcpServers\.s(\d+)")
 
 
 class EnvironmentSettings(Struct, frozen=True):
-    """What the variables say.
+    """The values of the variables.
 
     Attributes:
-        servers: By name; {} while MCP_ENABLED is off.
+        servers: The servers by name; {} while MCP_ENABLED is off.
         list_ttl: The longest time that a list of tools is kept, in seconds.
         call_timeout: Seconds for one call in all, with or without progress.
-        warnings: For the operator, one line each.
+        warnings: Warnings for the operator, one line each.
     """
 
     servers: dict[str, ServerConfig] = {}
@@ -58,7 +58,7 @@ def read(environ: Mapping[str, str]) -> EnvironmentSettings:
     """Read the variables.
 
     Raises:
-        ConfigError: One of them is wrong. The text names it, but has no value.
+        ConfigError: A variable is wrong. The text names it without its value.
     """
     ttl = _seconds(environ, TTL, 3_600.0, least=0.0)
     timeout = _seconds(environ, TIMEOUT, 30.0, least=0.001)
@@ -80,7 +80,7 @@ def load(environ: Mapping[str, str]) -> Config | None:
     """Return the servers that the variables name, for a command; None if they name none.
 
     Raises:
-        ConfigError: As `read`.
+        ConfigError: A variable is wrong, as in `read`.
     """
     settings = read(environ) if _text(environ).strip() else EnvironmentSettings()
     if not settings.servers:
@@ -126,7 +126,7 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
     try:
         given = msgspec.json.decode(text)
     except ValueError as error:
-        # The error of the decoder has a position and no value.
+        # The decoder's error has a position and no value, so it is safe to show.
         raise ConfigError(f"{SERVERS} is not JSON: {error}") from None
     if isinstance(given, dict):
         members = given if "mcpServers" in given or "servers" in given else {"mcpServers": given}
@@ -150,7 +150,7 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
 
 
 def _member(place: int, entry: Any, names: dict[str, int], warnings: list[str]) -> dict[str, Any]:
-    """Return an entry of the list as a member of `mcpServers`."""
+    """Convert an entry of the list to a member of `mcpServers`."""
 
     def refuse(problem: str, key: str = "") -> NoReturn:
         raise ConfigError(f"{SERVERS}[{place}]{'.' if key else ''}{key} {problem}")
@@ -180,7 +180,7 @@ def _member(place: int, entry: Any, names: dict[str, int], warnings: list[str]) 
 
 
 def _is_readable(url: Any) -> bool:
-    """Whether the network can read what is sent to a URL."""
+    """Return whether requests to a URL are sent unencrypted over a network."""
     if not isinstance(url, str) or not url.startswith("http://"):
         return False
     try:

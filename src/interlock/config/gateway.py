@@ -14,13 +14,13 @@ Risk = Literal["read", "write"]
 Kind = Literal["tools", "resources", "prompts"]
 Record = Literal["hash", "full", "none"]
 
-CALLER = "caller"  # as an approver: the user who makes the call
+CALLER = "caller"  # the approver who makes the call
 EVERYBODY = "*"
-GROUP = "group:"  # before the name of a group
+GROUP = "group:"  # the prefix of the name of a group
 
 
 class Address(Struct, frozen=True):
-    """Where to listen; port 0 takes a free one."""
+    """An address to listen on; port 0 selects a free port."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Address(Struct, frozen=True):
 
 
 class Rate(Struct, frozen=True):
-    """So many calls in so many seconds."""
+    """A rate: at most `calls` within `seconds`."""
 
     calls: int
     seconds: int
@@ -47,9 +47,9 @@ class View(Struct, frozen=True, kw_only=True):
     """A named part of the tools, at `/mcp/NAME`.
 
     Attributes:
-        servers: By the names in the file; None: all.
-        allow: Patterns of addresses; None: all tools of these servers.
-        deny: Patterns of addresses, stronger than `allow`.
+        servers: The names of its servers in the file; None for all.
+        allow: Patterns of the addresses of its tools; None for all tools of these servers.
+        deny: Patterns of the addresses of excluded tools, stronger than `allow`.
         names: Whether tools have their wire names, or the names that their servers use.
     """
 
@@ -63,13 +63,13 @@ class Issuer(Struct, frozen=True, kw_only=True):
     """An authorization server whose tokens are accepted.
 
     Attributes:
-        issuer: Exactly what its tokens name as `iss`.
-        audience: What `aud` of a token must name, one of them if several.
-        jwks_url: Where its public keys are.
+        issuer: The exact value of `iss` in its tokens.
+        audience: The values of which `aud` of a token must have one.
+        jwks_url: The URL of its public keys.
         groups: The claim that lists a user's groups; "" for none.
-        scopes: By group, for tokens and logins that carry no scopes.
-        client_id: For a login on the gateway's pages; "" for no login.
-        client_secret: "" for none.
+        scopes: The scopes of each group, for tokens and logins without scopes.
+        client_id: The client's id for logins on the gateway's pages; "" for no logins.
+        client_secret: The client's secret; "" for none.
     """
 
     issuer: str
@@ -84,27 +84,28 @@ class Issuer(Struct, frozen=True, kw_only=True):
         return f"Issuer({self.issuer!r})"
 
 
-# In addresses, the server of the tools that Claude Code has itself, and of those of interlock.
+# Names of servers in addresses: of Claude Code's own tools, and of interlock's own tools.
 BUILT_IN = "claude-built-in"
 OWN = "interlock"
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A line of the policy. It holds for a call if all that it names holds.
+    """A rule of the policy. It holds for a call if all of its parts hold.
 
     Attributes:
-        id: Unique in the policy; in records and answers.
-        effect: What follows. A denial beats a question, and that an allowance.
+        id: The id of the rule in records and answers, unique in the policy.
+        effect: The decision. A denial beats a question, and a question beats an allowance.
         who: "*", principals such as "user:anna" and "ISSUER#SUBJECT", or "group:NAME".
-        kind: What the patterns are about.
+        kind: The kind of items that the patterns match.
         patterns: Addresses as shell patterns, "SERVER:NAME".
-        risk: Tools of this risk only; None: of both.
-        view: Callers in this view only; "" for all callers.
-        arguments: Conditions by the name of an argument.
-        claims: Conditions by the name of a claim in the caller's token.
-        approvers: Of an `ask`: as `who`, and "caller".
-        expires: Of an `ask`: seconds until an approval is void; None: as `ApprovalSettings` has it.
-        record: How the arguments are recorded; None: as `Audit` has it.
+        risk: The risk of the tools; None for both risks.
+        view: The view of the callers; "" for all callers.
+        arguments: Conditions on arguments, by their name.
+        claims: Conditions on claims of the caller's token, by their name.
+        approvers: The approvers of an `ask`, written as in `who`, or "caller".
+        expires: The seconds for which an approval of an `ask` is valid; None for the value of
+            `ApprovalSettings`.
+        record: The form in which arguments are recorded; None for that of `Audit`.
     """
 
     id: str
@@ -122,11 +123,11 @@ class Rule(Struct, frozen=True, kw_only=True):
 
 
 class PolicyRules(Struct, frozen=True, kw_only=True):
-    """Who may call what.
+    """The rules that decide who may call which tools.
 
     Attributes:
-        rules: In any order. What no rule allows is denied.
-        read_only: Deny every tool of risk `write`.
+        rules: The rules, in any order. A call that no rule allows is denied.
+        read_only: Whether every tool of risk `write` is denied.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -137,7 +138,7 @@ class KeyLimits(Struct, frozen=True, kw_only=True):
     """Limits of each API key, and of each user of a token."""
 
     rate: Rate | None = None
-    burst: int | None = None  # calls at once before `rate` holds; None: as many as in `rate`
+    burst: int | None = None  # calls allowed before `rate` applies; None: as many as in `rate`
     concurrent: int = 16
     per_day: int | None = None
 
@@ -146,28 +147,29 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Limits on calls."""
 
     per_key: KeyLimits = KeyLimits()
-    tools: dict[str, Rate] = {}  # by a pattern of addresses, for each principal
+    tools: dict[str, Rate] = {}  # the rate of each principal, by a pattern of addresses
     concurrent: int = 512
-    queue: int = 1_024  # calls that wait for a server
+    queue: int = 1_024  # the most calls that wait for one server
 
 
 class ServerLimits(Struct, frozen=True, kw_only=True):
     """Limits on calls of one server."""
 
-    concurrent: int | None = None  # None: as `concurrency` of the server
-    queue: int | None = None  # None: as `Limits.queue`
+    concurrent: int | None = None  # concurrent calls; None: `concurrency` of the server
+    queue: int | None = None  # waiting calls; None: `Limits.queue`
     rate: Rate | None = None
 
 
 class Results(Struct, frozen=True, kw_only=True):
-    """How large a result may be for a model, and how the whole of a larger one is kept.
+    """Limits on the results that a model receives, and on the kept copies of larger ones.
 
     Attributes:
-        max: Bytes; 0 for no budget at all.
-        tools: Bytes by patterns of addresses; the smallest that fits holds instead of `max`.
-        views: Bytes by the name of a view, where they are less.
-        keep: Seconds.
-        per_user: Bytes of all kept results of a user.
+        max: The largest result in bytes; 0 for no budget at all.
+        tools: Other limits in bytes, by patterns of addresses; the smallest matching one replaces
+            `max`.
+        views: Limits in bytes by the name of a view, which apply where they are smaller.
+        keep: The seconds for which a result is kept.
+        per_user: The bytes of all kept results of a user.
     """
 
     max: int = 65_536
@@ -178,18 +180,19 @@ class Results(Struct, frozen=True, kw_only=True):
 
 
 class ApprovalSettings(Struct, frozen=True, kw_only=True):
-    """How long an approval is valid, and how long a call waits for one, in seconds."""
+    """The validity of an approval, and the time that a call waits for one, in seconds."""
 
     expires: float = 900.0
     wait: float = 0.0
 
 
 class Lock(Struct, frozen=True, kw_only=True):
-    """Which definitions of tools are accepted.
+    """The lock, which decides which definitions of tools are accepted.
 
     Attributes:
-        mode: "first": the first list of a server; "strict": what `file` holds; "off": all.
-        file: Accepted definitions; "" for none.
+        mode: "first" accepts the first list of a server, "strict" the definitions in `file`, and
+            "off" all.
+        file: The file of accepted definitions; "" for none.
     """
 
     mode: Literal["first", "strict", "off"] = "first"
@@ -197,14 +200,14 @@ class Lock(Struct, frozen=True, kw_only=True):
 
 
 class Audit(Struct, frozen=True, kw_only=True):
-    """The record of calls.
+    """The settings of the record of calls.
 
     Attributes:
-        mode: "strict": no call without its record; "lenient": serve on and mark the gap.
-        reads: "overlap": a tool of risk read may run while its intent is being written.
-        arguments: How arguments are recorded.
-        keep: Seconds until a record is deleted.
-        copy: A file that gets a copy of each record; "" for none.
+        mode: "strict" allows no call without its record; "lenient" continues and marks the gap.
+        reads: "overlap" lets a tool of risk read run while its intent is being written.
+        arguments: The form in which arguments are recorded.
+        keep: The seconds until a record is deleted.
+        copy: A file that receives a copy of each record; "" for none.
     """
 
     mode: Literal["strict", "lenient", "off"] = "strict"
@@ -224,9 +227,9 @@ class PluginSettings(Struct, frozen=True, kw_only=True):
 class ChatLimits(Struct, frozen=True, kw_only=True):
     """Limits of each user of the chat."""
 
-    turns: int = 4  # at once
+    turns: int = 4  # concurrent turns
     messages: Rate = Rate(30, 60)
-    turn: float = 600.0  # seconds
+    turn: float = 600.0  # the longest turn, in seconds
 
 
 class ChatPage(Struct, frozen=True, kw_only=True):
@@ -243,17 +246,17 @@ class GatewaySettings(Struct, frozen=True, kw_only=True):
     """The settings of `interlock serve`, and the policy of every surface.
 
     Attributes:
-        listen: None: 127.0.0.1:8080.
-        public_url: Where clients reach it; "" for where it listens.
-        hosts: Further names in the Host header that are accepted.
-        sse: Serve the transport of 2024-11-05 as well.
+        listen: The address to listen on; None for 127.0.0.1:8080.
+        public_url: The URL that clients use; "" for the address of `listen`.
+        hosts: Further accepted names in the Host header.
+        sse: Whether to serve the transport of 2024-11-05 as well.
         database: A file or a `postgresql://` URL; "" for the database of `interlock chat`.
-        views: By name.
-        issuers: Whose tokens are accepted beside API keys.
-        groups: Principals by the name of a group.
-        policy: None: a caller may call all that its scopes cover.
-        admin: Where the admin API listens; None: with the rest on loopback, else nowhere.
-        instructions: Text for clients; "servers" for that of the servers, "" for none.
+        views: The views by name.
+        issuers: The issuers whose tokens are accepted beside API keys.
+        groups: The principals of each group, by its name.
+        policy: The rules; with None, a caller may call all that its scopes cover.
+        admin: The address of the admin API; None for that of the rest on loopback, else nowhere.
+        instructions: The text for clients; "servers" for the texts of the servers, "" for none.
     """
 
     listen: Address | None = None

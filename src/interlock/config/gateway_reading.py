@@ -1,7 +1,7 @@
-"""Reading the member `gateway` of a configuration.
+"""Reader of the member `gateway` of a configuration.
 
-Unknown keys are warned of, but refused where ignoring one would permit more than is meant: in
-policy, rules and views.
+Unknown keys cause a warning. In policy, rules and views they are refused, because ignoring one
+could permit more than is meant.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from interlock.text import urls
 
 MAX_WAIT = 600  # seconds that a call waits for an approval
 MAX_PORT = 65_535
-DATABASES = ("postgresql", "postgres")  # schemes of URLs
+DATABASES = ("postgresql", "postgres")  # URL schemes of databases
 
 _LISTEN = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+)):([0-9]{1,5})")
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(?::[0-9]{1,5})?")
 _VIEW_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_PATHS = ("sse", "message", "messages")  # at /mcp, so they cannot be names of views
+_PATHS = ("sse", "message", "messages")  # reserved below /mcp, so not allowed as names of views
 _SCOPE = re.compile(r"mcp:(?:\*|read|[^:\s]+:\S+)|admin:(?:read|approve|write)")
 
 
@@ -50,10 +50,10 @@ def read(gateway: Section, servers: Collection[str]) -> GatewaySettings:
 
     Args:
         gateway: The member.
-        servers: The names of the servers, as they are in addresses.
+        servers: The names of the servers in addresses.
 
     Raises:
-        ConfigError: Something in it is wrong. The text names file, line and member.
+        ConfigError: The member is wrong. The text names file, line and member.
     """
     gateway.warn_unknown(KEYS)
     table = gateway.within("views")
@@ -116,7 +116,7 @@ def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
     """Return the settings with `${VAR}` replaced in the database and in client secrets.
 
     Relative paths of the database and of the copy of the audit trail begin at the file's folder,
-    so that each command finds the same ones, wherever it is started.
+    so that each command finds the same files from any working folder.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -139,7 +139,7 @@ def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
 
 
 def _beside(file: Path | None, path: str) -> str:
-    """Return a path that is relative to the folder of a file, as one that is not."""
+    """Resolve a path that is relative to the folder of a file."""
     if file is None or not path or "://" in path or path == ":memory:":
         return path
     return str(file.absolute().parent / Path(path).expanduser())
@@ -222,7 +222,7 @@ def _issuers(auth: Section) -> tuple[Issuer, ...]:
     for section in auth.each("issuers"):
         issuer = _issuer(section)
         if any(issuer.issuer == other.issuer for other in issuers):
-            section.refuse("is an issuer that stands there twice", "issuer")
+            section.refuse("is an issuer that is listed twice", "issuer")
         issuers.append(issuer)
     return tuple(issuers)
 
@@ -261,7 +261,7 @@ def _group_scopes(section: Section) -> dict[str, tuple[str, ...]]:
 
 
 def scope_problem(scope: str) -> str | None:
-    """Return what is wrong with a scope, or None."""
+    """Return the problem of a scope, or None."""
     if _SCOPE.fullmatch(scope):
         return None
     return (

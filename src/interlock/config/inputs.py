@@ -1,4 +1,4 @@
-"""Values that a file asks its user for: `inputs` and `${input:ID}`, as VS Code writes them.
+"""Values that a file requests from its user: `inputs` and `${input:ID}`, as in VS Code.
 
 The command line may keep answers in the user's keyring. The variable `variables.input_variable`
 answers without a question.
@@ -17,9 +17,9 @@ class Input(Struct, frozen=True):
     """A question to the user.
 
     Attributes:
-        id: As in `${input:ID}`.
+        id: The id in `${input:ID}`.
         description: The question.
-        is_secret: The answer is not shown while it is typed.
+        is_secret: Whether the answer is hidden while it is typed.
         default: The answer if the user gives none; "" for none.
         options: The only answers; () for any.
     """

@@ -15,7 +15,7 @@ MAX_DIGITS = 20
 Place = tuple[str | int, ...]
 
 # A string is matched first, so that comment marks inside it are not comments. An unclosed string
-# or comment ends with the text: searching for its end again and again would take quadratic time.
+# or comment ends with the text: repeated searches for its end would take quadratic time.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(_STRING + r"|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + r"|,(?=\s*[}\]])", re.DOTALL)
@@ -25,7 +25,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 class MemberSpan(NamedTuple):
     """The position of a member of an object or list in the text, as offsets."""
 
-    start: int  # of the key, or of the item
+    start: int  # offset of the key, or of a list's item
     value: int
     end: int
 
@@ -157,13 +157,13 @@ class JsoncDocument:
         return line[: len(line) - len(line.lstrip())]
 
     def _step(self) -> str:
-        """Return the indentation of one level: that of the first member."""
+        """Return the indentation of one level, taken from the first member."""
         first = min((s.start for p, s in self.spans.items() if len(p) == 1), default=0)
         return self._indentation(first) or "  "
 
 
 def write_place(place: Place) -> str:
-    """Return a place in the notation of programs, such as mcpServers.time.args[1]."""
+    """Return a place in the notation of programs: mcpServers.time.args[1]."""
     text = ""
     for step in place:
         if isinstance(step, int):
@@ -186,5 +186,5 @@ def _blank_comma(match: re.Match[str]) -> str:
     before = match.start() - 1
     while before >= 0 and match.string[before].isspace():
         before -= 1
-    # After a value, it is a trailing comma. Anywhere else it stays and is an error.
+    # A comma after a value is a trailing one, and is removed. Any other one stays, as an error.
     return match[0] if before < 0 or match.string[before] in "{[,:" else " "

@@ -1,4 +1,4 @@
-"""Reading limits: of keys, tools and servers, and of the size of results."""
+"""Reader of limits on keys, tools and servers, and on the size of results."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _count(section: Section, key: str) -> int | None:
 
 
 def key_limits_problem(limits: Mapping[str, Any]) -> str:
-    """Return what is wrong with the limits of a single key; "" if nothing is."""
+    """Return the problem of a single key's limits; "" for none."""
     for name, value in limits.items():
         if name == "rate":
             if not isinstance(value, str) or parse_rate(value) is None:
@@ -100,8 +100,8 @@ def key_limits_problem(limits: Mapping[str, Any]) -> str:
 def key_limits(limits: Mapping[str, Any], common: KeyLimits) -> KeyLimits:
     """Return the limits of a single key: its own, and the common ones where it has none.
 
-    A rate of its own comes without the common burst. A member that is not valid, as a newer
-    version of this program may have stored it, is ignored.
+    With a rate of its own, a key does not get the common burst. Invalid members, which a newer
+    version of this program may have stored, are ignored.
     """
     own = {name: value for name, value in limits.items() if not key_limits_problem({name: value})}
     has_rate = "rate" in own
@@ -132,6 +132,6 @@ def read_results(section: Section, servers: Collection[str], known: Collection[s
 
 
 def server_results(section: Section) -> int | None:
-    """Read how large a result of one server may be, in bytes."""
+    """Read the largest size of one server's results, in bytes."""
     section.warn_unknown(("max",))
     return section.count("max", 1, MAX_BYTES) if "max" in section.members else None

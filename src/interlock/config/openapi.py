@@ -27,9 +27,9 @@ class ApiClient(Redacted, frozen=True, kw_only=True):
     """A client with a secret, which gets tokens without a user (OAuth client credentials).
 
     Attributes:
-        token_url: Where it gets them; "" for the URL in the document, if that is on the host of
-            `base_url`.
-        scopes: Which it requests; () for those that the document names for the operations.
+        token_url: The URL that issues tokens; "" for the URL in the document, if that is on the
+            host of `base_url`.
+        scopes: The scopes to request; () for those that the document names for the operations.
     """
 
     public = ("client_id",)
@@ -45,8 +45,8 @@ class ApiLogin(Redacted, frozen=True, kw_only=True):
 
     Attributes:
         client_id: The client that is registered at the authorization server; "" registers one.
-        client_secret: "" for none.
-        scopes: To request instead of those of the operations.
+        client_secret: The client's secret; "" for none.
+        scopes: The scopes to request instead of those of the operations.
     """
 
     public = ("client_id",)
@@ -60,15 +60,15 @@ ApiCredential = ApiSecret | ApiPassword | ApiClient | ApiLogin
 
 
 class ApiDocument(Redacted, frozen=True, kw_only=True):
-    """A document, the operations of it that become tools, and the credentials they need.
+    """A document, the operations in it that become tools, and their credentials.
 
     Attributes:
         document: A file, or an https URL.
-        base_url: What the paths of the document are appended to.
-        auth: By the name of a security scheme in the document.
-        tools: What the file says about each tool, by its name.
-        allow_http: Send credentials without TLS to other machines.
-        left_out: Why tools of plugins are missing, by their names.
+        base_url: The URL to which the paths of the document are appended.
+        auth: The credentials by the name of a security scheme in the document.
+        tools: The file's settings of each tool, by its name.
+        allow_http: Whether credentials may be sent to other machines without TLS.
+        left_out: The reasons why tools of plugins are missing, by the names of the tools.
     """
 
     public = ("document", "base_url", "tools")

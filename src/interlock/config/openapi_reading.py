@@ -1,4 +1,4 @@
-"""Reading the member `openapi` of a server: a document, its base URL, credentials and tools."""
+"""Reader of a server's member `openapi`: a document, its base URL, credentials and tools."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def read(section: Section, path: Path | None) -> ApiDocument:
 
     Args:
         section: The member.
-        path: The file it stands in: a document's path is relative to its folder.
+        path: The file of the member; a document's path is relative to its folder.
 
     Raises:
-        ConfigError: Something in it is wrong.
+        ConfigError: The member is wrong.
     """
     section.warn_unknown(("document", "baseUrl", "auth", "tools", "allowHttp"))
     section.need("document", "baseUrl")
@@ -65,7 +65,7 @@ def read(section: Section, path: Path | None) -> ApiDocument:
 
 
 def base_url_problem(url: str) -> str | None:
-    """Return what is wrong with a base URL, or None."""
+    """Return the problem of a base URL, or None."""
     if problem := urls.problem(url):
         return problem
     if "@" in urlsplit(url).netloc:
@@ -76,7 +76,7 @@ def base_url_problem(url: str) -> str | None:
 
 
 def document_problem(document: str) -> str | None:
-    """Return what is wrong with the place of a document, or None."""
+    """Return the problem of a document's path or URL, or None."""
     if "://" not in document:
         return None
     parts = urlsplit(document)
@@ -186,7 +186,7 @@ def _listed_tools(section: Section) -> dict[str, JsonObject]:
 
 
 def _tool(tool: Section, *more: str) -> JsonObject:
-    """Check what the file says about one tool; an unknown member is refused.
+    """Check the file's settings of one tool; refuse an unknown member.
 
     An ignored constant or risk would let a caller do more than the operator meant.
     """

@@ -1,4 +1,4 @@
-"""Files of other programs: what they write in their own way, in the members that we read.
+"""Translation of server entries that other programs write in their own way.
 
 | program | root member | of a server |
 |---|---|---|
@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 ROOTS = ("mcpServers", "servers", "context_servers")
-# What only their own program needs.
+# Members that only their own program needs
 _IGNORED = (
     "description",
     "dev",
@@ -30,9 +30,9 @@ _GEMINI = ("httpUrl", "includeTools", "excludeTools", "trust")
 
 
 def translate(members: dict[str, Any]) -> dict[str, Any]:
-    """Return the members of a server as interlock names them.
+    """Return the members of a server under interlock's names.
 
-    A member that interlock has itself stays as it is.
+    Members that interlock itself has stay unchanged.
     """
     found = {name: value for name, value in members.items() if name not in _IGNORED}
     is_gemini = any(name in members for name in _GEMINI)

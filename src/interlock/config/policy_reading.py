@@ -1,4 +1,4 @@
-"""Reading the rules of a gateway's policy. Unknown keys are refused: they might restrict a rule."""
+"""Reader of a gateway's policy. Unknown keys are refused, because they might restrict a rule."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _kind(section: Section) -> Kind:
 def _who(section: Section, key: str, *words: str) -> tuple[str, ...]:
     who = section.texts(key)
     if not who:
-        section.refuse('must not be empty: write ["*"] for everybody', key)
+        section.refuse('must not be empty: write ["*"] for all callers', key)
     for index, each in enumerate(who):
         is_group = each.startswith(GROUP) and len(each) > len(GROUP)
         if not (each in (EVERYBODY, *words) or is_group or is_principal(each)):
@@ -120,7 +120,7 @@ def is_principal(text: str) -> bool:
 
 
 def warn_of_groups(section: Section, policy: PolicyRules, groups: Collection[str]) -> None:
-    """Warn of groups without members; called where no token can name a group."""
+    """Warn of groups without members. Call it only if no token can name a group."""
     for index, rule in enumerate(policy.rules):
         for key, principals in (("who", rule.who), ("approvers", rule.approvers)):
             for place, each in enumerate(principals):

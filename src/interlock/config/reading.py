@@ -1,10 +1,10 @@
-"""Finding and reading `mcpServers` files, also those of Claude Desktop, Cursor and VS Code.
+"""Discovery and reading of `mcpServers` files, including those of other programs.
 
 1. A file with an error is refused as a whole; the error names the line and the member.
-2. `${VAR}` and `${VAR:-default}` stay as they are: `resolving.resolve` replaces them, and a missing
-   variable disables one server only.
+2. `${VAR}` and `${VAR:-default}` stay unchanged here: `resolving.resolve` replaces them later, so a
+   missing variable disables one server only.
 3. Relative paths (`command`, `cwd`) are relative to the working directory, as in other tools.
-4. A `.mcp.json` in the working folder came with the folder, so it is read through `trust` only.
+4. A `.mcp.json` in the working folder may come from a stranger, so it is read through `trust` only.
 5. No value of `env` or `headers` appears in an error or a repr.
 """
 
@@ -74,7 +74,7 @@ def find(explicit: Path | str | None = None) -> Path | None:
     configuration folder.
 
     Raises:
-        ConfigError: A file was named and does not exist.
+        ConfigError: The named file does not exist.
     """
     if explicit is not None:
         return _named(Path(explicit), "the file named by --config")
@@ -94,7 +94,7 @@ def default_path() -> Path:
 def _named(path: Path, role: str) -> Path:
     try:
         path = path.expanduser()
-    except RuntimeError as error:  # such as ~USER for a user that does not exist
+    except RuntimeError as error:  # for example ~USER for a user that does not exist
         raise ConfigError(f"{role} does not exist: {path}: {error}") from None
     if not _exists(path):
         raise ConfigError(f"{role} does not exist: {path}")
@@ -105,7 +105,7 @@ def _exists(path: Path) -> bool:
     try:
         return path.exists()
     except PermissionError:
-        return True  # reading it raises a better error
+        return True  # assumed, because reading the file raises a clearer error
     except (OSError, ValueError):
         return False
 
@@ -159,7 +159,7 @@ def load(path: Path | None) -> Config:
     """Read a file; None is an empty configuration.
 
     Raises:
-        ConfigError: The file cannot be read, or something in it is wrong.
+        ConfigError: The file cannot be read, or its content is wrong.
     """
     return Config() if path is None else loads(shared_file.read(path), path)
 
@@ -172,7 +172,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
         path: The file, for messages.
 
     Raises:
-        ConfigError: Something in it is wrong. The text names file, line and member.
+        ConfigError: The content is wrong. The text names file, line and member.
     """
     root = section.parse(text, path)
     for key, value in root.members.items():
@@ -209,7 +209,7 @@ def loads(text: bytes, path: Path | None = None) -> Config:
 
 
 def _warn_of_mistakes(root: Section, known: tuple[str, ...]) -> None:
-    """Warn of likely mistakes; other programs have members of their own beside the servers."""
+    """Warn of likely mistakes only, because other programs have further members in the file."""
     for key in islice(root.members, MAX_SERVERS):
         if key in gateway_reading.KEYS:
             root.warn('is ignored here: move it into "gateway"', key)
@@ -237,10 +237,10 @@ def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
 
 
 def _check_kind(entry: Section) -> None:
-    """Check that an entry is one kind of server.
+    """Check that an entry is exactly one kind of server.
 
     Raises:
-        _Unusable: It is not.
+        _Unusable: The entry is not a server, or fits several kinds.
     """
     type = entry.members.get("type")
     if isinstance(type, str) and type not in _TYPES:
@@ -285,7 +285,7 @@ def _stdio_server(entry: Section) -> StdioServer:
 
 
 def _connect_timeout(entry: Section, usual: float) -> float:
-    """Read `connectTimeout`; unless given, it is not longer than the server's `timeout`."""
+    """Read `connectTimeout`; its default is at most the server's `timeout`."""
     return entry.seconds("connectTimeout", min(usual, entry.seconds("timeout", usual)))
 
 
@@ -296,7 +296,7 @@ def _http_server(entry: Section) -> HttpServer:
     if "${" not in url and (problem := urls.problem(url)):
         entry.refuse(problem, "url")
     headers = _headers(entry.within("headers"))
-    if isinstance(entry.members.get("auth"), dict):  # Cursor's way of writing "oauth"
+    if isinstance(entry.members.get("auth"), dict):  # Cursor's form of "oauth"
         auth: Auth = "oauth"
         oauth = _oauth_client(entry.within("auth"), "CLIENT_ID", "CLIENT_SECRET")
     else:
@@ -462,7 +462,7 @@ METADATA_KEY = "clientMetadataUrl"
 
 
 def metadata_problem(url: str) -> str | None:
-    """Return what is wrong with the URL of a client metadata document, or None."""
+    """Return the problem of the URL of a client metadata document, or None."""
     return None if re.match(r"https://[^/?#\s]+/[^#\s]", url) else "must be https://, with a path"
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a server with the values of its variables."""
+"""Replacement of variables in the configuration of a server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interlock.errors import ConfigError
 from interlock.text import urls
 
 _Server = TypeVar("_Server", StdioServer, HttpServer, OpenApiConfig, PythonServer)
-# Given a text, or texts by name, and where they stand in the configuration.
+# Called with a text and its place in the configuration.
 Expand = Callable[[str, str], str]
 ExpandAll = Callable[[dict[str, str], str], dict[str, str]]
 
@@ -39,10 +39,10 @@ def resolve(
     The default also replaces an empty variable.
 
     Args:
-        server: As configured.
+        server: The configured server.
         environ: The environment variables.
-        user: What `${user:NAME}` stands for; None where no user is calling. In the configuration
-            of an API it stays as it is.
+        user: The values of `${user:NAME}`; None where no user is calling. In the configuration
+            of an API these references stay unchanged.
 
     Raises:
         ConfigError: A variable is not set and has no default, or a result is not valid.
@@ -52,7 +52,8 @@ def resolve(
     known = variables.with_known(environ, server.known)
 
     def expand(text: str, place: str) -> str:
-        # What an API sends is filled in for each request, unless one user makes them all.
+        # References to a user in an API's settings are replaced for each request, unless one user
+        # makes all requests.
         has_user = any(name.startswith(variables.USER) for name in server.known)
         is_for_all = isinstance(server, OpenApiConfig) and not has_user
         return variables.fill(text, place, known, variables.kept(text) if is_for_all else user)

@@ -1,4 +1,4 @@
-"""One object of a JSON file, read member by member.
+"""Reader of one object of a JSON file, member by member.
 
 Errors name the file, the line and the member. They never show a value, which may be a secret.
 """
@@ -17,17 +17,17 @@ from interlock.text.quoting import kind
 from interlock.text.timestamps import now_micros
 
 MAX_SECONDS = 86_400
-MAX_LONG = 10 * 365 * 86_400  # seconds that anything is kept
+MAX_LONG = 10 * 365 * 86_400  # seconds; the longest configurable duration
 MAX_WARNINGS = 20
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-MAX_KEY = 64  # characters of an unknown key that are compared with known keys
+MAX_KEY = 64  # characters of an unknown key that are compared with the known ones
 
 _Word = TypeVar("_Word", bound=str)
 
 
 class _Source(NamedTuple):
-    """The file that a section belongs to, and the warnings about it."""
+    """The file of a section, and the warnings about the file."""
 
     document: JsoncDocument
     path: Path | None
@@ -38,7 +38,7 @@ class Section:
     """An object in a file. Each method reads one member and raises a `ConfigError` if it is wrong.
 
     Attributes:
-        members: The object itself.
+        members: The object as a dict.
         warnings: The warnings about the whole file so far, one line each.
     """
 
@@ -55,7 +55,7 @@ class Section:
         return Section(self._source, (*self._place, key), self.members.get(key, {}))
 
     def each(self, key: str) -> tuple[Section, ...]:
-        """Return the sections of a list of objects, () by default."""
+        """Return the sections of a list of objects; () by default."""
         items = self.members.get(key, [])
         if not isinstance(items, list):
             self.refuse(f"must be a list of objects, not {kind(items)}", key)
@@ -67,13 +67,12 @@ class Section:
     # Members
 
     def need(self, *keys: str) -> None:
-        """Refuse the object if a member is missing."""
         for key in keys:
             if key not in self.members:
                 self.refuse(f'needs "{key}"')
 
     def optional(self, key: str) -> str:
-        """Read a string that is not blank, "" by default."""
+        """Read a string that is not blank; "" by default."""
         return self.filled(key) if key in self.members else ""
 
     def text(self, key: str) -> str:
@@ -88,7 +87,7 @@ class Section:
         return text
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """Read a list of strings, () by default."""
+        """Read a list of strings; () by default."""
         items = self.members.get(key, [])
         if not isinstance(items, list):
             self.refuse(f"must be a list of strings, not {kind(items)}", key)
@@ -104,7 +103,7 @@ class Section:
         return float(value)
 
     def duration(self, key: str, default: float, most: int) -> float:
-        """Read a time in seconds, or as text with a unit: "30s", "10m", "24h", "90d"."""
+        """Read a duration in seconds, or as text with a unit: "30s", "10m", "24h", "90d"."""
         value = self.members.get(key, default)
         if isinstance(value, str):
             value = parse_duration(value)
@@ -124,14 +123,13 @@ class Section:
         return value
 
     def flag(self, key: str, default: bool) -> bool:
-        """Read true or false."""
         value = self.members.get(key, default)
         if not isinstance(value, bool):
             self.refuse(f"must be true or false, not {kind(value)}", key)
         return value
 
     def choice(self, key: str, choices: tuple[_Word, ...]) -> _Word:
-        """Read one of `choices`, the first by default."""
+        """Read one of `choices`; the first by default."""
         value = self.members.get(key, choices[0])
         found = next((each for each in choices if each == value), None)
         if found is None:
@@ -159,7 +157,7 @@ class Section:
         raise ConfigError(f"{self._where(*steps)} {problem}")
 
     def warn(self, problem: str, *steps: str | int) -> None:
-        """Add a warning, as `refuse` raises an error."""
+        """Add a warning; the arguments are those of `refuse`."""
         self.warnings.append(f"{self._where(*steps)} {problem}")
 
     def warn_unknown(self, known: tuple[str, ...]) -> None:
@@ -169,7 +167,7 @@ class Section:
                 self.warn(f"is unknown and ignored{nearest(key, known)}", key)
 
     def refuse_unknown(self, known: tuple[str, ...]) -> None:
-        """Refuse keys that are not `known`, where ignoring one would permit more than is meant."""
+        """Refuse keys that are not `known`: ignoring one could permit more than is meant."""
         for key in self.members:
             if key not in known:
                 self.refuse(f"is unknown{nearest(key, known)}", key)
@@ -190,9 +188,9 @@ def parse_duration(text: str) -> int | None:
 
 
 def parse_moment(text: str) -> int | None:
-    """Return a time as microseconds since 1970: a date, with a time or not, or "2h" for ago.
+    """Parse a date, a date with time, or a duration before now such as "2h".
 
-    None for other text. A time without a zone is in UTC.
+    Return microseconds since 1970; None for other text. Without a zone, a time is in UTC.
     """
     ago = parse_duration(text)
     if ago is not None:
@@ -205,7 +203,7 @@ def parse_moment(text: str) -> int | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a question about the closest known name, to be put behind an error; "" for none."""
+    """Return " (did you mean …?)" with the closest known name; "" for none."""
     from difflib import get_close_matches
 
     close = get_close_matches(name[:MAX_KEY], list(known), n=1)

@@ -15,14 +15,14 @@ from interlock.config.openapi import ApiDocument
 
 Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 
-# How requests to a URL are authenticated. "oauth": by a stored login; "bearer": by the header
-# Authorization of the file; "none": not at all; "auto": by that header if there is one, else by a
-# login if the server requires one.
+# The authentication of requests to a URL. "oauth": by a stored login; "bearer": by the header
+# Authorization in the file; "none": without any; "auto": by that header if there is one, else by a
+# login if the server requires it.
 Auth = Literal["auto", "oauth", "bearer", "none"]
-"""How a server at a URL is logged in to."""
+"""The authentication method of requests to a URL."""
 
 
-# What a server may ask clients for.
+# The kinds of requests that a server may send to clients
 Question = Literal["elicitation", "sampling", "roots"]
 AUTO: tuple[Question, ...] = ("elicitation", "roots")
 
@@ -32,10 +32,10 @@ class ToolRisk(Struct, frozen=True):
 
     Attributes:
         read: Tools that only read.
-        write: Tools that do not, even if they match `read`.
+        write: Tools that change something, even if they match `read`.
         by_tool: The risk of single tools, stronger than the patterns.
-        trusts_annotations: The annotations of the tools are our own, as for an API: they never
-            raise a risk, and they decide where the operator states none.
+        trusts_annotations: Whether the annotations of the tools are our own, as for an API: they
+            never raise a risk, and they decide where the operator states none.
     """
 
     read: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class ToolRisk(Struct, frozen=True):
 
 
 class ToolOverride(Struct, frozen=True):
-    """What replaces parts of a tool's definition."""
+    """Replacements for parts of a tool's definition."""
 
     description: str
 
@@ -65,11 +65,10 @@ class ToolFilter(Struct, frozen=True):
     deny: tuple[str, ...] = ()  # tools that are not offered, even if allowed
     idempotent: tuple[str, ...] = ()  # tools for which a repeated call has no further effect
     risk: ToolRisk = ToolRisk()
-    override: dict[str, ToolOverride] = {}  # by the name of a tool
-    approved: tuple[str, ...] = ()  # names of tools that the local user is not asked about
+    override: dict[str, ToolOverride] = {}  # replaced definitions, by the name of a tool
+    approved: tuple[str, ...] = ()  # names of tools that run without asking the local user
 
     def admits(self, tool: str) -> bool:
-        """Return whether the tool is offered."""
         allowed = self.allow is None or _is_one_of(tool, self.allow)
         return allowed and not _is_one_of(tool, self.deny)
 
@@ -97,24 +96,24 @@ class Pool(Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """What every server can have."""
+    """The settings that every server has."""
 
     timeout: float = 120.0  # seconds until a request times out
     concurrency: int = 16  # concurrent calls
-    namespace: str | None = None  # replaces its name in tool addresses
+    namespace: str | None = None  # replaces the server's name in tool addresses
     tools: ToolFilter = ToolFilter()
     limits: ServerLimits = ServerLimits()
-    max_result_bytes: int | None = None  # None: as `Results.max` of the gateway
+    max_result_bytes: int | None = None  # None: `Results.max` of the gateway
     asks: tuple[Question, ...] = AUTO
     required: bool = False  # the gateway is not ready while the server is down
     enabled: bool = True
 
 
 class KeptLogin(Struct, frozen=True):
-    """Where a gateway keeps the local user's login to a server.
+    """The place where a gateway keeps the local user's login to a server.
 
     Attributes:
-        database: Of the gateway; None for the default one.
+        database: The database of the gateway; None for the default one.
         server: The name of the server there.
     """
 
@@ -123,16 +122,16 @@ class KeptLogin(Struct, frozen=True):
 
 
 class ConnectionSettings(ServerSettings, frozen=True, kw_only=True):
-    """What a server can have that callers share connections to."""
+    """The settings of servers whose connections callers may share."""
 
     sharing: Sharing = "shared"
     pool: Pool = Pool()
-    known: dict[str, str] = {}  # what `${input:ID}` and `${user:NAME}` stand for; not of the file
-    kept_login: KeptLogin | None = None  # for programs beside a gateway; not of the file
+    known: dict[str, str] = {}  # values of `${input:ID}` and `${user:NAME}`; not in the file
+    kept_login: KeptLogin | None = None  # for programs beside a gateway; not in the file
 
-    # Of servers from environment variables.
-    call_timeout: float | None = None  # seconds of a call in all; None: as the client has it
-    list_ttl: float | None = None  # the longest time that its list of tools is kept, in seconds
+    # For servers from environment variables only
+    call_timeout: float | None = None  # seconds of a whole call; None: the client's value
+    list_ttl: float | None = None  # seconds for which its list of tools is kept at most
 
 
 class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
@@ -141,11 +140,11 @@ class StdioServer(ConnectionSettings, frozen=True, kw_only=True):
     command: str
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}  # added to the few variables that every server gets
-    env_file: str | None = None  # a file of NAME=VALUE lines; `env` is stronger
+    env_file: str | None = None  # a file of NAME=VALUE lines; `env` overrides it
     cwd: str | None = None
 
     connect_timeout: float = 30.0  # seconds until connecting times out
-    max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
+    max_message_bytes: int = 16 * 1024 * 1024  # the largest accepted message
 
     def __repr__(self) -> str:
         # Arguments may hold secrets as well: postgresql://user:password@host.
@@ -156,10 +155,10 @@ class OAuthClient(Struct, frozen=True, kw_only=True):
     """An OAuth client that the operator has registered with an authorization server.
 
     Attributes:
-        client_id: Its id; "" registers a client dynamically.
+        client_id: The client's id; "" registers a client dynamically.
         client_metadata_url: The URL of a client metadata document, instead of `client_id`; "" for
             none.
-        client_secret: Its secret; "" for none.
+        client_secret: The client's secret; "" for none.
         issuer: The only authorization server that receives the secret; "" for the first one that
             the server names.
         callback_port: The port of `http://127.0.0.1:PORT/callback`, where logins end; 0 uses a
@@ -188,7 +187,7 @@ class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
     oauth: OAuthClient = OAuthClient()
 
     connect_timeout: float = 10.0  # seconds until connecting times out
-    max_message_bytes: int = 16 * 1024 * 1024  # the longest message accepted from it
+    max_message_bytes: int = 16 * 1024 * 1024  # the largest accepted message
 
     @property
     def uses_login(self) -> bool:
@@ -196,7 +195,7 @@ class HttpServer(ConnectionSettings, frozen=True, kw_only=True):
         return self.auth in ("auto", "oauth") and not has_token(self.headers)
 
     def __repr__(self) -> str:
-        # Neither query nor user, as both may contain tokens.
+        # Omit query and user, because both may contain tokens.
         shown = re.sub(r"//[^/?#]*@", "//…@", self.url.partition("?")[0])
         return f"HttpServer({shown!r}, {self.type}, headers {sorted(self.headers)})"
 
@@ -232,10 +231,10 @@ class Config(Struct, frozen=True):
 
     path: Path | None = None  # None: no file exists, or it is not used
     servers: dict[str, ServerConfig] = {}
-    warnings: tuple[str, ...] = ()  # for the operator, one line each
+    warnings: tuple[str, ...] = ()  # warnings for the operator, one line each
     gateway: GatewaySettings | None = None  # None: the file has no member `gateway`
     inputs: dict[str, Input] = {}  # questions to the user, by id
-    variable: str = ""  # that has the servers instead of a file
+    variable: str = ""  # the environment variable that has the servers instead of a file
 
 
 def has_token(headers: Mapping[str, str]) -> bool:

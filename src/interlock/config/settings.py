@@ -1,7 +1,7 @@
 """The user's settings of models: `settings.json` in the user's configuration folder.
 
 A file with an error is refused as a whole; the error names the line and the member. Options and
-environment variables of a command are stronger than the file.
+environment variables of a command override the file.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from interlock.errors import ConfigError
 from interlock.messages import Usage
 from interlock.text.quoting import kind
 
-MAX_PRICE = 1_000_000  # of a million tokens
+MAX_PRICE = 1_000_000  # the largest price of a million tokens
 # Their models have no options of their own, so options for all models do not apply to them.
 _WITHOUT_OPTIONS = ("local", "scripted")
 
 
 class Price(Struct, frozen=True):
-    """What a million tokens cost, in the user's currency.
+    """The price of a million tokens, in the user's currency.
 
     Attributes:
-        input: Tokens of the input.
-        output: Tokens of the answer.
-        cached: Tokens of the input that came from the provider's cache; None: as `input`.
+        input: The price of input tokens.
+        output: The price of output tokens.
+        cached: The price of input tokens from the provider's cache; None for that of `input`.
     """
 
     input: float
@@ -38,7 +38,6 @@ class Price(Struct, frozen=True):
     cached: float | None = None
 
     def cost(self, usage: Usage) -> float:
-        """Return what these tokens cost."""
         cached = self.input if self.cached is None else self.cached
         fresh = usage.input_tokens - usage.cached_tokens
         parts = (
@@ -50,7 +49,7 @@ class Price(Struct, frozen=True):
 
 
 class ModelUse(Struct, frozen=True):
-    """The tokens that a model used in a conversation, and what they cost if that is known."""
+    """The tokens that a model used in a conversation, and their cost if it is known."""
 
     model: str
     usage: Usage
@@ -70,10 +69,10 @@ class Settings(Struct, frozen=True):
     Attributes:
         path: The file; None if it does not exist.
         model: The default model, as for `--model`; "" for none.
-        options: Members of each request to a model, such as {"temperature": 0.2}.
-        aliases: Names of models by the names that the user gives them.
-        models: Settings by the name of a model.
-        warnings: For the user, one line each.
+        options: Members to add to each request to a model, such as {"temperature": 0.2}.
+        aliases: The names of models, by the user's own names for them.
+        models: The settings of models, by their names.
+        warnings: Warnings for the user, one line each.
     """
 
     path: Path | None = None
@@ -84,7 +83,7 @@ class Settings(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
     def name_of(self, model: str) -> str:
-        """Return the name of the model that an alias stands for; other names stay."""
+        """Return the model's name for an alias; return other names unchanged."""
         return self.aliases.get(model, model)
 
     def options_of(self, model: str) -> dict[str, Any]:
@@ -97,7 +96,7 @@ class Settings(Struct, frozen=True):
         return self._of(model).price
 
     def costs(self, used: Mapping[str, Usage]) -> list[ModelUse]:
-        """Return the tokens of models by their name with what they cost."""
+        """Return the used tokens of each model with their cost."""
         priced = ((name, usage, self.price_of(name)) for name, usage in used.items())
         return [
             ModelUse(name, usage, None if price is None else price.cost(usage))
@@ -122,16 +121,16 @@ def default_path() -> Path:
 
 
 def load(path: Path | None = None) -> Settings:
-    """Read the file; a missing one is empty.
+    """Read the file; a missing file counts as empty.
 
     Raises:
-        ConfigError: It cannot be read, or something in it is wrong.
+        ConfigError: The file cannot be read, or its content is wrong.
     """
     path = path or default_path()
     try:
         exists = path.exists()
     except OSError:
-        exists = True  # reading it raises a better error
+        exists = True  # assumed, because reading the file raises a clearer error
     return loads(shared_file.read(path), path) if exists else Settings()
 
 
@@ -139,14 +138,14 @@ def loads(text: bytes, path: Path | None = None) -> Settings:
     """Read a file's content.
 
     Raises:
-        ConfigError: Something in it is wrong. The text names file, line and member.
+        ConfigError: The content is wrong. The text names file, line and member.
     """
     root = section.parse(text, path)
     root.warn_unknown(("model", "options", "aliases", "models", "$schema"))
     aliases = root.within("aliases")
     for name in aliases.members:
         if not name.strip() or ":" in name:
-            aliases.refuse("must be a name without colon: those with one are models", name)
+            aliases.refuse("must be a name without colon: names with a colon are models", name)
         if aliases.filled(name) in aliases.members:
             aliases.refuse("stands for another alias: name a model", name)
     table = root.within("models")

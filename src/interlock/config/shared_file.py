@@ -21,7 +21,7 @@ def read(path: Path) -> bytes:
     """Return the content of a file.
 
     Raises:
-        ConfigError: It cannot be read, or is larger than `MAX_FILE_BYTES`.
+        ConfigError: The file cannot be read, or is larger than `MAX_FILE_BYTES`.
     """
     try:
         with path.open("rb") as file:
@@ -41,7 +41,7 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
     Args:
         path: The file. Missing folders above it are created.
         content: Returns the new content. It is called while no other process edits the file, so
-            it reads the old content itself. If it raises, the file stays unchanged.
+            it should read the old content itself. If it raises, the file stays unchanged.
 
     Raises:
         ConfigError: The file cannot be written, or another process keeps it locked; or it was
@@ -60,7 +60,7 @@ def edit(path: Path, content: Callable[[], bytes]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from editing files in a folder, without a lock file."""
+    """Lock a folder against edits by other processes, without a lock file."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + LOCK_SECONDS

@@ -1,4 +1,4 @@
-"""Trust in the `.mcp.json` of a folder, for its exact path and content.
+"""Trust in the `.mcp.json` of a folder, granted for its exact path and content.
 
 Nothing in such a file is used until the operator has reviewed it and `grant` has stored its hash.
 After any edit, the operator must review it again.
@@ -20,7 +20,7 @@ PROJECT_FILE = ".mcp.json"
 
 
 def project_file(folder: Path | None = None) -> Path | None:
-    """Return the path of a folder's `.mcp.json`, or None; by default of the working folder.
+    """Return the path of the `.mcp.json` in a folder, by default the working folder, or None.
 
     Read it with `load`, which requires trust.
     """
@@ -32,7 +32,7 @@ def fingerprint(path: Path) -> str:
     """Return the SHA-256 of a file's content in hex, for `grant`.
 
     Raises:
-        ConfigError: It cannot be read.
+        ConfigError: The file cannot be read.
     """
     return _hash(shared_file.read(path))
 
@@ -68,10 +68,10 @@ def grant(path: Path, seen: str) -> None:
 
 
 def load(path: Path) -> Config:
-    """Read a project's file if it is trusted. The content that was checked is the one used.
+    """Read a project's file if it is trusted. The used content is the checked one.
 
     Raises:
-        ConfigError: It is not trusted, or something in it is wrong.
+        ConfigError: The file is not trusted, or its content is wrong.
     """
     content = shared_file.read(path)
     if _granted(path) != _hash(content):
@@ -80,7 +80,7 @@ def load(path: Path) -> Config:
 
 
 def untrusted_warning(folder: Path | None = None) -> str | None:
-    """Return a line that a folder's `.mcp.json` is ignored, or None if it is not."""
+    """Return a warning that a folder's `.mcp.json` is ignored; None if it is not."""
     path = project_file(folder)
     if path is None or is_trusted(path):
         return None
@@ -104,7 +104,7 @@ def _granted(path: Path) -> str | None:
 
 
 def _grants() -> dict[str, str]:
-    """Return the SHA-256 by resolved path; nothing if the file is damaged or missing."""
+    """Return the trusted SHA-256 by resolved path; {} if the file is damaged or missing."""
     try:
         return msgspec.json.decode(_store().read_bytes(), type=dict[str, str])
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

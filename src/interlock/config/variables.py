@@ -12,13 +12,13 @@ from typing import Any
 from interlock.config.section import Section
 from interlock.errors import ConfigError
 
-USER = "user:"  # before the name of a credential of the calling user
-INPUT = "input:"  # before the id of a value that the user is asked for
+USER = "user:"  # the prefix of the name of a calling user's credential
+INPUT = "input:"  # the prefix of the id of an input
 MAX_SHOWN = 64  # characters of a wrong reference in an error
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}")
 _USER_REFERENCE = re.compile(r"\$\{user:([^}]*)\}")
-# Names that Cursor and VS Code fill in; the working folder is the workspace.
+# Names that Cursor and VS Code replace; the workspace is the working folder.
 _BUILT_IN = {
     "userHome": lambda: str(Path.home()),
     "workspaceFolder": lambda: str(Path.cwd()),
@@ -35,16 +35,16 @@ def fill(
 ) -> str:
     """Replace `${VAR}`, `${env:VAR}` and `${VAR:-default}`, whose default also replaces "".
 
-    `${userHome}`, `${workspaceFolder}` and `${/}` stand for folders and the path separator, as in
+    `${userHome}`, `${workspaceFolder}` and `${/}` become folders and the path separator, as in
     the files of editors, unless variables have these names.
 
     References in a variable's value are not replaced.
 
     Args:
         text: Any text.
-        place: Its place in the file, for messages, such as "env.TOKEN".
+        place: The place of the text in the file, for messages, such as "env.TOKEN".
         environ: The environment variables.
-        user: What `${user:NAME}` stands for, by name; None where no user is calling.
+        user: The values of `${user:NAME}` by name; None where no user is calling.
 
     Raises:
         ConfigError: A variable is not set and has no default.
@@ -58,7 +58,7 @@ def fill_user(text: str, user: Mapping[str, str]) -> str:
 
 
 def kept(text: str) -> dict[str, str]:
-    """Return what makes `fill` leave each `${user:NAME}` of a text as it is."""
+    """Return values for `fill` that leave each `${user:NAME}` of a text unchanged."""
     return {name: f"${{{USER}{name}}}" for name in user_names(text)}
 
 
@@ -80,12 +80,12 @@ def input_variable(id: str) -> str:
 
 
 def with_known(environ: Mapping[str, str], known: Mapping[str, str]) -> Mapping[str, str]:
-    """Return variables from which `fill` also fills in other references, such as "input:ID"."""
-    return ChainMap(dict(known), environ)  # type: ignore[arg-type]  # both are only read
+    """Return variables with further values for `fill`, such as that of "input:ID"."""
+    return ChainMap(dict(known), environ)  # type: ignore[arg-type]  # neither is changed
 
 
 def names(text: str) -> list[str]:
-    """Return the variables that `fill` requires: those without a default."""
+    """Return the variables without a default, which `fill` requires."""
     matches = [_VARIABLE.fullmatch(each) for each in _REFERENCE.findall(text)]
     found = [match[1] for match in matches if match and match[2] is None]
     return [name for name in dict.fromkeys(found) if name not in _BUILT_IN]
@@ -94,7 +94,7 @@ def names(text: str) -> list[str]:
 def parse_file(text: str) -> dict[str, str]:
     """Return the variables of a file with lines such as `NAME=VALUE` or `NAME="VALUE"`.
 
-    Blank lines and lines that start with # are ignored; so are all other lines.
+    All other lines, such as blank lines and comments, are ignored.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -155,11 +155,11 @@ def _input(reference: str, place: str, environ: Mapping[str, str]) -> str:
 
 
 def check_user_variables(entry: Section, *, is_shared: bool) -> None:
-    """Refuse `${user:NAME}` where no credential of a user can stand for it.
+    """Refuse `${user:NAME}` where no credential of a user can replace it.
 
     Raises:
-        ConfigError: It stands outside of `env`, `headers` and `openapi.auth`, or in them while
-            all users share the server's connection.
+        ConfigError: A reference is outside of `env`, `headers` and `openapi.auth`, or all users
+            share the server's connection.
     """
     for place, text in _texts(entry.members):
         if "${user:" not in text:

@@ -35,5 +35,5 @@ __all__ = [
     "complete",
 ]
 
-# What chooses a model knows all vendors.
+# Lazy, because `models.choosing` imports the modules of all vendors.
 __getattr__ = loader(__name__, {"ScriptedModel": "models.scripted", "choose": "models.choosing"})

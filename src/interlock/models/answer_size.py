@@ -1,4 +1,4 @@
-"""The limit on what one answer of a model may hold."""
+"""The limit on the size of one answer of a model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.errors import ModelInterrupted
 from interlock.messages import AssistantMessage
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024  # text, reasoning and tool calls together
-_CALL_OVERHEAD = 256  # bytes a tool call counts besides its text, so that empty calls count too
+_CALL_OVERHEAD = 256  # bytes counted for each call besides its text, so that empty calls count
 
 
 class AnswerSize:
@@ -25,11 +25,9 @@ class AnswerSize:
         self._bytes = 0
 
     def add(self, text: str) -> None:
-        """Count the UTF-8 bytes of a piece of text."""
         self.add_bytes(len(text.encode(errors="replace")))
 
     def add_json(self, value: Any) -> None:
-        """Count the bytes of a value written as JSON."""
         self.add(json.dumps(value, ensure_ascii=False))
 
     def add_call(self) -> None:
@@ -37,7 +35,6 @@ class AnswerSize:
         self.add_bytes(_CALL_OVERHEAD)
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes of any kind."""
         self._bytes += count
         if self._bytes > MAX_ANSWER_BYTES:
             raise ModelInterrupted(

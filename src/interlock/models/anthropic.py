@@ -7,7 +7,7 @@ Rules for writing a conversation in the format of the Messages API:
 3. Signed blocks, such as thinking, are sent back unchanged. If the API refuses them because the
    tools or the model have changed, the request is repeated without them.
 4. The ends of tools, instructions and conversation are marked for the prompt cache, so that the
-   next request reads them from it. Servers that refuse the marks are asked without them.
+   next request reads them from it. For servers that refuse the marks, requests have none.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class AnthropicModel:
         """Store the settings; nothing is sent yet.
 
         Args:
-            model: As the provider calls it.
-            api_key: Else `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
-            base_url: Else `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
-            max_tokens: Limit of one answer, thinking included. It is lowered to the model's own
-                when the API refuses it.
-            options: Members of each request, such as {"temperature": 0.2}. "effort" is that of
+            model: The provider's name of the model.
+            api_key: The key; None for `ANTHROPIC_API_KEY`, else `ANTHROPIC_AUTH_TOKEN`.
+            base_url: The URL; None for `ANTHROPIC_BASE_URL`, else Anthropic's own URL.
+            max_tokens: The limit of one answer, thinking included. It is lowered to the model's
+                own limit when the API refuses it.
+            options: Members of each request, such as {"temperature": 0.2}. "effort" is sent in
                 `output_config`.
         """
         self._model = model
@@ -105,14 +105,12 @@ class AnthropicModel:
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`."""
         address = f"@{urls.display(self._base_url)}" if self._base_url else ""
         return f"{_PROVIDER}:{self._model}{address}"
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
         answer = _ReplyBuilder(self.name)
         try:
@@ -130,7 +128,7 @@ class AnthropicModel:
         yield answer.reply()
 
     async def prepare(self) -> None:
-        """Do what the first request would do first: import the vendor's package, make the client.
+        """Import the vendor's package and make the client, before the first request does.
 
         Raises:
             ModelUnavailable: The key is not set.
@@ -139,7 +137,7 @@ class AnthropicModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections. Closing twice is allowed; the next request opens them again."""
+        """Close the connections; may be repeated. The next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -202,7 +200,7 @@ class AnthropicModel:
         return await self._ask(connection, messages, tools)
 
     async def _learn_limit(self, refusal: str) -> bool:
-        """Lower the limit of an answer to the model's own, if the API has refused ours for it."""
+        """Lower the limit of an answer to the model's own, if the API has refused a higher one."""
         found = _OUTPUT_LIMIT.search(refusal)
         if found is None or not 0 < int(found[1]) < self._max_tokens:
             return False
@@ -253,7 +251,7 @@ def _mark(request: dict[str, Any]) -> None:
 
 
 async def _refuse_long_waits(response: httpx2.Response) -> None:
-    # The package would wait as long as the server asks, even a day.
+    # The package would wait as long as the server demands, even a day.
     wait = response.headers.get("retry-after", "")
     if wait.isdigit() and int(wait) > _LONGEST_WAIT:
         response.headers["x-should-retry"] = "false"
@@ -263,7 +261,7 @@ class _Connection(NamedTuple):
     client: AsyncAnthropic
     create: Callable[..., Any]  # looked up with the client, since that imports the rest
     endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned
+    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
     bad_request: type[Exception]
 
 
@@ -274,8 +272,8 @@ def wire_messages(messages: Sequence[Message], *, signed: bool = True) -> list[d
     """Return a conversation in the format of the Messages API, without its system messages.
 
     Args:
-        messages: The conversation; empty messages are left out, since the API refuses them.
-        signed: Send the blocks that the API returned, such as signed thinking, unchanged.
+        messages: The conversation; empty messages are omitted, because the API refuses them.
+        signed: Whether to send blocks of the API, such as signed thinking, back unchanged.
     """
     wire: list[dict[str, Any]] = []
     for message in without_files(messages, IMAGES | DOCUMENTS):
@@ -389,19 +387,19 @@ class _ReplyBuilder:
     def __init__(self, name: str) -> None:
         self.started = False
         self._name = name
-        self._blocks: dict[int, dict[str, Any]] = {}  # by index, as they are sent back
+        self._blocks: dict[int, dict[str, Any]] = {}  # by index, in the form to send back
         self._pieces: dict[int, dict[str, list[str]]] = {}  # by index and field of the block
-        self._arguments: dict[int, list[str]] = {}  # of each tool_use block, by index
+        self._arguments: dict[int, list[str]] = {}  # pieces for each tool_use block, by index
         self._size = AnswerSize(name)
         self._usage = _Usage()
         self._stop_reason: str | None = None
         self._complete = False
 
     def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded event; return the model events it holds.
+        """Add one decoded event; return the resulting model events.
 
         Raises:
-            msgspec.ValidationError: It is not an event of the Messages API.
+            msgspec.ValidationError: The event is not an event of the Messages API.
             ModelInterrupted: The answer is too long.
         """
         event = msgspec.convert(data, _Event)
@@ -480,7 +478,7 @@ class _ReplyBuilder:
             for field, pieces in self._pieces[index].items():
                 block[field] = str(block.get(field) or "") + "".join(pieces)
             if block.get("type") == "text" and not str(block.get("text", "")).strip():
-                del self._blocks[index]  # the API sends empty text but refuses it
+                del self._blocks[index]  # the API sends empty text, but refuses to receive it
 
     def _calls(self) -> list[ToolCall]:
         calls = []

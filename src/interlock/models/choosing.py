@@ -1,4 +1,4 @@
-"""Chooses a model: the one that is named, or the first one available.
+"""Selection of a model: the named one, or the first one available.
 
 A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
 
@@ -39,8 +39,8 @@ from interlock.models.scripted import ScriptedModel
 
 class _Provider(NamedTuple):
     name: str
-    key: str  # environment variable
-    model: str  # the default
+    key: str  # the environment variable of the key
+    model: str  # the default model
     package: str  # the vendor's package, and the name of the extra
     can: tuple[str, ...]  # see `ListedModel`
 
@@ -55,7 +55,7 @@ PROVIDERS = (
         ("tools", "reasoning", "caching"),
     ),
 )
-# Whose models begin like this.
+# The provider of the models whose names begin like this
 _FAMILIES = {
     "claude": "anthropic",
     "gpt": "openai",
@@ -78,7 +78,7 @@ LOCAL_SERVERS = (
 )
 _PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
 _LIST_TIMEOUT = 5.0  # seconds, for a server given by name
-_MOST_SHOWN = 50  # models of Ollama that are looked at one by one
+_MOST_SHOWN = 50  # models of Ollama whose details are requested, one by one
 _LONGEST_LIST = 1024 * 1024  # bytes
 
 
@@ -88,13 +88,13 @@ async def choose(
     remembered: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Return the model to use; it is not asked anything yet.
+    """Return the model to use; no request is sent to it yet.
 
     Args:
-        name: As in `--model`; None uses `INTERLOCK_MODEL`, else the first provider with a key,
-            else a local server that answers, else the embedded model.
-        remembered: The name comes from the store, where another program may have written it.
-            An address in it is sent no API key.
+        name: The name, as for `--model`; None uses `INTERLOCK_MODEL`, else the first provider with
+            a key, else a local server that answers, else the embedded model.
+        remembered: Whether the name comes from the store, where another program may have written
+            it. No API key is sent to a URL in such a name.
         options: Members of each request to a provider, such as {"temperature": 0.2}.
 
     Raises:
@@ -125,14 +125,14 @@ async def choose(
 
 
 class ListedModel(Struct, frozen=True):
-    """A model that could be used.
+    """A model that the user can choose.
 
     Attributes:
-        name: As in `--model`.
-        problem: What to do before it can be used; "" if it is ready.
-        can: What it can do besides text: "tools", "images", "PDFs", "reasoning" and "caching" of
-            prompts; empty if its server does not say.
-        context: Tokens of the longest conversation; 0 if its server does not say.
+        name: The name, as for `--model`.
+        problem: The step that makes it usable; "" if it is ready.
+        can: The model's abilities besides text: "tools", "images", "PDFs", "reasoning" and
+            "caching" of prompts; empty if unknown.
+        context: The tokens of the longest conversation; 0 if unknown.
     """
 
     name: str
@@ -144,7 +144,7 @@ class ListedModel(Struct, frozen=True):
 async def available() -> list[ListedModel]:
     """Return the models that are ready, and those that a key or a package would make ready.
 
-    Of providers it is the default model. Local servers are asked for all of theirs.
+    For a provider, this is the default model; for a local server, all of its models.
     """
     found: list[ListedModel] = []
     for provider in PROVIDERS:
@@ -169,7 +169,7 @@ async def available() -> list[ListedModel]:
     return found
 
 
-# Members of a request that the conversation and the program decide.
+# Members of a request that interlock sets, so they cannot be options.
 _OURS = ("messages", "model", "n", "stream", "stream_options", "system", "tools")
 
 
@@ -251,7 +251,7 @@ async def _from_provider(
 
 
 async def _default(provider: _Provider, url: str, with_key: bool) -> str:
-    """Return the provider's default model, or the first one of another server that lacks it."""
+    """Return the provider's default model, or the first model of a server that lacks it."""
     own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
     if not (url or own):
         return provider.model
@@ -320,12 +320,12 @@ class _Meta(Struct):
 
 class _Model(Struct):
     id: str
-    max_model_len: int | None = None  # of vLLM
-    meta: _Meta | None = None  # of llama.cpp
+    max_model_len: int | None = None  # only in vLLM's list
+    meta: _Meta | None = None  # only in llama.cpp's list
 
     @property
     def context(self) -> int:
-        """Tokens of the longest conversation; 0 if the server does not say."""
+        """The tokens of the longest conversation; 0 if unknown."""
         return self.max_model_len or (self.meta.n_ctx_train if self.meta else 0)
 
 
@@ -334,13 +334,13 @@ class _List(Struct):
 
 
 class _Shown(Struct):
-    """What Ollama says about one model."""
+    """Ollama's description of one model."""
 
     capabilities: list[str] = []
     model_info: dict[str, Any] = {}
 
     def described(self) -> tuple[tuple[str, ...], int]:
-        """Return what it can do, and its context, as in `ListedModel`."""
+        """Return `can` and `context` of its `ListedModel`."""
         words = {"tools": "tools", "vision": "images", "thinking": "reasoning"}
         sizes = (v for k, v in self.model_info.items() if k.endswith(".context_length"))
         size = next(sizes, 0)
@@ -349,7 +349,7 @@ class _Shown(Struct):
 
 
 async def _models(url: str, key: str, seconds: float) -> list[str]:
-    """Return the names of a server's models; empty if it does not list them in time."""
+    """Return the names of a server's models; [] if it does not list them in time."""
     return [model.id for model in await _list(url, key, seconds)]
 
 
@@ -373,8 +373,8 @@ async def _show(url: str, model: str) -> _Shown:
 
 
 async def _fetch(method: str, url: str, seconds: float, **request: Any) -> bytes:
-    """Return the body of a response; empty if there is none in time."""
-    import aiohttp  # takes 0.1 s, which a named model does not need
+    """Return the body of a response; b"" if none arrives in time."""
+    import aiohttp  # slow (0.1 s), and not needed for a named model
 
     timeout = aiohttp.ClientTimeout(total=seconds)
     try:

@@ -1,4 +1,4 @@
-"""Claude Code by name. It is an agent with a loop of its own, which only a chat can use."""
+"""Claude Code as a model name. It is an agent with its own loop, which only a chat can use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ PROVIDER = "claude-code"
 
 
 class ClaudeCodeModel:
-    """The model of Claude Code. It answers nothing by itself.
+    """A placeholder for Claude Code, whose requests always fail.
 
     Args:
-        model: As for Claude Code, such as "opus"; "" for its default.
+        model: Claude Code's name of the model, such as "opus"; "" for its default.
     """
 
     def __init__(self, model: str = "") -> None:
@@ -23,7 +23,6 @@ class ClaudeCodeModel:
 
     @property
     def name(self) -> str:
-        """As in `--model`."""
         return f"{PROVIDER}:{self.model}" if self.model else PROVIDER
 
     async def stream(
@@ -31,12 +30,11 @@ class ClaudeCodeModel:
         messages: Sequence[Message],  # noqa: ARG002 - as in `Model`
         tools: Sequence[ToolDefinition] = (),  # noqa: ARG002 - as in `Model`
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Raise `ModelUnavailable`."""
         raise ModelUnavailable(
             "Claude Code answers only in `interlock chat --model claude-code` and "
             "`interlock claude`; choose another model here"
         )
-        yield  # an async generator, as every model has
+        yield  # makes this an async generator, as `Model` requires
 
     async def close(self) -> None:
-        """Do nothing: the chat ends the program."""
+        """Do nothing, because the chat ends the program."""

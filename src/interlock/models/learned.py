@@ -1,4 +1,4 @@
-"""What refusals of providers have shown about models, remembered for `KEPT` days.
+"""Facts about models that refusals of providers have revealed, stored for `KEPT` days.
 
 The file is in the user's cache folder. Without it, each process needs a refusal of its own.
 """
@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from interlock import durable
 
 KEPT = 30  # days, after which a model may have changed
-MOST = 200  # models; the oldest are forgotten
+MOST = 200  # models; beyond it the oldest facts are dropped
 _DAY = 86_400
 
 
 class Fact(Struct, frozen=True, omit_defaults=True):
-    """What is known about a model.
+    """The facts about a model.
 
     Attributes:
-        day: When it was learned, in days since 1970.
-        responses: It answers only through OpenAI's Responses API.
-        output_limit: Most tokens of an answer; 0 if unknown.
+        day: The day of the last refusal, in days since 1970.
+        responses: Whether the model answers only through OpenAI's Responses API.
+        output_limit: The largest number of tokens of an answer; 0 if unknown.
     """
 
     day: int = 0
@@ -38,14 +38,14 @@ _read: dict[Path, dict[str, Fact]] = {}
 
 
 def fact(model: str) -> Fact:
-    """Return what is known about a model, by its name as in `--model`."""
+    """Return the facts about a model, by its name as for `--model`."""
     return _facts(file()).get(model, Fact())
 
 
 def note(model: str, *, responses: bool = False, output_limit: int = 0) -> None:
-    """Remember one more fact about a model; an error of writing the file is ignored."""
+    """Store another fact about a model; ignore an error of writing the file."""
     path = file()
-    _read.pop(path, None)  # another process may have written it
+    _read.pop(path, None)  # read again, because another process may have written it
     facts = _facts(path)
     known = facts.pop(model, Fact())
     facts[model] = replace(

@@ -29,13 +29,13 @@ _WRITING = {
     "repeat_penalty": 1.15,
     "seed": 1,
     "stream": True,
-    "timings_per_token": True,  # the only token counts if `on_text` stops it
+    "timings_per_token": True,  # the only token counts if `on_text` stops the answer
     "cache_prompt": True,
 }
 
 # llama.cpp keeps the tokenizer of the last grammar, by the address of its vocabulary. If that model
-# were freed, the next one could have its address and would get the wrong tokenizer: its grammar
-# would hold nothing, or end the process. So the model lives until another one has used a grammar.
+# were freed, the next one could get its address, and with it the wrong tokenizer: its grammar would
+# restrict nothing, or crash the process. So the model lives until another one has used a grammar.
 _of_last_grammar: Any = None
 
 
@@ -45,11 +45,11 @@ class Text(Struct, frozen=True):
     text: str
     input_tokens: int
     output_tokens: int
-    complete: bool  # False if the limit or `on_text` stopped it
+    complete: bool  # False if the limit or `on_text` stopped the text
 
 
 class ChatTemplate(Struct, frozen=True):
-    """What a model's chat template has a place for."""
+    """The parts of a conversation that a model's chat template supports."""
 
     supports_tools: bool = False
     supports_tool_calls: bool = False
@@ -61,10 +61,10 @@ class LoadedModel:
 
     Args:
         weights: A GGUF file.
-        context: Tokens of prompt and answer.
+        context: The number of tokens of prompt and answer together.
 
     Attributes:
-        template: What the file's chat template has a place for.
+        template: The parts of a conversation that the file's chat template supports.
     """
 
     def __init__(self, weights: Path, context: int = CONTEXT) -> None:
@@ -78,13 +78,13 @@ class LoadedModel:
         params.n_parallel = 1
         params.warmup = False
         params.fit_params = False
-        params.verbosity = -1  # its log would go to stderr
+        params.verbosity = -1  # no log on stderr
         params.ui = False
         params.offline = True
         params.use_jinja = True
         params.api_keys = [secrets.token_hex(16)]
-        # llama.cpp's threads wait for each other constantly: one thread on a busy core makes all
-        # of them many times slower. One core is therefore left to other work.
+        # llama.cpp's threads wait for each other constantly: one thread on a busy core makes all of
+        # them many times slower. So one core is left for other work.
         threads = max(1, min(4, _cores() - 1))
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = threads
         with tempfile.TemporaryDirectory(prefix="interlock-") as folder:
@@ -112,7 +112,7 @@ class LoadedModel:
             prompt: The text; a beginning shared with the previous prompt is not computed again.
             max_tokens: Limit of the text.
             stop: Texts that end the answer and are not part of it.
-            on_text: Called with each piece; returns whether to go on.
+            on_text: Called with each piece; returns whether to continue.
 
         Raises:
             ModelInterrupted: llama.cpp failed.
@@ -153,8 +153,8 @@ class LoadedModel:
         """Answer a chat completion request; a beginning shared with the previous one is kept.
 
         Args:
-            request: As for OpenAI's API, without `stream`.
-            on_chunk: Called with each chunk of the answer; returns whether to go on.
+            request: A request in the format of OpenAI's API, without `stream`.
+            on_chunk: Called with each chunk of the answer; returns whether to continue.
 
         Raises:
             ContextTooLong: The conversation does not fit.
@@ -172,7 +172,7 @@ class LoadedModel:
         request = request | {
             "stream": True,
             "stream_options": {"include_usage": True},
-            "timings_per_token": True,  # the only token counts if `on_chunk` stops it
+            "timings_per_token": True,  # the only token counts if `on_chunk` stops the answer
             "cache_prompt": True,
         }
         try:
@@ -208,7 +208,7 @@ class _Props(Struct):
 
 
 def _template(path: str, key: str) -> ChatTemplate:
-    """Ask the server in this process about its template; the binding has no call for it."""
+    """Request the template from the server in this process; the binding has no call for it."""
     connection = _UnixConnection(path, timeout=10)
     try:
         connection.request("GET", "/props", headers={"Host": "x", "Authorization": f"Bearer {key}"})
@@ -228,11 +228,10 @@ def free_memory() -> int:
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
-        return sys.maxsize  # not POSIX: llama.cpp reports it
+        return sys.maxsize  # not POSIX: unknown, so llama.cpp reports a lack of memory
 
 
 def _cores() -> int:
-    """Return how many cores this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Language models behind one small interface: messages and tools in, a stream of events out."""
+"""The interface of language models: messages and tools in, a stream of events out."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from interlock.messages import AssistantMessage, Message, Usage
 
 
 class ToolDefinition(Struct, frozen=True):
-    """A tool as it is offered to a model, before it is written in a provider's format."""
+    """A tool for a model, independent of a provider's format."""
 
     name: str  # wire name: 1-64 of [A-Za-z0-9_-]
     description: str
-    input_schema: bytes  # JSON Schema, encoded, as the server gave it
+    input_schema: bytes  # the server's JSON Schema, encoded
 
 
 class TextDelta(Struct, frozen=True):
-    """The next piece of the answer's text. `agent` is the subagent it is from; "" for none."""
+    """The next piece of the answer's text. `agent` is the subagent that wrote it; "" for none."""
 
     text: str
     agent: str = ""
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """The next piece of the model's visible reasoning. Not part of the answer."""
+    """The next piece of the model's visible reasoning, which is not part of the answer."""
 
     text: str
     agent: str = ""
 
 
 class Notice(Struct, frozen=True):
-    """A remark for the user about the model, such as that it cannot use tools."""
+    """A remark about the model for the user, for example that it cannot use tools."""
 
     text: str
 
@@ -57,13 +57,13 @@ ModelEvent = TextDelta | ReasoningDelta | Notice | Reply
 class Model(Protocol):
     """One model of one provider.
 
-    `stream` raises `errors.ModelError` or `errors.MissingExtra` when it fails; nothing of the
-    answer is part of the conversation then.
+    `stream` raises `errors.ModelError` or `errors.MissingExtra` on failure. Then no part of the
+    answer belongs to the conversation.
     """
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`: "anthropic:claude-…"."""
+        """The name of the model, as for `--model`: "anthropic:claude-…"."""
         ...
 
     def stream(

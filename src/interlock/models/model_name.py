@@ -7,7 +7,7 @@ from interlock.text import urls
 
 def split_url(name: str) -> tuple[str, str]:
     """Return a name without its URL, and the URL; "" for none."""
-    # Names of models may hold "@", too, so only "@http" starts a URL.
+    # Only "@http" starts a URL, because names of models may contain "@".
     for scheme in ("@http://", "@https://"):
         model, found, address = name.partition(scheme)
         if found:

@@ -1,10 +1,10 @@
 """OpenAI's models, DeepSeek's, and any server that speaks OpenAI's chat completions.
 
-A model that chat completions refuse is asked by the Responses API, see `responses`.
+A model that chat completions refuse is used through the Responses API; see `responses`.
 
 Servers differ in how they stream tool calls: in fragments, whole, without ids, without indexes.
-`_Calls` holds the rules for all of them. A server's reasoning is shown and stored. It is sent back
-to the same server only.
+`_Calls` has the rules for all of them. A server's reasoning is shown and stored, but sent back to
+the same server only.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class OpenAIModel:
         """Store the settings; nothing is sent yet.
 
         Args:
-            model: As the provider calls it.
+            model: The provider's name of the model.
             provider: "openai", "deepseek" or "ollama".
-            api_key: Else `OPENAI_API_KEY`, `DEEPSEEK_API_KEY` or `OLLAMA_API_KEY`; "" sends none.
-                Only OpenAI's and DeepSeek's own servers require one.
-            base_url: Up to and including "/v1"; else the provider's `OPENAI_BASE_URL` or
-                `OLLAMA_HOST`, else the provider's own URL.
+            api_key: The key; None for `OPENAI_API_KEY`, `DEEPSEEK_API_KEY` or `OLLAMA_API_KEY`,
+                and "" for no key. Only OpenAI's and DeepSeek's own servers require a key.
+            base_url: The URL up to and including "/v1"; None for the provider's `OPENAI_BASE_URL`
+                or `OLLAMA_HOST`, else the provider's own URL.
             options: Members of each request, such as {"temperature": 0.2}. "effort" stands for
                 "reasoning_effort".
 
@@ -126,18 +126,17 @@ class OpenAIModel:
         self._connection: _Connection | None = None
         self._effort: str | None = None
         self._takes_tools = True
-        self._notice = ""  # for the user, once
+        self._notice = ""  # a notice for the user, shown once
         self._readable = _FILES if provider != "deepseek" else _NONE  # media types
         self._options = dict(options or {})
         if "effort" in self._options:
             self._options.setdefault("reasoning_effort", self._options.pop("effort"))
         if "max_tokens" in self._options and (base_url or _address(provider)) == OPENAI_URL:
-            # OpenAI's own models refuse the older name, which other servers know alone.
+            # OpenAI's own models refuse "max_tokens", the only name that other servers accept.
             self._options["max_completion_tokens"] = self._options.pop("max_tokens")
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`."""
         return f"{self._provider}:{self._model}{self._at}"
 
     @property
@@ -147,7 +146,6 @@ class OpenAIModel:
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         connection = await self._open()
         started = False
         try:
@@ -169,7 +167,7 @@ class OpenAIModel:
         yield answer.reply()
 
     async def prepare(self) -> None:
-        """Do what the first request would do first: import the vendor's package, make the client.
+        """Import the vendor's package and make the client, before the first request does.
 
         Raises:
             ModelUnavailable: The key is not set.
@@ -178,7 +176,7 @@ class OpenAIModel:
         await self._open()
 
     async def close(self) -> None:
-        """Close the connections. Closing twice is allowed; the next request opens them again."""
+        """Close the connections; may be repeated. The next request reopens them."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.client.close()
@@ -253,7 +251,7 @@ class OpenAIModel:
                     raise
 
     def _learn(self, error: Exception, request: dict[str, Any]) -> bool:
-        """Learn from a refusal what the model cannot do; return whether to ask again."""
+        """Adapt to an ability that a refusal shows is missing; return whether to retry."""
         detail = str(error)
         if "tools" in request and self._takes_tools and _TOOL_REFUSAL.search(detail):
             self._takes_tools = False
@@ -267,7 +265,7 @@ class OpenAIModel:
         contents = [each["content"] for each in request["messages"]]
         kinds = {part["type"] for each in contents if isinstance(each, list) for part in each}
         if kinds and _FILE_REFUSAL.search(detail):
-            # Many models hear nothing, but see.
+            # Many models cannot process sound, but can process images.
             self._readable = self._readable - _SOUNDS.keys() if "input_audio" in kinds else _NONE
             return True
         return False
@@ -320,7 +318,7 @@ def _address(provider: str) -> str:
 
 
 def ollama_url() -> str:
-    """Return the base URL of the Ollama that `OLLAMA_HOST` names, else of the one on this host."""
+    """Return the base URL of Ollama: that in `OLLAMA_HOST`, else that on this machine."""
     host = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/") or "127.0.0.1"
     scheme, found, address = host.rpartition("://")
     # The variable also sets the address the server listens on; clients cannot connect to 0.0.0.0.
@@ -340,7 +338,7 @@ class _Connection(NamedTuple):
     create: Callable[..., Any]  # methods of the client; looking them up imports much
     respond: Callable[..., Any]
     endpoint: ModelEndpoint
-    failures: tuple[type[Exception], ...]  # of the package, and of decoding what it returned
+    failures: tuple[type[Exception], ...]  # errors of the package, and of decoding its results
     refused: tuple[type[Exception], ...]
 
 
@@ -351,11 +349,11 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
     """Return a conversation in the format of the chat completions API.
 
     Args:
-        messages: The conversation; assistant messages without text and calls are left out.
-        provider: The provider whose reasoning is included; that of others is left out.
+        messages: The conversation; assistant messages without text and calls are omitted.
+        provider: The provider whose reasoning is included; that of others is omitted.
     """
     wire: list[dict[str, Any]] = []
-    files: list[Attachment] = []  # of the results so far
+    files: list[Attachment] = []  # the files of the results so far
     for message in messages:
         if isinstance(message, ToolMessage):
             files += message.attachments
@@ -368,7 +366,7 @@ def wire_messages(messages: Sequence[Message], *, provider: str) -> list[dict[st
 
 
 def _files_of_results(files: Sequence[Attachment]) -> dict[str, Any]:
-    # Messages of the role "tool" hold only text.
+    # Messages of the role "tool" can contain text only, so files follow in one of the user.
     text = {"type": "text", "text": "The files of the results above:"}
     return {"role": "user", "content": [text, *map(_file_part, files)]}
 
@@ -465,7 +463,7 @@ class _Delta(Struct):
 class _Choice(Struct):
     delta: _Delta | None = None
     finish_reason: str | None = None
-    message: _Delta | None = None  # of an answer that is not streamed
+    message: _Delta | None = None  # only in an answer that is not streamed
 
 
 class _Details(Struct):
@@ -497,17 +495,17 @@ class ReplyBuilder:
         self._provider = provider
         self._size = AnswerSize(name)
         self._text: list[str] = []
-        self._reasoning: dict[str, list[str]] = {}  # by the field it came in
+        self._reasoning: dict[str, list[str]] = {}  # by the name of its field
         self._calls = _Calls(self._size)
         self._refused = False
         self._finish_reason: str | None = None
         self._usage = Usage()
 
     def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded chunk; return the events it holds.
+        """Add one decoded chunk; return the resulting events.
 
         Raises:
-            msgspec.ValidationError: It is not a chunk of a chat completion.
+            msgspec.ValidationError: The chunk is not a chunk of a chat completion.
             ModelInterrupted: The answer is too long.
         """
         return self._add(msgspec.convert(data, _Chunk))
@@ -526,7 +524,7 @@ class ReplyBuilder:
         """Add an answer that is not streamed. Some servers cannot stream tool calls.
 
         Raises:
-            msgspec.ValidationError: It is not a chat completion.
+            msgspec.ValidationError: The answer is not a chat completion.
             ModelInterrupted: The answer is too long.
         """
         whole = msgspec.convert(answer, _Chunk)
@@ -603,7 +601,7 @@ class _Calls:
         self._by_id: dict[str, _OpenCall] = {}
 
     def add(self, fragment: _Fragment) -> None:
-        """Add a fragment to the call it belongs to, or start a call."""
+        """Add a fragment to its call, or start a call."""
         function = fragment.function or _Function()
         call = self._find(fragment, function)
         if call is None:
@@ -637,7 +635,7 @@ class _Calls:
         return None if other and function.name else call
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
-        """Return the calls in order. `cut`: the last one may be incomplete."""
+        """Return the calls in order. With `cut`, the last call may be incomplete."""
         if cut and self._calls and not "".join(self._calls[-1].arguments).strip():
             # The token limit came before the first argument, so the call is dropped.
             self._calls.pop()

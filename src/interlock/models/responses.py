@@ -43,7 +43,7 @@ _LONGEST_DESCRIPTION = 1024  # characters
 _STOP_REASONS = {"max_output_tokens": "length", "content_filter": "refusal"}
 _TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
 _REASONING_EVENTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
-# Options as chat completions call them.
+# Names of the limit option in chat completions
 _LIMITS = ("max_tokens", "max_completion_tokens")
 _EFFORTS = ("effort", "reasoning_effort")
 
@@ -60,12 +60,12 @@ def response_request(
     """Return the arguments of `responses.create`.
 
     Args:
-        model: As the provider calls it.
+        model: The provider's name of the model.
         messages: The conversation.
-        tools: Those that the model may call.
+        tools: The tools that the model may call.
         options: Members of the request, named as for chat completions or for this API.
-        provider: The provider whose items are sent back; those of others are left out.
-        signed: Send the items that the API returned, such as encrypted reasoning, unchanged.
+        provider: The provider whose items are sent back; those of others are omitted.
+        signed: Whether to send items of the API, such as encrypted reasoning, back unchanged.
     """
     request: dict[str, Any] = {
         "model": model,
@@ -209,15 +209,15 @@ class ResponseBuilder:
         self._provider = provider
         self._size = AnswerSize(name)
         self._text: list[str] = []
-        self._items: dict[int, dict[str, Any]] = {}  # by their place in the answer
+        self._items: dict[int, dict[str, Any]] = {}  # by position in the answer
         self._refused = False
         self._end: _Event | None = None
 
     def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded event; return the model events it holds.
+        """Add one decoded event; return the resulting model events.
 
         Raises:
-            msgspec.ValidationError: It is not an event of the Responses API.
+            msgspec.ValidationError: The event is not an event of the Responses API.
             ModelInterrupted: The answer is too long, or failed.
             ModelOverloaded: The provider is overloaded.
         """
@@ -243,7 +243,7 @@ class ResponseBuilder:
         """Add an answer that is not streamed.
 
         Raises:
-            msgspec.ValidationError: It is not a response.
+            msgspec.ValidationError: The answer is not a response.
         """
         self._size.add_json(answer)
         response = msgspec.convert(answer, _Response)

@@ -18,14 +18,14 @@ Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exce
 
 
 class ScriptedRequest(NamedTuple):
-    """The messages and tools of one request, copied when it was made."""
+    """The messages and tools of one request, copied at the time of the request."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolDefinition, ...]
 
 
 class ScriptedModel:
-    """Answers with one entry of its script after another.
+    """Answers with the entries of a script, one after another.
 
     An entry is a whole message, its text, its tool calls, an exception to raise, or a function
     of the messages and tools that returns the message. Text is streamed word by word.
@@ -60,13 +60,11 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`."""
         return self._name
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Stream the next entry of the script."""
         position = len(self.requests)
         self.requests.append(ScriptedRequest(tuple(messages), tuple(tools)))
         if position >= len(self._replies):

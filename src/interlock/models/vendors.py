@@ -1,10 +1,10 @@
-"""What the models of all vendors share: names, ids, schemas, arguments, errors.
+"""Conversions that the models of all vendors share: names, ids, schemas, arguments, errors.
 
 Rules that let a conversation continue with another provider's model:
 
 1. The ids and names of tool calls are converted the same way for every provider.
 2. A tool's schema is made an object at its top level; the rest is sent unchanged.
-3. The text of an error never holds the API key or a part of it.
+3. The text of an error never contains the API key or a part of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from interlock.text import urls
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _COMBINED = ("allOf", "anyOf", "oneOf")
-# How providers refuse a conversation that is too long: Anthropic, OpenAI and vLLM, llama.cpp.
+# Errors for a conversation that is too long, of Anthropic, of OpenAI and vLLM, and of llama.cpp.
 _TOO_LONG = (
     re.compile(r"prompt is too long(?:: (?P<used>\d+) tokens > (?P<limit>\d+))?"),
     re.compile(r"maximum context length is (?P<limit>\d+) tokens(?:\D+(?P<used>\d+) tokens)?"),
@@ -59,7 +59,7 @@ def call_name(name: str) -> str:
 
 
 def object_schema(encoded: bytes) -> dict[str, Any]:
-    """Decode a tool's input schema and give it a top level that every provider accepts.
+    """Decode a tool's input schema, and convert its top level to a form that all providers accept.
 
     Anthropic and OpenAI refuse a whole request if one schema is not an object at the top or has
     `allOf`, `anyOf` or `oneOf` there. The properties of all such branches are offered together.
@@ -100,9 +100,9 @@ DOCUMENTS = frozenset(("application/pdf",))
 
 
 def without_files(messages: Sequence[Message], keep: frozenset[str] = frozenset()) -> list[Message]:
-    """Return the messages with the files that a model can read.
+    """Return the messages without the files that a model cannot read.
 
-    A line takes the place of each other file of a user. The text of a result names its files.
+    A line replaces each such file of a user. In a result, the text already names the files.
 
     Args:
         messages: The conversation.
@@ -123,7 +123,7 @@ def _without_files(message: Message, keep: frozenset[str]) -> Message:
 
 
 def file_note(file: Attachment) -> str:
-    """Return a line that takes the place of a file."""
+    """Return the line that replaces a file."""
     name = f" {file.name}" if file.name else ""
     return f"[{file.media_type}{name}, {len(file.data):,} bytes: this model cannot read it]"
 
@@ -141,7 +141,7 @@ def _names(value: Any) -> list[str]:
 
 def event_fields(event: Any) -> Any:
     """Return the JSON of a vendor's event object, unknown fields included."""
-    # The packages do not validate their objects, so an event may be any JSON value.
+    # The packages do not validate events, so an event may be any JSON value.
     return event.to_dict(warnings=False) if hasattr(event, "to_dict") else event
 
 
@@ -153,8 +153,8 @@ async def whole_answer(response: Any, endpoint: ModelEndpoint) -> Any:
         endpoint: The model, for errors.
 
     Raises:
-        ModelUnavailable: It is a web page, perhaps of a proxy, or an error.
-        ModelInterrupted: It is too long, or not JSON.
+        ModelUnavailable: The response is an error or a web page, perhaps of a proxy.
+        ModelInterrupted: The response is too long, or not JSON.
     """
     kind = response.headers.get("content-type", "")
     if "html" in kind:
@@ -214,7 +214,7 @@ def unique_ids(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 class ModelEndpoint(NamedTuple):
     """A model and its host, as named in errors."""
 
-    name: str  # as in --model
+    name: str  # the name for --model
     model: str  # the provider's name for it
     host: str  # host, or host:port
     key: str  # the API key, never shown; "" for none
@@ -227,7 +227,7 @@ class ModelEndpoint(NamedTuple):
         """Return the error to raise: one line with the problem and what to do.
 
         Args:
-            error: From the vendor's package, or from decoding what it returned.
+            error: An error of the vendor's package, or of decoding its results.
             started: Whether a part of the answer had arrived.
         """
         self._redact_arguments(error)
@@ -310,7 +310,7 @@ class ModelEndpoint(NamedTuple):
         return text
 
     def _redact_arguments(self, error: Exception) -> None:
-        # A traceback shows the cause, too, and a provider may repeat the key in its message.
+        # Redact the cause as well: tracebacks show it, and a provider's message may have the key.
         error.args = tuple(self.redact(a) if isinstance(a, str) else a for a in error.args)
 
 

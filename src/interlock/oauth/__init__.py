@@ -1,4 +1,4 @@
-"""OAuth logins for protected servers, to be passed as `Client.http(auth=...)`."""
+"""OAuth logins for protected servers, for `Client.http(auth=...)`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The kind of network that an IP address belongs to.
 
-An address counts as public only if it certainly is. One that embeds another address is classified
-by that one. All ranges that no server uses are "special". Sources: the IANA registries of
-special-purpose addresses (RFC 6890), and cloud providers' documents for the metadata addresses
-that return credentials without authentication.
+An address counts as public only if it certainly is. An address that embeds another one is
+classified by the embedded one. All ranges that no server uses are "special". Sources: the IANA
+registries of special-purpose addresses (RFC 6890), and cloud providers' documents for the
+metadata addresses that return credentials without authentication.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def kind(address: str) -> Kind:
     """Return the kind of network that an IP address belongs to.
 
     Args:
-        address: In its usual spelling; a zone, as in "fe80::1%eth0", is ignored.
+        address: The address in its usual spelling; a zone, as in "fe80::1%eth0", is ignored.
 
     Raises:
-        ValueError: It is not a valid IP address.
+        ValueError: The text is not a valid IP address.
     """
     ip = ip_address(address)
     if isinstance(ip, IPv6Address) and (ip in _MAPPED or ip in _NAT64):
@@ -78,7 +78,7 @@ def literal(host: str) -> str | None:
     """Return a URL's host if it is an IP address; None if it is a name.
 
     Raises:
-        ValueError: It is an IP address in an unusual spelling.
+        ValueError: The host is an IP address in an unusual spelling.
     """
     try:
         return str(ip_address(host))

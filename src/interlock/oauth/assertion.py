@@ -24,7 +24,7 @@ except ImportError as error:
     raise MissingExtra("client authentication with a private key", "oauth") from error
 
 LIFETIME = 60.0  # seconds
-# What the two libraries raise for a malformed key, or one that does not fit the algorithm.
+# The exceptions of both libraries for a key that is malformed or does not fit the algorithm.
 _UNUSABLE = (ValueError, TypeError, NotImplementedError, UnsupportedAlgorithm, jwt.PyJWTError)
 _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
@@ -33,8 +33,8 @@ def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
     """Return a JWT that authenticates `client` at one issuer for `LIFETIME` seconds.
 
     Args:
-        client: With a private key.
-        issuer: The authorization server, as its metadata spells it.
+        client: A client with a private key.
+        issuer: The authorization server, spelt as in its metadata.
         now: Wall clock, seconds.
 
     Raises:
@@ -48,10 +48,10 @@ def sign(client: ClientIdentity, issuer: str, *, now: float) -> str:
         "exp": int(now + LIFETIME),
         "jti": token_urlsafe(16),
     }
-    with suppress(*_UNUSABLE):  # their texts may quote the key
+    with suppress(*_UNUSABLE):  # no error is chained, because its text may quote the key
         key = load_pem_private_key(client.private_key.encode(), password=None)
         algorithm = client.algorithm or _algorithm(key)
-        return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # checked by it
+        return jwt.encode(claims, key, algorithm)  # type: ignore[arg-type]  # PyJWT checks the key
     raise ConfigError(
         f"the private key of client {client.id!r} cannot be used: it must be an unencrypted PEM "
         f"of a key for {client.algorithm or 'RS256, ES256, ES384, ES512 or EdDSA'}"

@@ -1,9 +1,9 @@
-"""The authorization request that a user allows in a browser, and its answer.
+"""The authorization request that a user approves in a browser, and its answer.
 
 Rules:
 
-1. Anybody can send an answer. No text of it is shown before `state` proves that it belongs to our
-   request, and `iss` that it comes from the right issuer.
+1. Any web page can send an answer. No text of it is shown before `state` proves that it belongs
+   to our request, and `iss` that it comes from the right issuer.
 2. `iss` is compared character by character: an issuer with one more "/" is another issuer.
 
 RFC 6749 section 4.1, RFC 7636 (PKCE), RFC 8707 (resource), RFC 9207 (iss).
@@ -26,10 +26,10 @@ from interlock.oauth.fetcher import check_url
 from interlock.text.redaction import Redacted
 from interlock.text.urls import display, is_loopback, split
 
-_PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # of RFC 3986; no "#", no "'"
+_PLAIN = re.compile(r"[A-Za-z0-9._~:/?\[\]@!$&()*+,;=%-]+")  # RFC 3986, without "#" and "'"
 
-# Further parameters of OAuth and OpenID Connect. They are removed from an endpoint's own query:
-# there they could change what the user allows and where the answer goes.
+# Further parameters of OAuth and OpenID Connect. They are removed from an endpoint's own query,
+# because there they could change the requested access and the target of the answer.
 _RESERVED = frozenset(
     {
         "authorization_details",
@@ -49,15 +49,16 @@ _RESERVED = frozenset(
 
 
 class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
-    """What a user is asked to allow. Show `host` before you open `url`.
+    """An authorization request for a user to approve. Show `host` before you open `url`.
 
     Attributes:
-        url: To be opened in a browser: https, or http on loopback.
+        url: The URL to open in a browser: https, or http on loopback.
         server_url: The MCP server that the login is for.
         issuer: The authorization server.
         scopes: The scopes requested; () leaves them to the authorization server.
-        redirect_uri: Where the browser is sent in the end, with the query that `ask` returns.
-        state: A secret that this query repeats: ignore a query with another `state`.
+        redirect_uri: The URL that the browser is finally sent to, with the query that `ask`
+            returns.
+        state: A secret that this query repeats; ignore a query with another `state`.
     """
 
     public = ("host", "issuer", "scopes")
@@ -76,7 +77,7 @@ class AuthorizationRequest(Redacted, frozen=True, kw_only=True):
 
 
 class Pending(Redacted, frozen=True, kw_only=True):
-    """An authorization request and what is needed to check its answer."""
+    """An authorization request and the values that check its answer."""
 
     public = ("request",)
 
@@ -85,7 +86,7 @@ class Pending(Redacted, frozen=True, kw_only=True):
     requires_iss: bool
 
     def code(self, answer: Mapping[str, str]) -> str:
-        """Return the code in the query that the browser brought.
+        """Return the code in the query of the redirect.
 
         Raises:
             AuthError: The query belongs to another request or issuer, or is a refusal.
@@ -125,17 +126,17 @@ def begin(
     key_thumbprint: str = "",
     nonce: str = "",
 ) -> Pending:
-    """Return the request that the user is to allow.
+    """Return the request for the user to approve.
 
     Args:
         found: The authorization server.
         server_url: The MCP server that the login is for.
         client_id: The client's id at the authorization server.
-        redirect_uri: Where the browser is sent in the end.
-        scopes: To request; () omits the parameter.
-        key_thumbprint: Of the key to bind the tokens to; "" for bearer tokens.
-        nonce: What the ID token must repeat; "" for a login without one. It binds the code to
-            this request, so PKCE is used, but the server need not declare it.
+        redirect_uri: The URL that the browser is finally sent to.
+        scopes: The scopes to request; () omits the parameter.
+        key_thumbprint: The thumbprint of the key to bind the tokens to; "" for bearer tokens.
+        nonce: The value that the ID token must repeat; "" for a login without ID token. It binds
+            the code to this request, so PKCE is used, but the server need not declare it.
 
     Raises:
         AuthError: The authorization server lacks something that a safe login needs.
@@ -171,18 +172,18 @@ def _optional(
     resource: str, scopes: Sequence[str], key_thumbprint: str, nonce: str
 ) -> dict[str, str]:
     query = {
-        "dpop_jkt": key_thumbprint,  # binds the code, too (RFC 9449 section 10)
+        "dpop_jkt": key_thumbprint,  # binds the code to the key as well (RFC 9449 section 10)
         "nonce": nonce,
         "resource": resource,
         "scope": " ".join(scopes),
-        # OpenID Connect requires it for a refresh token.
+        # OpenID Connect requires this prompt for a refresh token (Core 1.0 section 11).
         "prompt": "consent" if "offline_access" in scopes else "",
     }
     return {name: value for name, value in query.items() if value}
 
 
 def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:
-    """Return the authorization endpoint, after all checks that do not need the user."""
+    """Return the authorization endpoint, after all checks that need no user."""
     server, issuer = found.server, display(found.issuer)
     if needs_pkce and "S256" not in (server.code_challenge_methods_supported or ()):
         raise AuthError(f"{issuer} does not declare support for PKCE with S256, which is required")
@@ -198,7 +199,7 @@ def _check_endpoints(found: Discovery, *, needs_pkce: bool) -> str:
 
 
 def _with_query(endpoint: str, query: Mapping[str, str]) -> str:
-    """Add a query to the endpoint's own, without its reserved parameters."""
+    """Add a query to an endpoint's own query, which loses its reserved parameters."""
     parts = urlsplit(endpoint)
     own = parse_qsl(parts.query)
     kept = [(name, value) for name, value in own if name not in _RESERVED | query.keys()]
@@ -209,7 +210,7 @@ def check_browsable(url: str, what: str = "the URL of the login") -> str:
     """Return a URL unchanged if a browser may open it: https, or http on loopback.
 
     Raises:
-        AuthError: It is something else, such as a file, a script or a program's option, or has
+        AuthError: The URL is another kind, such as a file, a script or a program's option, or has
             characters that programs interpret differently.
     """
     try:

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. Only one request ends the wait: with this server's host and the path and `state` of the login.
+1. Only a request with this server's host and the path and `state` of the login ends the wait.
    A request that another web page sends to this port is refused.
-2. Requests are limited in size and time. The page contains nothing of a request.
+2. Requests are limited in size and time. The page contains no text of a request.
 3. A browser is started only for http and https URLs, as one argument and without a shell.
 
 RFC 8252 (native apps).
@@ -25,11 +25,11 @@ from interlock.errors import AuthError, ConfigError
 from interlock.oauth.authorization import AuthorizationRequest, check_browsable, is_same
 
 PATH = "/callback"
-PORT = 21_897  # if it is free: a stored registration is valid for one redirect URI only
+PORT = 21_897  # the usual port, because a stored registration is valid for one redirect URI only
 LOGIN_TIMEOUT = 300.0  # seconds for the user to log in
 MAX_REQUEST = 16_384  # bytes of a request's line and headers
-REQUEST_TIMEOUT = 10.0  # seconds for the browser to send them
-MAX_CONNECTIONS = 16  # at once
+REQUEST_TIMEOUT = 10.0  # seconds for the browser to send line and headers
+MAX_CONNECTIONS = 16  # concurrent ones
 
 _PAGE = """\
 <!doctype html>
@@ -45,7 +45,7 @@ async def callback_server(port: int = 0) -> AsyncIterator[Callback]:
     """Listen for the browser that a login redirects here.
 
     Args:
-        port: On 127.0.0.1; 0 uses `PORT`, or a free one if that is in use.
+        port: The port on 127.0.0.1; 0 uses `PORT`, or a free one if that is in use.
 
     Raises:
         ConfigError: The port cannot be opened.
@@ -78,7 +78,7 @@ class Callback:
 
     @property
     def redirect_uri(self) -> str:
-        """The redirect URI for clients that the operator has registered with it."""
+        """The redirect URI for a client that the operator has registered with this URI."""
         return f"http://127.0.0.1:{self.port}{PATH}"
 
     def redirect_uri_of(self, issuer: str) -> str:
@@ -89,7 +89,7 @@ class Callback:
         """Wait for the redirect that ends a login; return its query.
 
         Raises:
-            AuthError: It did not come within `LOGIN_TIMEOUT`.
+            AuthError: No redirect arrived within `LOGIN_TIMEOUT`.
         """
         query: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
         self._logins[query] = request
@@ -104,7 +104,7 @@ class Callback:
 
     async def _close(self) -> None:
         for writer in self._connections.values():
-            writer.close()  # sends what was written, and ends the task that reads
+            writer.close()  # sends the written bytes, and ends the reading task
         await asyncio.gather(*self._connections)
 
     # Browsers
@@ -116,7 +116,7 @@ class Callback:
             if len(self._connections) <= MAX_CONNECTIONS:
                 await self._serve_request(reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # it disconnected, or is not a browser
+            pass  # the client disconnected, or is not a browser
         finally:
             writer.close()
             del self._connections[ended]
@@ -138,7 +138,7 @@ class Callback:
         )
 
     def _accept(self, head: bytes) -> tuple[str, str]:
-        """End the login that a request belongs to; return the status and text of its page."""
+        """End the login that a request belongs to; return the status and text of the page."""
         line, *rest = head.decode("latin-1").split("\r\n")
         method, _, target = line.partition(" ")
         path, _, text = target.rpartition(" ")[0].partition("?")
@@ -171,10 +171,10 @@ class Callback:
 
 
 async def open_browser(url: str) -> bool:
-    """Open a URL in the user's browser; return whether there is one.
+    """Open a URL in the user's browser; return False without a browser.
 
     Raises:
-        AuthError: It is not a valid URL for a browser.
+        AuthError: The text is not a valid URL for a browser.
     """
     check_browsable(url)
     return await in_thread(lambda: webbrowser.open(url))

@@ -1,8 +1,8 @@
-"""Parsing `WWW-Authenticate`, the header with which a server refuses a request.
+"""Parser for `WWW-Authenticate`, the header with which a server refuses a request.
 
 A header contains several challenges, each with parameters in any order. Commas separate both.
-Values may be quoted, and then contain commas and names of schemes. What cannot be parsed is
-skipped: the authorization server can be discovered without it.
+Values may be quoted, and then contain commas and names of schemes. Malformed
+parts are skipped: the authorization server can be discovered without them.
 
 RFC 9110 section 11.6.1, RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728 section 5.1.
 """
@@ -34,7 +34,7 @@ class Dpop(IntEnum):
 
 
 class Challenge(Struct, frozen=True):
-    """What a server demands of a token; "" and () for what it does not mention."""
+    """A server's demands on a token; "" and () for demands that it does not state."""
 
     resource_metadata: str = ""
     scopes: tuple[str, ...] = ()
@@ -43,10 +43,10 @@ class Challenge(Struct, frozen=True):
 
 
 def token_challenge(header: str) -> Challenge:
-    """Merge the challenges of a header that ask for a token; the first value of a name counts.
+    """Merge the challenges for a token in a header; the first value of a name counts.
 
     Args:
-        header: Value of `WWW-Authenticate`; several headers are joined by ", ".
+        header: The value of `WWW-Authenticate`; several headers are joined by ", ".
     """
     known: dict[str, str] = {}
     schemes: set[str] = set()

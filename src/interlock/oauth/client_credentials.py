@@ -1,4 +1,4 @@
-"""Logging in without a user: a client with a secret or a private key of its own."""
+"""Logins without a user: a client with a secret or a private key of its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class ClientCredentials(ClientGrant):
 
     Args:
         server_url: The MCP endpoint that the client connects to.
-        client: With a secret, or a private key.
-        scopes: To request, instead of all that the server supports.
-        store: Keeps tokens.
+        client: A client with a secret or a private key.
+        scopes: The scopes to request, instead of all that the server supports.
+        store: The store of tokens.
         fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
 
     Raises:
-        ConfigError: A client without secret and key, or a server without https.
+        ConfigError: The client has neither secret nor key, or the server has no https.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tokens without a user: the program itself requests new ones whenever it needs them."""
+"""Tokens without a user: the program requests new ones whenever it needs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock.oauth.token_source import (
 
 
 def client_key(client_id: str, server_url: str) -> str:
-    """Return the store's key for a program's tokens, apart from those of a user's login."""
+    """Return the store's key for a program's tokens, separate from those of a user's login."""
     return f"{server_url}#{client_id}"
 
 

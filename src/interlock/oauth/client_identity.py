@@ -13,13 +13,13 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
     """A client that is registered at an authorization server.
 
     Attributes:
-        id: Its `client_id`.
-        secret: Its `client_secret`; "" for none.
+        id: The `client_id`.
+        secret: The `client_secret`; "" for none.
         private_key: PEM of the key whose public half the authorization server has; "" for none.
-        algorithm: That of the key, such as "ES256"; "" uses the default for its type.
-        issuer: The authorization server. With "", it is the first one that the server names,
-            which the store then keeps. The id and the secret are sent to no other one.
-        auth_method: One of `METHODS`; "" uses the first one that the authorization server
+        algorithm: The algorithm of the key, such as "ES256"; "" uses the default for its type.
+        issuer: The only authorization server that receives the id and the secret. "" selects
+            the first one that the MCP server names, and the store remembers it.
+        auth_method: A method in `METHODS`; "" uses the first one that the authorization server
             supports.
 
     Raises:
@@ -46,5 +46,5 @@ class ClientIdentity(Redacted, frozen=True, kw_only=True):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """The secrets, which no message may contain."""
         return tuple(each for each in (self.secret, self.private_key) if each)

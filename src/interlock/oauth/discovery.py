@@ -1,9 +1,9 @@
-"""Where a server's tokens come from: its metadata, and that of its authorization server.
+"""Discovery of a server's metadata and of its authorization server.
 
 Rules:
 
-1. No user is asked, and no client registered, before the metadata has been checked to describe
-   this server.
+1. No login starts and no client is registered before the metadata is known to describe this
+   server.
 2. The strings of a document are compared and sent exactly as they are: no URL is normalized.
 3. A missing document (4xx, a redirect, a web page) is skipped. A failure (5xx, no connection) ends
    the discovery: a server in trouble must not lead to another authorization server.
@@ -45,11 +45,11 @@ class Discovery(Struct, frozen=True):
     """The metadata of a protected server and of its authorization server.
 
     Attributes:
-        resource: Value of `resource` in requests; "" for a server of 2025-03-26, without one.
-        scopes_supported: What the protected server lists; None without a list.
+        resource: The value of `resource` in requests; "" for a server of 2025-03-26 without one.
+        scopes_supported: The scopes that the protected server lists; None without a list.
         server: The authorization server. Its `issuer` is spelt as in its own document.
-        is_guessed: No document names an authorization server. The endpoints are the default ones
-            of servers of 2025-03-26.
+        is_guessed: Whether no document names an authorization server, so that the endpoints are
+            the default ones of servers of 2025-03-26.
         dpop: Whether the protected server accepts tokens that are bound to a key.
     """
 
@@ -61,7 +61,6 @@ class Discovery(Struct, frozen=True):
 
     @property
     def issuer(self) -> str:
-        """The authorization server's identifier."""
         return self.server.issuer
 
     def explained(self, error: AuthError | HttpError) -> AuthError | HttpError:
@@ -80,21 +79,21 @@ class Discovery(Struct, frozen=True):
 async def discover(
     fetcher: Fetcher, server_url: str, advertised: str = "", issuer: str = ""
 ) -> Discovery:
-    """Find out where to get tokens for a server.
+    """Find the authorization server that issues tokens for a server.
 
     Args:
         fetcher: Fetches the documents.
         server_url: The MCP endpoint.
-        advertised: `resource_metadata` of the server's challenge; "" if it named none.
-        issuer: The one to prefer if the server names several.
+        advertised: The `resource_metadata` of the server's challenge; "" for none.
+        issuer: The issuer to prefer if the server names several.
 
     Raises:
         InterlockError: A document is missing or malformed, describes another server, or its URL
-            is not allowed or does not answer: `AuthError`, and all that `Fetcher.get` raises.
+            is not allowed or does not answer: `AuthError`, and the errors of `Fetcher.get`.
     """
     metadata = await resource_metadata(fetcher, server_url, advertised)
     if metadata is None:
-        home = origin(server_url)  # of 2025-03-26: its own authorization server
+        home = origin(server_url)  # a server of 2025-03-26 is its own authorization server
         own = await _document(fetcher, home + _SERVER)
         if isinstance(own, FetchedResponse):
             return Discovery("", None, _checked(own, home))
@@ -126,10 +125,10 @@ async def resource_metadata(
 ) -> ResourceMetadata | None:
     """Fetch the metadata of the protected server; None if it publishes none.
 
-    If `advertised` is not a valid URL, the well-known ones are tried.
+    If `advertised` is not a valid URL, the well-known URLs are tried.
 
     Raises:
-        InterlockError: As in `discover`.
+        InterlockError: The errors of `discover`.
     """
     if not advertised:
         return await _well_known_metadata(fetcher, server_url)
@@ -194,7 +193,7 @@ async def server_metadata(fetcher: Fetcher, issuer: str) -> ServerMetadata:
     """Fetch the metadata of an authorization server.
 
     Raises:
-        InterlockError: As in `discover`.
+        InterlockError: The errors of `discover`.
     """
     if not _is_issuer(issuer):
         raise AuthError(
@@ -232,7 +231,7 @@ def _checked(reply: FetchedResponse, issuer: str) -> ServerMetadata:
     metadata = reply.json(ServerMetadata)
     if not same_issuer(metadata.issuer, issuer):
         raise AuthError(
-            f"the metadata at {display(reply.url)} is of another issuer: {echo(metadata.issuer)}"
+            f"the metadata at {display(reply.url)} names another issuer: {echo(metadata.issuer)}"
         )
     return metadata
 
@@ -241,7 +240,7 @@ def same_issuer(one: str, other: str) -> bool:
     """Return whether two issuers are equal, except for a "/" after an issuer without path.
 
     Many servers publish `https://as.example` in one document and `https://as.example/` in the
-    other. That is safe: both URLs belong to the same server.
+    other. Treating these as equal is safe: both URLs belong to the same server.
     """
     if one == other:
         return True
@@ -260,7 +259,7 @@ def _server_urls(issuer: str) -> Iterator[str]:
 async def _document(fetcher: Fetcher, url: str) -> FetchedResponse | str:
     """Fetch a document, or return why there is none.
 
-    Many sites answer any URL with a web page, or redirect to one.
+    A web page or a redirect counts as none: many sites answer any URL like that.
     """
     try:
         reply = await fetcher.get(url, _JSON)

@@ -95,7 +95,7 @@ class RegistrationAnswer(Redacted, frozen=True):
 
     @property
     def secret_expires_at(self) -> float:
-        """When the secret expires, in seconds since 1970; 0 for never or unknown."""
+        """The time at which the secret expires, in seconds since 1970; 0 for never or unknown."""
         return _seconds(self.client_secret_expires_at) or 0
 
 
@@ -105,11 +105,11 @@ class TokenAnswer(Redacted, frozen=True):
     public = ("expires_in", "scope")
 
     access_token: str
-    token_type: str | None = None  # some leave it out
+    token_type: str | None = None  # some servers omit it
     expires_in: float | str | None = None  # seconds
     refresh_token: str | None = None
     scope: str | None = None
-    id_token: str | None = None  # of OpenID Connect
+    id_token: str | None = None  # only with OpenID Connect
 
     @property
     def lifetime(self) -> float | None:
@@ -125,7 +125,7 @@ class ErrorAnswer(Redacted, frozen=True):
 
 
 def _seconds(written: float | str | None) -> float | None:
-    """Return a number that some servers write as a string; None for one without meaning."""
+    """Return a number that some servers write as a string; None if it is not usable."""
     try:
         seconds = float(written or 0)
     except ValueError:
@@ -137,7 +137,7 @@ def check_token(token: str, what: str) -> str:
     """Return a token unchanged if a header or a form can carry it.
 
     Raises:
-        AuthError: It is empty, too long, or has characters that are not allowed in a token.
+        AuthError: The token is empty, too long, or has characters that tokens cannot have.
     """
     if len(token) > MAX_TOKEN or not _VISIBLE.fullmatch(token):
         raise AuthError(
@@ -155,11 +155,11 @@ def error_of(reply: FetchedResponse) -> ErrorAnswer | None:
 
 
 class Reason(Struct, frozen=True):
-    """Why an authorization server refuses.
+    """The reason why an authorization server refuses a request.
 
     Attributes:
-        text: One line that contains no text of the server.
-        words: The server's description in one line; "" if there is none or it is unsafe to show.
+        text: One line without any text of the server.
+        words: The server's own description in one line; "" for none, or if it is unsafe to show.
     """
 
     text: str
@@ -168,8 +168,8 @@ class Reason(Struct, frozen=True):
     def error(self, what: str, status: int) -> AuthError:
         """Return the error for an operation that failed.
 
-        A model may read the error's text, which must not contain text of a server. The server's
-        words are a note of the error, which only users see.
+        A model may read the error's text, so it contains no text of a server. The server's words
+        are added as a note, which only users see.
         """
         error = AuthError(f"{what}: {self.text}", status)
         if self.words:
@@ -178,7 +178,7 @@ class Reason(Struct, frozen=True):
 
 
 def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
-    """Return why a reply is a refusal. Its words contain none of `secrets`."""
+    """Return the reason in a refusal. Its words contain none of `secrets`."""
     error = error_of(reply)
     if error is None:
         return Reason(f"it answers {reply.status}")
@@ -186,7 +186,7 @@ def refusal(reply: FetchedResponse, secrets: Collection[str] = ()) -> Reason:
 
 
 def reason(error: str, description: str | None, secrets: Collection[str]) -> Reason:
-    """Return why an authorization server refuses.
+    """Return the reason why an authorization server refuses a request.
 
     Args:
         error: The error code.

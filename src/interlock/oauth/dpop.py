@@ -1,7 +1,7 @@
 """DPoP: tokens that are useless without the private key they are bound to.
 
 A login has a key of its own. Each request that uses the login carries a proof, signed with the
-key, for one method and one URL. A thief of the token cannot make one.
+key, for one method and one URL. A thief of the token cannot make such a proof.
 
 RFC 9449, RFC 7638 (thumbprint).
 """
@@ -32,14 +32,14 @@ except ImportError as error:
     raise MissingExtra("a login that is bound to a key (DPoP)", "oauth") from error
 
 ALGORITHM = "ES256"
-_COORDINATE_BYTES = 32  # of P-256
+_COORDINATE_BYTES = 32  # size of a P-256 coordinate
 
 
 class DpopKey:
     """The private key of one login.
 
     Args:
-        pem: A key that was stored; "" makes a new one.
+        pem: The PEM of a stored key; "" creates a new key.
 
     Raises:
         StoreCorrupt: `pem` is not the PEM of such a key.
@@ -69,13 +69,13 @@ class DpopKey:
         return _hash(msgspec.json.encode(self._jwk, order="sorted"))
 
     def proof(self, method: str, url: str, *, token: str = "", nonce: str = "") -> str:
-        """Return the `DPoP` header of one request. No two proofs are the same.
+        """Return the `DPoP` header of one request; every proof is different.
 
         Args:
             method: HTTP method of the request.
-            url: Its URL; query and fragment are left out.
+            url: URL of the request; query and fragment are ignored.
             token: The access token that the request carries; "" in a token request.
-            nonce: The last one that the server of `url` named; "" for none.
+            nonce: The last nonce of the server of `url`; "" for none.
         """
         claims: dict[str, object] = {
             "jti": token_urlsafe(16),

@@ -1,6 +1,6 @@
 """HTTP requests to URLs that a server names: metadata, registration, tokens.
 
-Such a URL must not let a server reach what only this machine can reach. Rules:
+Such a URL must not let a server reach hosts that only this machine can reach. Rules:
 
 1. Only https is allowed, and http on this machine.
 2. All IP addresses of a host are checked. The connection goes to one of these, without a second
@@ -50,13 +50,13 @@ from interlock.text.redaction import Redacted
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
-TIMEOUT = 10.0  # seconds for one request: name, connection, TLS, answer
-MAX_BODY_BYTES = 1_048_576  # unpacked
+TIMEOUT = 10.0  # seconds for one request: DNS, connection, TLS, answer
+MAX_BODY_BYTES = 1_048_576  # decompressed
 MAX_URL = 8_192  # characters
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
 _T = TypeVar("_T")
-_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # of OpenSSL
+_UNKNOWN_ISSUER = (2, 18, 19, 20, 21)  # OpenSSL's codes for a certificate of an unknown CA
 _REDIRECTS = (301, 302, 303, 307, 308)
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 _HEADERS = {
@@ -74,8 +74,8 @@ class FetchedResponse(Redacted, frozen=True):
 
     Attributes:
         status: HTTP status.
-        headers: Case-insensitive.
-        body: Decompressed.
+        headers: The headers; their names are case-insensitive.
+        body: The decompressed body.
         url: The URL of the request.
     """
 
@@ -91,10 +91,10 @@ class FetchedResponse(Redacted, frozen=True):
         """Decode the body.
 
         Args:
-            type: Its expected type: a struct, or a dict.
+            type: The expected type: a struct, or a dict.
 
         Raises:
-            HttpError: It is not JSON, or of another type. Its content is not shown.
+            HttpError: The body is not JSON, or has another type. Its content is not shown.
         """
         try:
             decoded = msgspec.json.decode(self.body, type=type)
@@ -118,11 +118,11 @@ class Fetcher:
     in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
     Args:
-        near: URL of the server that the user chose. If its host is this machine by its name,
-            requests to this machine are allowed; if all its IP addresses are private, requests
-            to private ones are. This trusts the owner of the host name: a program that acts for
-            other users passes "", which allows public addresses only.
-        max_bytes: The longest body that is accepted, unpacked.
+        near: URL of the server that the user chose. If its host name means this machine, requests
+            to this machine are allowed; if all its IP addresses are private, requests to private
+            addresses are. This trusts the owner of the host name: a program that acts for other
+            users passes "", which allows public addresses only.
+        max_bytes: The largest accepted body, decompressed.
         resolve: Returns the IP addresses of a host; for tests.
     """
 
@@ -164,7 +164,7 @@ class Fetcher:
         """Send a form or a JSON document, once.
 
         Raises:
-            InterlockError: As in `get`.
+            InterlockError: The errors of `get`.
         """
         if form is not None:
             body, media_type = urlencode(form).encode(), "application/x-www-form-urlencoded"
@@ -221,7 +221,7 @@ class Fetcher:
             content = await _body(response, name, self._max_bytes)
             return FetchedResponse(response.status, response.headers, content, str(target))
 
-    # Where it goes
+    # Addresses
 
     def _proxy(self, target: URL) -> str | None:
         host = target.raw_host or ""
@@ -242,7 +242,7 @@ class Fetcher:
         return proxy
 
     async def _checked(self, target: URL, proxy: str | None) -> list[str]:
-        """Return the IP addresses to connect to: the host's, all checked, or the proxy's."""
+        """Return the IP addresses to connect to: all of the host, checked, or the proxy's."""
         host = target.raw_host or ""
         written = addresses.literal(host)
         if proxy is None or written is not None:
@@ -257,10 +257,10 @@ class Fetcher:
         return await self._addresses(proxy_url.raw_host or "", proxy_url.port or 80)
 
     async def _check(self, target: URL, kind: addresses.Kind) -> None:
-        # The messages omit the IP address: the server that named the host may not be allowed to
-        # look it up.
+        # The messages omit the IP address, because the server that named the host may not be
+        # allowed to resolve it.
         if kind == "special":
-            raise _refused(target, "its IP address is not one of a server")
+            raise _refused(target, "its IP address is reserved and not that of a server")
         if kind != "public" and kind != await self._near_kind():
             where = "on this machine" if kind == "loopback" else "in a private network"
             raise _refused(target, f"it is {where}, but the server that refers to it is not")
@@ -268,9 +268,9 @@ class Fetcher:
             raise _refused(target, "it must be https")
 
     async def _near_kind(self) -> addresses.Kind:
-        """Return in which kind of network the user's server is.
+        """Return the kind of network of the user's server.
 
-        It is looked up once: a later lookup of the same name may return another address.
+        The name is looked up once, because a later lookup may return another address.
         """
         if self._nearness is None:
             self._nearness = await self._find_near_kind()
@@ -280,7 +280,7 @@ class Fetcher:
         if addresses.written_kind(self._near) == "loopback":
             return "loopback"
         found = await self._addresses(self._near, 443) if self._near else []
-        # A name that resolves to this machine may be public: the user did not choose this machine.
+        # A public name that resolves to this machine does not count: the user chose another host.
         is_private = {addresses.kind(address) for address in found} == {"private"}
         return "private" if is_private else "public"
 
@@ -295,7 +295,7 @@ class Fetcher:
 
 
 class _Pinned(AbstractResolver):
-    """Resolves every host to the IP addresses that were checked."""
+    """A resolver that returns the checked IP addresses for every host."""
 
     def __init__(self, found: list[str]) -> None:
         self._found = found
@@ -329,8 +329,8 @@ async def _look_up(host: str, port: int) -> list[str]:
 
 @lru_cache(4)
 def _tls(cafile: str | None, capath: str | None) -> ssl.SSLContext:  # noqa: ARG001 - the cache's keys
-    # aiohttp's own context would ignore later changes of these variables. It is cached because
-    # reading all certificates of a system takes tens of milliseconds.
+    # aiohttp's own context would ignore later changes of SSL_CERT_FILE and SSL_CERT_DIR. The
+    # context is cached because reading all certificates of a system takes tens of milliseconds.
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -351,11 +351,11 @@ def check_url(url: str, what: str) -> None:
     """Check that a URL is allowed, without a name lookup.
 
     Args:
-        url: As the document contains it.
-        what: For the message: what the URL is, and who named it.
+        url: The URL as the document contains it.
+        what: The meaning and the source of the URL, for the message.
 
     Raises:
-        AuthError: It is not allowed; names `what`.
+        AuthError: The URL is not allowed; the text names `what`.
     """
     try:
         parse_allowed(url)
@@ -364,10 +364,10 @@ def check_url(url: str, what: str) -> None:
 
 
 def parse_allowed(url: str) -> URL:
-    """Parse a URL that other parsers read in the same way.
+    """Parse a URL that all parsers interpret in the same way.
 
     Raises:
-        AuthError: It is not https or http, has a user or unusual characters, or is too long.
+        AuthError: The URL is not https or http, has a user or unusual characters, or is too long.
     """
     try:
         parsed = _parse(url)
@@ -396,7 +396,7 @@ def _host_of(url: str) -> str:
 
 
 def _redirect_target(target: URL, response: aiohttp.ClientResponse) -> str:
-    """Return where a redirect leads, only by its origin: the rest may be a secret."""
+    """Return the origin that a redirect leads to; the rest of the URL may be a secret."""
     try:
         location = _parse(urljoin(str(target), response.headers.get("Location", "")))
         return f"to {clip(str(location.origin()))}"

@@ -1,9 +1,10 @@
-"""The client's identity at an authorization server, and how it authenticates there.
+"""The client's identity at an authorization server, and its authentication there.
 
-In this order: the client that the operator has registered; an https URL where the metadata of the
-client is published (CIMD); a registration that this program makes (RFC 7591) and stores. Rules:
+The first available identity is used: the client that the operator has registered; an https URL
+where the metadata of the client is published (CIMD); a registration that this program makes
+(RFC 7591) and stores. Rules:
 
-1. An identity belongs to one issuer. Neither its id nor its secret is sent to another one.
+1. An identity belongs to one issuer. Its id and its secret are sent to no other issuer.
 2. A registration is used only for the redirect URI and the scopes that it was made for: some
    authorization servers refuse others.
 """
@@ -52,7 +53,7 @@ async def identify(
     The caller holds the store's lock of the server. `retired` is the id of a client that failed.
 
     Raises:
-        AuthError: The authorization server registers no clients, or refuses.
+        AuthError: The authorization server registers no clients, or refused the registration.
     """
     if client_metadata_url and found.server.client_id_metadata_document_supported:
         return ClientIdentity(id=client_metadata_url, issuer=found.issuer)
@@ -73,16 +74,16 @@ async def identify(
 async def check_issuer(
     client: ClientIdentity, found: Discovery, key: str, store: TokenStore
 ) -> ClientIdentity:
-    """Return a registered client, with its issuer, if that is the one that was found.
+    """Return a registered client with its issuer, if this is the issuer that was found.
 
-    A client without issuer belongs to the first one that it is used with. The caller holds the
+    A client without issuer belongs to the first issuer that it is used with. The caller holds the
     store's lock of the key.
 
     Args:
-        client: As the operator configured it.
+        client: The client as the operator configured it.
         found: The authorization server that the protected server names now.
-        key: Of the login in the store.
-        store: Contains the first issuer.
+        key: The key of the login in the store.
+        store: The store, which contains the first issuer.
 
     Raises:
         AuthError: The client belongs to another issuer.
@@ -126,7 +127,7 @@ async def retire(issuer: str, server_url: str, store: TokenStore) -> None:
 
     The caller holds the store's lock of the server.
     """
-    with suppress(StoreError):  # the next program then fails once more
+    with suppress(StoreError):  # harmless: the next program fails once and tries again
         registration = await stored_registration(issuer, server_url, store)
         if registration is not None:
             await store.save_registration(server_url, replace(registration, redirect_uris=()))
@@ -139,7 +140,7 @@ async def identity_of(
     registration = await stored_registration(found.issuer, server_url, store)
     if registration is not None and registration.client_id == tokens.client_id:
         return _identity(registration)
-    if tokens.auth_method == "none":  # the id is enough
+    if tokens.auth_method == "none":  # the id alone is enough
         return ClientIdentity(id=tokens.client_id, issuer=found.issuer)
     return None
 
@@ -206,7 +207,7 @@ async def _register(
 
 
 def _registered_method(found: Discovery) -> str:
-    """Return the authentication method to register: none if possible, as a secret adds nothing."""
+    """Return the method to register: "none" if possible, because a secret adds no safety."""
     offered = found.server.token_endpoint_auth_methods_supported or ()
     return next((each for each in ("none", *METHODS[:2]) if each in offered), "none")
 
@@ -254,7 +255,7 @@ def _method(client: ClientIdentity, found: Discovery) -> str:
     if client.private_key:
         able: tuple[str, ...] = ("private_key_jwt",)
     elif client.secret:
-        able = (*METHODS[:2], "none")  # some register a secret and then require none
+        able = (*METHODS[:2], "none")  # some servers issue a secret and then require none
     else:
         return "none"
     for method in able:

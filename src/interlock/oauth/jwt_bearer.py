@@ -1,4 +1,4 @@
-"""Logging in with a JWT from a party that the authorization server trusts.
+"""Logins with a JWT from a party that the authorization server trusts.
 
 With workload identity federation, that party is the platform: its JWT states which program runs,
 and the program needs no secret. RFC 7523 section 2.1.
@@ -24,16 +24,16 @@ class JwtBearer(ClientGrant):
 
     Args:
         server_url: The MCP endpoint that the client connects to.
-        assertion: Returns a JWT for an issuer and a `resource` ("" for none), its two
-            arguments. It is called for each token request, so that it can return a new one.
-        client: Sent with the JWT. Set its `issuer`: the JWT is sent only to that authorization
-            server. Without it, that is the first one that the server names.
-        scopes: To request, instead of all that the server supports.
-        store: Keeps tokens.
+        assertion: Returns a JWT for its two arguments, an issuer and a `resource` ("" for none).
+            It is called for each token request, so that it can return a new JWT.
+        client: The client that sends the JWT. Set its `issuer`, the only authorization server
+            that receives the JWT. Without it, the first one that the server names receives it.
+        scopes: The scopes to request, instead of all that the server supports.
+        store: The store of tokens.
         fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
 
     Raises:
-        ConfigError: A server without https.
+        ConfigError: The server has no https.
     """
 
     def __init__(

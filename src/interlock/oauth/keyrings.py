@@ -1,6 +1,6 @@
 """The user's keyring, when the package `keyring` is installed and finds one that encrypts.
 
-Every function blocks, for as long as the user takes to unlock the keyring. Keyrings raise
+Every function blocks until the user has unlocked the keyring. Keyrings raise
 exceptions of any class; `error` converts them to `StoreError`.
 """
 
@@ -26,7 +26,8 @@ def find() -> KeyringBackend | None:
     except ImportError:
         return None
     found = get_keyring()
-    # A chain would store in a worse member what its best member rejects.
+    # Only the best member of a chain is used: the chain would store what this member rejects in
+    # a worse one.
     members = found.backends if isinstance(found, ChainerBackend) else [found]
     return next((member for member in members if member.priority >= 1), None)
 
@@ -49,7 +50,7 @@ def error(raised: Exception) -> StoreError:
     """Return the `StoreError` for an exception of a keyring."""
     from keyring.errors import KeyringError
 
-    # The text of any other exception may quote the secret.
+    # Texts of other exceptions are omitted, because they may quote the secret.
     text = str(raised) if isinstance(raised, KeyringError) else ""
     return StoreError(
         f"the keyring cannot be used: {clip(text) or type(raised).__name__}; {WITHOUT}"

@@ -1,4 +1,4 @@
-"""Logging in: a user allows access in a browser, and refresh tokens extend it."""
+"""Logins: a user allows access in a browser, and refresh tokens extend it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from interlock.text.urls import is_loopback, origin
 if TYPE_CHECKING:
     from interlock.oauth.dpop import DpopKey
 
-USELESS_REFRESH = 60.0  # seconds for which a refresh that did not help is not repeated
+USELESS_REFRESH = 60.0  # seconds before an unsuccessful refresh is repeated
 
 Ask = Callable[[AuthorizationRequest], Awaitable[Mapping[str, str]]]
 
@@ -51,17 +51,17 @@ class OAuth(TokenSource):
 
     Args:
         server_url: The MCP endpoint, as the client connects to it.
-        redirect_uri: Where the browser is sent in the end: http on loopback, or https. Pass a
-            function that returns a different URI for each issuer, if you can: it protects against
-            an issuer that does not identify itself to the browser (RFC 9207).
+        redirect_uri: The URL that the browser is finally sent to: http on loopback, or https. If
+            you can, pass a function that returns a different URI for each issuer: it protects
+            against an issuer that does not identify itself to the browser (RFC 9207).
         ask: Shows `request.url` to a user or a browser, and returns the whole query that the
             browser brings to `redirect_uri`. With None, `LoginRequired` is raised instead.
-        client: Registered with the authorization server by the operator.
-        client_metadata_url: Where the metadata of this client is published: https. Used with
-            authorization servers that support it.
-        client_name: Shown to the user by servers that register clients.
-        scopes: To request, instead of all that the server supports.
-        store: Keeps tokens and registrations.
+        client: A client that the operator has registered with the authorization server.
+        client_metadata_url: The https URL where the metadata of this client is published. Used
+            with authorization servers that support it.
+        client_name: The name that servers with registration show to the user.
+        scopes: The scopes to request, instead of all that the server supports.
+        store: The store of tokens and registrations.
         fetcher: Sends requests to URLs that servers name; None makes one for `server_url`.
 
     Raises:
@@ -93,9 +93,9 @@ class OAuth(TokenSource):
         self._ask = ask
         self._client_metadata_url = client_metadata_url
         self._client_name = client_name
-        self._identity: ClientIdentity | None = None  # of the last login of this process
-        self._retired = ""  # id of a registered client that the issuer does not accept any more
-        self._refreshed: Tokens | None = None  # by the last refresh
+        self._identity: ClientIdentity | None = None  # the identity of this process's last login
+        self._retired = ""  # id of a registered client that the issuer no longer accepts
+        self._refreshed: Tokens | None = None  # the result of the last refresh
 
     async def login(self, challenge: str = "") -> None:
         """Let a user log in now, even if there are tokens already.
@@ -108,7 +108,7 @@ class OAuth(TokenSource):
         """
         self._throttle = LoginThrottle()
         while not await self._share(partial(self._log_in_again, token_challenge(challenge))):
-            pass  # that was another renewal
+            pass  # another renewal had to end first
 
     async def log_out(self) -> LoggedOut:
         """Revoke the tokens at their authorization server and delete them; see `logout`.
@@ -128,14 +128,14 @@ class OAuth(TokenSource):
             await self._note_missing(challenge.scopes)
             raise error
         if self._ask is None and not (self._tokens and self._tokens.refresh_token):
-            # Before any request to an address that the server names: it could not help.
+            # Raise before any request to an address that the server names: none could help.
             raise self._login_required(has_metadata=bool(challenge.resource_metadata))
         found = await self._discover(challenge)
         if error.status == 403:
             await self._log_in(found, self._step_up_scopes(error, found))
             return
         issuer, requested = self._requested
-        # It is unknown whether the scopes of another process are enough: try them.
+        # Tokens of another process are tried, because their scopes may be enough.
         is_enough = issuer != found.issuer or set(challenge.scopes) <= set(requested)
         may_help = is_enough and not self._is_useless(error.token_used)
         if may_help and await self._refresh(found, error.token_used):
@@ -149,7 +149,7 @@ class OAuth(TokenSource):
             await self._refresh(discovery_from(tokens), tokens.access_token)
 
     async def _refresh(self, found: Discovery, refused: str) -> bool:
-        """Get new tokens with the refresh token; return whether there are any."""
+        """Get new tokens with the refresh token; return whether that succeeded."""
         async with self._store.lock(self._key):
             if await self._reload(refused):
                 return True
@@ -179,12 +179,12 @@ class OAuth(TokenSource):
             return False
 
     async def _client_of(self, tokens: Tokens, found: Discovery) -> ClientIdentity | None:
-        """Return the client that tokens were given to; None if it cannot authenticate any more."""
+        """Return the client that tokens were given to; None if it can no longer authenticate."""
         if self._client is not None:
             if self._client.id != tokens.client_id:
                 return None
             return await self._check_issuer(self._client, found)
-        own = self._identity  # which may not have been stored
+        own = self._identity  # may be newer than the store
         if own is not None and (own.id, own.issuer) == (tokens.client_id, found.issuer):
             return own
         return await identity_of(tokens, found, server_url=self._server_url, store=self._store)
@@ -197,7 +197,7 @@ class OAuth(TokenSource):
         return time() - last.received_at < USELESS_REFRESH
 
     async def _note_missing(self, required: tuple[str, ...]) -> None:
-        """Store the missing scopes for the next login, of this program or another one."""
+        """Store the missing scopes for the next login of this or another program."""
         tokens = self._tokens
         if tokens is None:
             return
@@ -245,8 +245,7 @@ class OAuth(TokenSource):
         except Exception as error:
             why = str(error) if isinstance(error, InterlockError) else type(error).__name__
             self._throttle.add(found.issuer, scopes, why, now=monotonic())
-            # The authorization server may not know the client any more: that error is shown in
-            # the browser only.
+            # The authorization server may have deleted the client; only the browser would show it.
             self._retired = client.id
             with suppress(StoreError):
                 async with self._store.lock(self._key):
@@ -306,7 +305,7 @@ class OAuth(TokenSource):
 
 
 def _always(redirect_uri: str) -> Callable[[str], str]:
-    return lambda issuer: redirect_uri  # noqa: ARG005 - it is the same for each
+    return lambda issuer: redirect_uri  # noqa: ARG005 - the same URI for every issuer
 
 
 def _check_redirect(redirect_uri: str) -> str:

@@ -1,4 +1,4 @@
-"""A limit on logins: a user is not asked again soon for something that was refused."""
+"""A limit on logins: a refused login is not repeated soon."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection
 from msgspec import Struct
 
 WINDOW = 300.0  # seconds for which a login counts
-MAX_LOGINS = 3  # in that time, with the same issuer and scopes
-MAX_RECORDED = 100  # of all issuers; a program without a user logs in after each refusal
+MAX_LOGINS = 3  # logins within `WINDOW`, with the same issuer and scopes
+MAX_RECORDED = 100  # logins of all issuers; without a user a program may log in very often
 
 
 class _Login(Struct, frozen=True):
@@ -25,19 +25,18 @@ class LoginThrottle:
         self._logins: list[_Login] = []
 
     def add(self, issuer: str, scopes: Collection[str], failure: str = "", *, now: float) -> None:
-        """Record a login, and the reason if it failed."""
         login = _Login(now, issuer, frozenset(scopes), failure)
         self._logins = [*self._logins, login][-MAX_RECORDED:]
 
     def blocked_because(
         self, issuer: str, scopes: Collection[str], *, step_up: bool, now: float
     ) -> str | None:
-        """Return why a login must not start now; None if it may.
+        """Return why a login must not start now; None if it may start.
 
         Args:
             issuer: The authorization server of the login.
-            scopes: What it would request.
-            step_up: There is a token already, but its scopes are insufficient.
+            scopes: The scopes that it would request.
+            step_up: Whether a token exists whose scopes are insufficient.
             now: Monotonic clock, seconds.
         """
         requested = frozenset(scopes)

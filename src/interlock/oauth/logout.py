@@ -1,4 +1,4 @@
-"""Logging out: tokens are revoked at their authorization server and deleted here.
+"""Logouts: tokens are revoked at their authorization server and deleted here.
 
 RFC 7009 (revocation).
 """
@@ -22,11 +22,11 @@ REVOCATION_TIMEOUT = 15.0  # seconds; other programs wait for the store's lock m
 
 
 class LoggedOut(Struct, frozen=True):
-    """How a logout ended.
+    """The result of a logout.
 
     Attributes:
         was_stored: Whether there was a login.
-        problem: Why its tokens are not revoked, in one line; "" when they are.
+        problem: The reason why its tokens are not revoked, in one line; "" if they are revoked.
     """
 
     was_stored: bool
@@ -39,9 +39,9 @@ async def logout(
     """Delete the login of a server, even if its authorization server does not revoke it.
 
     Args:
-        server_url: The MCP endpoint, as the login was stored for it.
-        store: Where it is stored.
-        client: The client that it was given to, if the operator has registered it.
+        server_url: The MCP endpoint as it was passed for the login.
+        store: The store of the login.
+        client: The client of the login, if the operator has registered it.
 
     Raises:
         StoreError: The store cannot be read or written.

@@ -1,4 +1,4 @@
-"""Files that only their owner can use, and locks that end with their process."""
+"""Files that only their owner can read or write, and locks that end with their process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def read(path: Path) -> bytes | None:
     """Return the content of a file; None if it does not exist.
 
     Raises:
-        StoreCorrupt: It is not a regular file that only this user can read and write, or it
-            is over `MAX_FILE_BYTES`.
-        StoreError: It cannot be read.
+        StoreCorrupt: The file is not a regular file that only this user can read and write, or is
+            over `MAX_FILE_BYTES`.
+        StoreError: The file cannot be read.
     """
     try:
         # Without O_NONBLOCK, opening a named pipe would wait for its writer.
@@ -64,7 +64,7 @@ def replace(path: Path, content: bytes) -> None:
     Missing folders are created with mode 0700.
 
     Raises:
-        OSError: It cannot be written. The old content is still there.
+        OSError: The file cannot be written. The old content is still there.
         StoreError: Other users can write to its folder; or the new content is there, but a power
             cut may bring back the old one.
     """
@@ -98,8 +98,8 @@ def lock(path: Path) -> int:
 
 
 def unlock(descriptor: int) -> None:
-    """Unlock a file. It is not deleted: two processes could then lock one file each."""
-    # Closing alone does not unlock: a forked process may have a copy of the descriptor.
+    """Unlock a file without deleting it: otherwise two processes could lock one file each."""
+    # Closing alone does not unlock, because a forked process may have a copy of the descriptor.
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
 

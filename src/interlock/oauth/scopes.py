@@ -1,4 +1,7 @@
-"""Which scopes to request. Spec 2026-07-28: basic/authorization, "Scope Selection Strategy"."""
+"""Selection of the scopes to request.
+
+Spec 2026-07-28: basic/authorization, "Scope Selection Strategy".
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from collections.abc import Sequence
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 
-MAX_MISSING = 1_000  # characters of scopes that are stored for the next login
-MAX_REQUESTED = 500  # scopes at once; a server may require another one each time
+MAX_MISSING = 1_000  # characters of the missing scopes that are stored for the next login
+MAX_REQUESTED = 500  # scopes of one request; a server may require another one each time
 OFFLINE = "offline_access"
 
 
@@ -18,14 +21,14 @@ def scopes_to_request(
     """Return the scopes of an authorization request; () omits the parameter.
 
     Args:
-        challenge: What the server requires now.
-        found: What the two servers support.
-        before: What was requested last time; it is requested again.
-        wanted: What the operator configured, instead of all that the server supports.
+        challenge: The server's present requirements.
+        found: The scopes that the two servers support.
+        before: The scopes of the last request, which are requested again.
+        wanted: The scopes that the operator configured, instead of all supported ones.
     """
     basis = tuple(wanted) or challenge.scopes or found.scopes_supported or ()
     union = dict.fromkeys((*before, *basis, *challenge.scopes))
-    # It concerns the client and the authorization server only, not the protected server.
+    # `offline_access` concerns the client and the authorization server only.
     union.pop(OFFLINE, None)
     if union and OFFLINE in (found.server.scopes_supported or ()):
         union[OFFLINE] = None

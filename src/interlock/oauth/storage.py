@@ -1,14 +1,14 @@
 """Stored logins: tokens and registrations, by owner, server URL and issuer.
 
-For clients that the operator has registered, the store keeps only their issuer. It outlives the
-login.
+For clients that the operator has registered, the store keeps only their issuer, even after a
+logout.
 
 Rules:
 
-1. What one issuer gave is never found under another issuer, another server URL or another owner.
-   All three are compared as strings, exactly as they were passed.
-2. Secrets are in the user's keyring, or in files that only the user can read. They are in no
-   repr and in no message.
+1. An entry is found only under its own issuer, server URL and owner. All three are compared as
+   strings, exactly as they were passed.
+2. Secrets are in the user's keyring, or in files that only the user can read. No repr and no
+   message contains them.
 3. An entry that cannot be read raises an error that names its place. A new login replaces it.
 """
 
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 
 LEEWAY = 60.0  # seconds before its end from which a token counts as expired
 LOCK_SECONDS = 30.0
-KEYRING_SECONDS = 60.0  # the user may have to unlock it
-MAX_ISSUERS = 8  # for one server; the oldest is removed
+KEYRING_SECONDS = 60.0  # limit for one operation; the user may have to unlock the keyring
+MAX_ISSUERS = 8  # issuers of one server; beyond it the oldest is removed
 
 T = TypeVar("T")
 
 
 class Tokens(Redacted, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one login, and what is needed to refresh them.
+    """The tokens of one login, with the data for refreshing them.
 
     Attributes:
-        access_token: A secret.
-        refresh_token: A secret; "" for none.
-        expires_at: Wall clock, seconds; None if the token endpoint did not say.
-        received_at: Wall clock, seconds; 0 if unknown.
-        scope: Scopes granted, separated by blanks; "" if unknown.
-        issuer: The authorization server, as its metadata spells it.
+        access_token: The access token, a secret.
+        refresh_token: The refresh token, a secret; "" for none.
+        expires_at: The time of expiry by the wall clock, in seconds; None if unknown.
+        received_at: The time of receipt by the wall clock, in seconds; 0 if unknown.
+        scope: The granted scopes, separated by blanks; "" if unknown.
+        issuer: The authorization server, spelt as in its metadata.
         resource: The `resource` of the token request, verbatim.
         client_id: The client that the tokens were given to.
-        token_endpoint: Where the tokens came from and are refreshed.
-        auth_method: How the client authenticated there, such as "client_secret_post".
-        missing_scopes: Scopes, separated by blanks, that the protected server required since
-            then and that are not granted. The next login requests them as well.
-        dpop_key: A secret: PEM of the private key that the tokens are bound to; "" for bearer
+        token_endpoint: The URL that issued the tokens and refreshes them.
+        auth_method: The client's authentication method there, such as "client_secret_post".
+        missing_scopes: Scopes, separated by blanks, that the protected server has required since
+            and that are not granted. The next login requests them as well.
+        dpop_key: The PEM of the private key that the tokens are bound to, a secret; "" for bearer
             tokens. It is stored and deleted together with them.
     """
 
@@ -101,8 +101,8 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     """A client that was registered at an issuer's registration endpoint.
 
     Attributes:
-        client_secret: A secret; "" for none.
-        client_secret_expires_at: Wall clock, seconds; 0 for never.
+        client_secret: The client's secret; "" for none.
+        client_secret_expires_at: The time of expiry by the wall clock, in seconds; 0 for never.
     """
 
     public = ("issuer", "client_id", "token_endpoint_auth_method", "redirect_uris")
@@ -111,7 +111,7 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
     client_id: str
     client_secret: str = ""
     client_secret_expires_at: float = 0.0
-    token_endpoint_auth_method: str = "none"  # noqa: S105 - no secret
+    token_endpoint_auth_method: str = "none"  # noqa: S105 - not a secret
     redirect_uris: tuple[str, ...] = ()
     scope: str = ""
 
@@ -123,14 +123,14 @@ class Registration(Redacted, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class _Entry(Struct, kw_only=True):
-    """Everything stored for one owner and server URL. The issuer used last comes last."""
+    """All data stored for one owner and server URL. The issuer used last comes last."""
 
     version: int = 1
     server_url: str
     owner: str = ""
     tokens: dict[str, Tokens] = {}
     registrations: dict[str, Registration] = {}
-    issuers: dict[str, str] = {}  # of registered clients, by client id
+    issuers: dict[str, str] = {}  # issuers of registered clients, by client id
 
 
 class _Version(Struct):
@@ -146,11 +146,11 @@ _decode_version = msgspec.json.Decoder(_Version).decode
 class TokenStore(ABC):
     """Tokens and registrations by owner, server URL and issuer; see `UserTokenStore`.
 
-    Hold `lock` of the server while you save or delete: otherwise a simultaneous change of
+    Hold `lock` of the server while you save or delete: otherwise a simultaneous change by
     another task or process is lost.
 
     Attributes:
-        owner: Whose logins these are; "" for the user of this process.
+        owner: The owner of the logins; "" for the user of this process.
     """
 
     def __init__(self) -> None:
@@ -161,8 +161,8 @@ class TokenStore(ABC):
         """Return a view of this store that contains only the logins of one owner.
 
         Args:
-            owner: Such as the id of a principal; "" for the user of this process. No other view
-                finds what this one saves.
+            owner: The owner, such as the id of a principal; "" for the user of this process. No
+                other view finds the logins that this one saves.
         """
         view = copy.copy(self)
         view.owner = owner
@@ -174,13 +174,13 @@ class TokenStore(ABC):
         """Return the tokens for a server, or None.
 
         Args:
-            server_url: As it was passed when they were saved.
-            issuer: Who gave the tokens; None returns those that were saved last.
+            server_url: The server URL exactly as it was passed when the tokens were saved.
+            issuer: The issuer of the tokens; None returns the tokens that were saved last.
 
         Raises:
-            StoreCorrupt: They are damaged. Save or `delete` to replace them.
-            StoreTooNew: A newer version wrote them. Save or `delete` to replace them.
-            StoreError: They cannot be read.
+            StoreCorrupt: The entry is damaged. Save or `delete` to replace it.
+            StoreTooNew: A newer version wrote the entry. Save or `delete` to replace it.
+            StoreError: The entry cannot be read.
         """
         tokens = (await self._load(server_url)).tokens
         if issuer is None:
@@ -191,7 +191,7 @@ class TokenStore(ABC):
         """Store tokens under `tokens.issuer`, and replace its earlier ones.
 
         Raises:
-            StoreError: They cannot be written.
+            StoreError: The entry cannot be written.
         """
         await self._change(server_url, lambda entry: _put(entry.tokens, tokens.issuer, tokens))
 
@@ -201,7 +201,7 @@ class TokenStore(ABC):
         """Return the client that is registered at an issuer for a server, or None.
 
         Raises:
-            StoreError: It cannot be read, as in `load_tokens`.
+            StoreError: The entry cannot be read, as in `load_tokens`.
         """
         return (await self._load(server_url)).registrations.get(issuer)
 
@@ -209,7 +209,7 @@ class TokenStore(ABC):
         """Store a registration under its issuer, and replace the earlier one.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The entry cannot be written.
         """
         await self._change(
             server_url,
@@ -222,7 +222,7 @@ class TokenStore(ABC):
         """Return the issuer that a client was first used with at a server, or "".
 
         Raises:
-            StoreError: It cannot be read, as in `load_tokens`.
+            StoreError: The entry cannot be read, as in `load_tokens`.
         """
         return (await self._load(server_url)).issuers.get(client_id, "")
 
@@ -230,7 +230,7 @@ class TokenStore(ABC):
         """Store the issuer that a client belongs to.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The entry cannot be written.
         """
         await self._change(server_url, lambda entry: _put(entry.issuers, client_id, issuer))
 
@@ -253,7 +253,7 @@ class TokenStore(ABC):
         await self._change(server_url, clear)
 
     async def delete(self, server_url: str) -> None:
-        """Delete everything about a server, even an entry that cannot be read.
+        """Delete all data of a server, even if the entry cannot be read.
 
         Raises:
             StoreError: The entry cannot be written.
@@ -264,10 +264,10 @@ class TokenStore(ABC):
     async def lock(self, server_url: str) -> AsyncIterator[None]:
         """Lock a server's entry against other tasks and processes of this user.
 
-        The lock ends with the process, even if that is killed. It is not reentrant.
+        The lock ends with the process, even if the process is killed. It is not reentrant.
 
         Raises:
-            StoreLocked: It was not free within `LOCK_SECONDS`.
+            StoreLocked: The lock was not free within `LOCK_SECONDS`.
             StoreError: Other users can write to the folder of the locks.
         """
         key = self._key(server_url)
@@ -326,11 +326,11 @@ class TokenStore(ABC):
         change(entry)
         await self._write(self._key(server_url), _encode(entry))
 
-    # Where bytes are
+    # For subclasses: read, write and lock
 
     @abstractmethod
     def _location(self, key: str) -> str:
-        """Return where the bytes of a key are, for messages."""
+        """Return the place of a key's content, for messages."""
 
     @abstractmethod
     async def _read(self, key: str) -> bytes | None: ...
@@ -339,9 +339,9 @@ class TokenStore(ABC):
     async def _write(self, key: str, content: bytes | None) -> None: ...
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
-        """Lock a key without waiting; return the function that unlocks it, or None if taken."""
+        """Lock a key without waiting; return its unlocking function, or None if it is locked."""
         mine = object()
-        # One atomic step: event loops in two threads must not both find it free.
+        # One atomic step, so that event loops in two threads cannot both lock the key.
         if self._locked.setdefault(key, mine) is not mine:
             return None
         return lambda: self._locked.pop(key)
@@ -362,7 +362,7 @@ def _host(server_url: str) -> str:
 
 
 class MemoryTokenStore(TokenStore):
-    """Logins that end with the process."""
+    """A store of logins in memory, which end with the process."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -382,16 +382,16 @@ class MemoryTokenStore(TokenStore):
 
 
 class UserTokenStore(TokenStore):
-    """Logins of this user: in the keyring if there is one, else in files only the user can read.
+    """A store of this user's logins: in the keyring if possible, else in private files.
 
     A keyring is used when the package `keyring` is installed and finds one that encrypts. The
     Windows Credential Manager limits an entry to 2,560 bytes, which the tokens of some servers
     exceed: saving such a login fails there; pass `keyring=False`.
 
     Args:
-        folder: For the files, and for locks; None is "logins" in the user's data folder. It is
-            created when it is needed, with mode 0700.
-        keyring: False never uses a keyring.
+        folder: The folder of files and locks; None for "logins" in the user's data folder. It is
+            created on demand, with mode 0700.
+        keyring: Whether a keyring may be used.
     """
 
     def __init__(self, folder: Path | None = None, *, keyring: bool = True) -> None:
@@ -416,7 +416,7 @@ class UserTokenStore(TokenStore):
     async def _write(self, key: str, content: bytes | None) -> None:
         if (keyring := await self._found_keyring()) is not None:
             await _use_keyring(partial(keyrings.write, keyring, key, content))
-            content = None  # deletes the file from before there was a keyring
+            content = None  # deletes a file that was written before there was a keyring
         await in_thread(partial(_write_file, self._path(key), content))
 
     def _try_lock(self, key: str) -> Callable[[], object] | None:
@@ -429,7 +429,7 @@ class UserTokenStore(TokenStore):
             release()
             return None
         except OSError:
-            # If this process cannot write there, no other process of this user can.
+            # No lock is needed: no other process of this user can write there either.
             return release
         except BaseException:
             release()

@@ -9,7 +9,7 @@ from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.login import OAuth
 from interlock.oauth.storage import TokenStore, UserTokenStore
 
-# Without a port: a loopback redirect may use any (RFC 8252 section 7.3).
+# Without a port, because a loopback redirect may use any port (RFC 8252 section 7.3).
 REDIRECT_URI = "http://127.0.0.1/callback"
 
 
@@ -18,15 +18,15 @@ class StoredLogin:
 
     Args:
         server_url: The MCP endpoint.
-        is_expected: Whether there should be a login. If not, the store is not read before the
-            server requires authentication: a server without logins never opens the keyring.
-        client: The client that the login was given to, if the operator has registered it.
-        store: Where logins are stored; None for the user's.
-        owner: Whose login it is, such as the id of a principal; "" for the user of this process.
-            The login of another owner is never used.
+        is_expected: Whether a login should exist. If False, the store is read only once the
+            server requires authentication, so a server without logins never opens the keyring.
+        client: The client of the login, if the operator has registered it.
+        store: The store of logins; None for the user's own.
+        owner: The owner of the login, such as the id of a principal; "" for the user of this
+            process. The login of another owner is never used.
 
     Attributes:
-        server_url: As given.
+        server_url: The MCP endpoint.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class StoredLogin:
 
     @property
     def token(self) -> str:
-        """The token to send now; "" for none."""
         return self._oauth.token if self._oauth is not None else ""
 
     async def valid_token(self) -> str:
@@ -55,11 +54,10 @@ class StoredLogin:
         return await self._login().valid_token() if self._is_needed else ""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that authorize one HTTP request; none without a token."""
         return self._oauth.headers(method, url) if self._oauth is not None else {}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Return whether a request was refused only for lack of the nonce in `headers`."""
+        """Return whether a request was refused only because it lacked the nonce in `headers`."""
         return self._oauth is not None and self._oauth.needs_resend(status, headers)
 
     async def refresh_after(self, error: AuthError) -> None:

@@ -1,4 +1,4 @@
-"""Exchanging a user's ID token for a JWT that another authorization server accepts.
+"""Exchange of a user's ID token for a JWT that another authorization server accepts.
 
 The identity provider of a company decides which servers its employees may use (enterprise-managed
 authorization). RFC 8693; draft-ietf-oauth-identity-assertion-authz-grant (ID-JAG).
@@ -19,7 +19,7 @@ from interlock.oauth.identity import authenticate_client
 from interlock.text.urls import display
 
 _GRANT_TYPE = "urn:ietf:params:oauth:grant-type:token-exchange"
-_ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - no secret
+_ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - not a secret
 _ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 
 
@@ -32,8 +32,8 @@ class TokenExchange:
     """The `assertion` of a `JwtBearer`, from the identity provider of a company.
 
     Args:
-        token_endpoint: The identity provider's.
-        client: As the identity provider knows it; `issuer` is the identity provider.
+        token_endpoint: The token endpoint of the identity provider.
+        client: The client registered at the identity provider, which is its `issuer`.
         id_token: Returns the user's ID token, which is sent to `token_endpoint` only.
         fetcher: Sends the requests; None makes one that reaches public addresses only.
 
@@ -59,8 +59,8 @@ class TokenExchange:
         """Return a JWT for the authorization server `issuer`, to be used at `resource`.
 
         Raises:
-            AuthError: The identity provider refuses.
-            InterlockError: It cannot be reached, or its answer cannot be read.
+            AuthError: The identity provider refused the request.
+            InterlockError: The provider cannot be reached, or its answer cannot be read.
         """
         provider = ServerMetadata(self._client.issuer, token_endpoint=self._endpoint)
         form = {

@@ -1,8 +1,8 @@
-"""Tokens for one server, refreshed once however many requests need them.
+"""Tokens for one server, renewed once for all requests that need a new one.
 
 Rules:
 
-1. A refused token is renewed once. Requests that are refused meanwhile wait for that renewal and
+1. A refused token is renewed once. Requests that are refused meanwhile wait for this renewal and
    share its result. Nothing is locked while a request to the server is in progress.
 2. The store's lock does the same between processes. It is not held while a user logs in.
 3. A token is sent only by the client that it was given to. All clients that the operator has not
@@ -57,8 +57,8 @@ class TokenSource(ABC):
     """The `Authorization` that `OAuth` and `ClientGrant` extend.
 
     Attributes:
-        save_error: Why the current tokens are not stored; None if they are. They last until the
-            program ends.
+        save_error: The reason why the current tokens are not stored and last only until the
+            program ends; None if they are stored.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class TokenSource(ABC):
     ) -> None:
         server = urlsplit(server_url)
         if server.scheme != "https" and not is_loopback(server.hostname or ""):
-            raise ConfigError(f"{display(server_url)} is sent no tokens: it must be https")
+            raise ConfigError(f"{display(server_url)} receives no tokens: it must be https")
         self.save_error: StoreError | None = None
         self._server_url = server_url
-        self._key = server_url  # of the tokens in the store
+        self._key = server_url  # the key of the tokens in the store
         self._store = store
         self._scopes = tuple(scopes)
         self._fetcher = fetcher or Fetcher(server_url)
@@ -82,12 +82,13 @@ class TokenSource(ABC):
         self._tokens: Tokens | None = None
         self._loaded = False
         self._renewal: asyncio.Task[None] | None = None
-        self._waiting = 0  # tasks that wait for the renewal
-        self._dpop_key: DpopKey | None = None  # that the tokens are bound to
-        self._nonce = ""  # for the next proof of that key
+        self._waiting = 0  # number of tasks that wait for the renewal
+        self._dpop_key: DpopKey | None = None  # the key that the tokens are bound to
+        self._nonce = ""  # the nonce for the next DPoP proof
         self._metadata_url = ""
         self._dpop = Dpop.UNKNOWN
-        self._requested: tuple[str, tuple[str, ...]] = "", ()  # last issuer and scopes
+        # Issuer and scopes of the last request
+        self._requested: tuple[str, tuple[str, ...]] = "", ()
         self._throttle = LoginThrottle()
 
     def __repr__(self) -> str:
@@ -105,10 +106,10 @@ class TokenSource(ABC):
         """Return the access token to send now, refreshed if it has expired.
 
         Returns:
-            "" when there is none and getting one needs a user, or the server's challenge.
+            The token; "" if a new one needs a user or the server's challenge.
 
         Raises:
-            StoreError: Tokens cannot be read.
+            StoreError: The stored tokens cannot be read.
         """
         if not self._loaded:
             await self._share(self._load)
@@ -121,11 +122,11 @@ class TokenSource(ABC):
         return self.token
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that authorize one HTTP request; none without a token.
+        """Return the headers that authorize one HTTP request; {} without a token.
 
         Args:
             method: HTTP method of the request.
-            url: Its URL. If the token is bound to a key, the proof is for this URL.
+            url: URL of the request. If the token is bound to a key, the proof is for this URL.
         """
         token = self.token
         if not token:
@@ -136,14 +137,14 @@ class TokenSource(ABC):
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Keep the nonce that a server names for the next proof (RFC 9449 section 9).
+        """Store the nonce that a server names for the next proof (RFC 9449 section 9).
 
         Args:
             status: HTTP status of an answer.
-            headers: Its headers, case-insensitive.
+            headers: Headers of the answer, case-insensitive.
 
         Returns:
-            Whether the request was refused only for lack of that nonce.
+            Whether the request was refused only because it lacked that nonce.
         """
         nonce = headers.get("DPoP-Nonce", "")
         if self._dpop_key is None or not nonce:
@@ -161,7 +162,7 @@ class TokenSource(ABC):
         Raises:
             LoginRequired: A user must log in, and `ask` is None.
             InsufficientScope: More scopes are required than the authorization server grants.
-            InterlockError: It failed for another reason.
+            InterlockError: The renewal failed for another reason.
         """
         while not self.token or self.token == error.token_used:
             if await self._share(partial(self._renew, error)):
@@ -173,12 +174,12 @@ class TokenSource(ABC):
 
     @abstractmethod
     async def _renew_expired(self) -> None:
-        """Get a new token for one that has expired, if that needs no user."""
+        """Replace an expired token if that needs no user."""
 
     # One renewal at a time
 
     async def _share(self, work: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Run `work`, or wait for the renewal in progress; return whether `work` was run."""
+        """Run `work`, or wait for the renewal in progress; return whether `work` ran."""
         while self._renewal is not None and self._renewal.cancelling():
             await asyncio.wait({self._renewal})
         is_own = self._renewal is None
@@ -192,7 +193,7 @@ class TokenSource(ABC):
         finally:
             self._waiting -= 1
             if not self._waiting:
-                renewal.cancel()  # does nothing when it has ended
+                renewal.cancel()  # has no effect on a renewal that has ended
         renewal.result()
         return is_own
 
@@ -204,8 +205,8 @@ class TokenSource(ABC):
     # Requests to the servers
 
     async def _discover(self, challenge: Challenge) -> Discovery:
-        """Find the authorization server; of several, prefer the one of the tokens or client."""
-        # A later challenge may leave out what an earlier one said.
+        """Find the authorization server, preferably the issuer of the tokens or the client."""
+        # A later challenge may omit the URL that an earlier one named.
         self._metadata_url = challenge.resource_metadata or self._metadata_url
         self._dpop = max(self._dpop, challenge.dpop)
         known = self._tokens or self._client
@@ -214,14 +215,14 @@ class TokenSource(ABC):
         return replace(found, dpop=max(found.dpop, self._dpop))
 
     async def _check_issuer(self, client: ClientIdentity, found: Discovery) -> ClientIdentity:
-        """Return the operator's client if it belongs to the issuer, and to no other from now on.
+        """Return the operator's client if it belongs to the issuer; bind it to this issuer.
 
         The caller holds the store's lock.
 
         Raises:
-            AuthError: It belongs to another issuer.
+            AuthError: The client belongs to another issuer.
         """
-        # Kept here as well, in case the store cannot be written.
+        # Keep the issuer in memory as well, in case the store cannot be written.
         self._client = await check_issuer(client, found, self._key, self._store)
         return self._client
 
@@ -237,7 +238,7 @@ class TokenSource(ABC):
         """Request tokens and store them. The caller holds the store's lock."""
         tokens = await request_tokens(self._fetcher, found, client, grant, scope, key)
         if isinstance(tokens, TokenRefused):
-            # Only an authorization server refuses with a code, so a guessed one exists.
+            # An OAuth error code proves that a guessed authorization server exists.
             return tokens if tokens.code else TokenRefused("", found.explained(tokens.error))
         await self._save(replace(tokens, missing_scopes=missing_scopes))
         return None
@@ -245,10 +246,10 @@ class TokenSource(ABC):
     # Scopes
 
     def _step_up_scopes(self, error: AuthError, found: Discovery) -> tuple[str, ...]:
-        """Return the scopes to request when those of the token are insufficient.
+        """Return the scopes to request when the token's scopes are insufficient.
 
         Raises:
-            AuthError: `error`: they have just been requested.
+            AuthError: `error` itself, because these scopes have just been requested.
         """
         challenge = token_challenge(error.challenge)
         before = self._requested_of(found.issuer)
@@ -274,7 +275,7 @@ class TokenSource(ABC):
     # The store
 
     async def _load(self) -> None:
-        """Load what this process or another one has stored.
+        """Load the tokens that this process or another one has stored.
 
         Tokens that could not be stored stay in use until another process stores newer ones.
         """
@@ -304,7 +305,7 @@ class TokenSource(ABC):
         self._tokens = tokens
 
     def _is_own(self, tokens: Tokens) -> bool:
-        """Return whether tokens were given to the operator's client, if there is one."""
+        """Return whether tokens belong to the operator's client, if one is configured."""
         client = self._client
         if client is None:
             return True
@@ -317,7 +318,7 @@ class TokenSource(ABC):
         return bool(self.token) and self.token != refused
 
     async def _save(self, tokens: Tokens) -> None:
-        """Use tokens from now on, and store them. The caller holds the store's lock."""
+        """Use and store tokens. The caller holds the store's lock."""
         self._use(tokens)
         self.save_error = None
         try:
@@ -331,7 +332,7 @@ def new_key(found: Discovery) -> DpopKey | None:
     """Return a key to bind new tokens to; None unless both servers support that.
 
     Raises:
-        MissingExtra: The protected server requires it, and the library to sign with is missing.
+        MissingExtra: The protected server requires a key, and the signing library is missing.
     """
     algorithms = found.server.dpop_signing_alg_values_supported or ()
     if found.dpop is Dpop.UNKNOWN or "ES256" not in algorithms:
@@ -346,7 +347,7 @@ def new_key(found: Discovery) -> DpopKey | None:
 
 
 def discovery_from(tokens: Tokens) -> Discovery:
-    """Return the part of the discovery that tokens record: enough to refresh them."""
+    """Return the part of the discovery that tokens record, which is enough to refresh them."""
     methods = [tokens.auth_method] if tokens.auth_method else None
     server = ServerMetadata(
         tokens.issuer,

@@ -1,4 +1,4 @@
-"""Token requests: exchanging a code, a refresh token or another grant for an access token.
+"""Token requests, which exchange a code, a refresh token or another grant for an access token.
 
 RFC 6749 sections 4.1.3, 4.4 and 6, RFC 8707 (resource). Spec 2026-07-28: basic/authorization.
 """
@@ -31,8 +31,8 @@ class TokenRefused(Struct, frozen=True):
     """A final refusal of a token request, which a retry would not change.
 
     Attributes:
-        code: Such as "invalid_grant"; "" for an answer without one, such as a web page.
-        error: Names the issuer or the endpoint, and the reason.
+        code: The error code, such as "invalid_grant"; "" for none, as in a web page.
+        error: The error, which names the issuer or the endpoint, and the reason.
     """
 
     code: str
@@ -47,7 +47,7 @@ async def request_tokens(
     scope: str = "",
     key: DpopKey | None = None,
 ) -> Tokens | TokenRefused:
-    """Request tokens; as `exchange`.
+    """Request tokens, and check the answer of `exchange`.
 
     Args:
         fetcher: Sends the request once, and again if the endpoint demands a nonce.
@@ -55,10 +55,10 @@ async def request_tokens(
         client: The client that requests them.
         grant: `grant_type` and its parameters.
         scope: The scopes requested; they are granted unless the answer names others.
-        key: To bind the tokens to, if the endpoint does that; None requests bearer tokens.
+        key: The key to bind the tokens to, if the endpoint does that; None for bearer tokens.
 
     Raises:
-        InterlockError: There was no answer, a temporary failure, or an invalid token.
+        InterlockError: No answer, a temporary failure, or an invalid token.
     """
     exchanged = await exchange(fetcher, found, client, grant, key)
     if isinstance(exchanged, TokenRefused):
@@ -73,10 +73,10 @@ async def exchange(
     grant: Mapping[str, str],
     key: DpopKey | None = None,
 ) -> tuple[TokenAnswer, TokenRequest] | TokenRefused:
-    """Return what a token endpoint answers, and to what.
+    """Return the answer of a token endpoint, and the request that it answers.
 
     Raises:
-        InterlockError: There was no answer, or a temporary failure.
+        InterlockError: No answer, or a temporary failure.
     """
     issuer, endpoint = display(found.issuer), found.server.token_endpoint
     if not endpoint:
@@ -86,12 +86,12 @@ async def exchange(
     try:
         reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
         if nonce := _demanded_nonce(reply, key):
-            # The endpoint has not used up the grant (RFC 9449 section 8).
+            # Retry: the endpoint has not consumed the grant (RFC 9449 section 8).
             sent = TokenRequest(found, client, grant, endpoint, key, nonce)
             reply = await fetcher.post(endpoint, form=sent.form, headers=sent.headers)
     except RedirectRefused as refused:
         return TokenRefused("", refused)
-    error = error_of(reply)  # some refuse with 200
+    error = error_of(reply)  # some servers refuse with status 200
     if error is not None or reply.status != 200:
         what, why = f"{issuer} gave no token", refusal(reply, sent.secrets)
         if reply.status == 429 or reply.status >= 500:
@@ -114,7 +114,7 @@ def _demanded_nonce(reply: FetchedResponse, key: DpopKey | None) -> str:
 
 
 class TokenRequest:
-    """One request to a token endpoint. A repeated one has new signatures."""
+    """One request to a token endpoint. A repeated request has new signatures."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class TokenRequest:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """The secrets, which no message may contain."""
         credentials = self.headers.get("Authorization", "").removeprefix("Basic ")
         in_form = (self.form[name] for name in _SECRET if name in self.form)
         return (credentials, *self.client.secrets, *in_form)

@@ -1,10 +1,10 @@
-"""Whether a caller may make a call, and why.
+"""Policy: the decision whether a caller may make a call, with its reason.
 
 1. A call needs all of these: the caller's view has the tool, one of its scopes covers it, and the
    policy allows it. Lists, calls and explanations use the same function, `Policy.decide`.
 2. Rules have no order. A denial beats a question, and a question beats an allowance. Of several
    questions, one that the caller cannot answer itself comes first.
-3. What no rule allows is denied. Without a policy, scopes and views alone decide.
+3. A call that no rule allows is denied. Without a policy, scopes and views alone decide.
 4. For a value of another type, an allowance or a question does not hold, and a denial does.
 5. Without arguments a rule that has conditions on them is uncertain: a tool is listed unless every
    call of it would be denied.

@@ -1,4 +1,4 @@
-"""The policy of a configuration: one function that decides."""
+"""The compiled policy of a configuration, which decides about calls."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from interlock.policy.rules import (
 from interlock.schema.condition import Condition
 from interlock.types import JsonObject, Tool
 
-LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))  # a `Caller` without principal
-"""The principal of a caller without one: the person at this machine."""
-# Without a member `gateway`: what changes nothing runs, and the user is asked about all else.
+LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))
+"""The principal for a `Caller` without one: the person at this machine."""
+# For a file without a member `gateway`: read-only tools run, and all others need approval.
 LOCAL_RULES = PolicyRules(
     rules=(
         Rule(id="reads", effect="allow", who=("*",), kind="tools", patterns=("*:*",), risk="read"),
@@ -42,20 +42,21 @@ LOCAL_RULES = PolicyRules(
 )
 BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
 OWN_RISKS = {OWN: ToolRisk(read=("*",))}
-MAX_CALLERS = 4_096  # whose rights are remembered
-MAX_TOOLS = 10_000  # whose rules are remembered
-MAX_RIGHTS = 100_000  # of a caller to a tool, remembered in all
+MAX_CALLERS = 4_096  # callers whose rights are cached
+MAX_TOOLS = 10_000  # tools whose rules are cached
+MAX_RIGHTS = 100_000  # cached rights, each of one caller to one tool
 
 
 class Policy:
-    """The compiled rules. Immutable, but for what it remembers to be fast.
+    """The compiled rules. Immutable except for caches.
 
-    Decisions are remembered by the `Principal` object and the definition of the tool, so keep one
-    principal for the requests of one credential and view.
+    Decisions are cached by the `Principal` object and the tool's definition, so use one principal
+    object for all requests of one credential and view.
 
     Attributes:
-        plugins: The tools of plugins, which only users with an installation see; None for none.
-        hash: Changes with rules, groups, views and risks. An approval is for one such hash.
+        plugins: Plugins and their installations; a user sees the tools of installed plugins
+            only. None without plugins.
+        hash: Hash of rules, groups, views and risks. An approval is valid for one hash only.
         asks: Whether some calls must be approved.
     """
 
@@ -78,9 +79,9 @@ class Policy:
         self._views = {name: CompiledView(view) for name, view in views.items()}
         self._risks = {**risks, **OWN_RISKS}
         self._trusts_hints = trusts_hints
-        self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address, of one definition
+        self._known_risks: dict[str, tuple[Tool, Risk]] = {}  # by address
         self._callers: dict[int, CallerRights] = {}
-        self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # by address
+        self._of_tools: dict[str, Sequence[CompiledRule]] = {}  # rules by address
         self._remembered = 0
 
     @classmethod
@@ -93,20 +94,20 @@ class Policy:
         risks: Mapping[str, ToolRisk] | None = None,
         trusts_hints: bool = False,
     ) -> Policy:
-        """Compile rules.
+        """Compile a policy.
 
         Args:
             policy: The rules; None to let scopes and views decide.
-            groups: The principals of each group. A principal has groups of its own besides.
-            views: By name. A caller with an unknown view is denied everything.
-            risks: By the name of a server in addresses. A tool without risk is `write`.
-            trusts_hints: A tool without risk is `read` if its server says that it only reads.
+            groups: The principals of each group, in addition to the groups of a token.
+            views: The views by name. A caller with an unknown view is denied everything.
+            risks: The risks of tools, by server name. The default risk is `write`.
+            trusts_hints: A tool without risk is `read` if its server marks it as read-only.
         """
         return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints)
 
     @classmethod
     def from_config(cls, config: Config) -> Policy:
-        """Compile the policy of a file, or of scopes alone if it has none."""
+        """Compile the policy of a file; without one, scopes and views decide."""
         gateway = config.gateway
         risks = _risks(config)
         if gateway is None:
@@ -117,12 +118,13 @@ class Policy:
     def for_local_user(cls, config: Config, *, trusts_lists: bool = True) -> Policy:
         """Compile the policy for a person at their own terminal or page.
 
-        A file with a member `gateway` holds for them, too. Otherwise `LOCAL_RULES` do, and a
-        server's hint counts. Tools that another program was told to approve are not asked about.
+        If the file has a member `gateway`, its policy applies to them, too. Otherwise
+        `LOCAL_RULES` apply, and hints of servers are trusted. Tools in the auto-approve lists of
+        other programs need no approval.
 
         Args:
             config: The file.
-            trusts_lists: Whether such lists of other programs count.
+            trusts_lists: Whether the auto-approve lists of other programs count.
         """
         if config.gateway is not None:
             return cls.from_config(config)
@@ -142,15 +144,15 @@ class Policy:
         """Decide about a call.
 
         Args:
-            caller: On whose behalf; without a principal, the local user.
+            caller: The caller; without a principal, the local user.
             entry: The tool, resource or prompt.
-            arguments: As they will be sent; None to decide whether to list it.
+            arguments: The arguments as they will be sent; None to decide about listing it.
         """
         principal = caller.principal or LOCAL_USER
-        rights = self._callers.get(id(principal))  # as `_rights_of`, which would be one more call
+        rights = self._callers.get(id(principal))  # inlined `_rights_of`, to save a call
         if rights is None or rights.principal is not principal:
             rights = self._remember(principal)
-        if isinstance(entry, Item):  # its name comes from the caller, so it is not remembered
+        if isinstance(entry, Item):  # not cached: the caller chooses its name
             right = Right(rights, entry.kind, entry.server, entry.name, self.risk(entry))
             return right.decide(arguments)
         found = rights.tools.get(entry.address)
@@ -182,9 +184,9 @@ class Policy:
         return rules
 
     def risk(self, entry: Entry | Item) -> Risk:
-        """Return the risk of a tool: the operator's word, which a hint of its server may raise.
+        """Return the risk of a tool: the configured one, which a hint of its server may raise.
 
-        Resources and prompts are of risk `read`.
+        Resources and prompts have risk `read`.
         """
         if isinstance(entry, Item):
             if entry.kind != "tools":
@@ -211,7 +213,7 @@ class Policy:
         return stated or "write"
 
     def may_use_any(self, caller: Caller, server: str) -> bool:
-        """Return whether a caller might use tools of a server, whichever it has."""
+        """Return whether a caller might use tools of a server, whatever tools it offers."""
         rights = self._rights_of(caller)
         if not (rights.view.admits_any(server) and rights.scopes.cover_any(server)):
             return False
@@ -226,11 +228,11 @@ class Policy:
         return {name: view for name, view in self._views.items() if view.is_plain}
 
     def view_of(self, caller: Caller) -> CompiledView:
-        """Return the view of a caller; one without a view sees everything."""
+        """Return the view of a caller; a caller without a view sees everything."""
         return self._rights_of(caller).view
 
     def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
-        """Return whether a principal is among those that a rule names, such as its approvers.
+        """Return whether a principal is named in a list of a rule, such as its approvers.
 
         The word "caller" in `who` never matches; the calling code must compare it.
         """
@@ -253,7 +255,7 @@ class Policy:
         return rights
 
     def forget_rights(self) -> None:
-        """Forget what was decided, as users have installed or removed plugins."""
+        """Clear cached decisions, after users have installed or removed plugins."""
         self._callers.clear()
         self._remembered = 0
 
@@ -289,7 +291,7 @@ class _Annotated(Struct):
 
 
 def _claims_destruction(entry: Entry) -> bool:
-    """Return whether the server says that a tool destroys; its silence does not count."""
+    """Return whether the server explicitly marks a tool as destructive."""
     annotations = entry.tool.annotations
     if annotations is None or not annotations.destructive_hint:
         return False

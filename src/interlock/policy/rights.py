@@ -1,4 +1,4 @@
-"""What one caller may do with one tool."""
+"""The rights of one caller to one tool."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from interlock.config.gateway import OWN, Effect, Kind, Risk
 from interlock.policy.rules import MISSING, CompiledRule, CompiledView, Scopes, first_failure
 from interlock.text import quoting
 
-MAX_SHOWN = 10  # rules that do not hold, in the text of a step
+MAX_SHOWN = 10  # failed rules shown in the text of a step
 
 
 class PluginTools(Protocol):
-    """Which tools belong to plugins, and who has installed them."""
+    """The plugins that tools belong to, and the users who have installed them."""
 
     def plugin_of(self, server: str, tool: str) -> str:
         """Return the plugin that a tool belongs to; "" for none."""
@@ -27,7 +27,7 @@ class PluginTools(Protocol):
 
 
 class CallerRights:
-    """What holds for one principal, whatever the tool."""
+    """The rules, groups, scopes and view of one principal, for every tool."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class CallerRights:
         plugins: PluginTools | None = None,
     ) -> None:
         self.plugins = plugins
-        self.principal = principal  # kept, so that no other one gets its id()
+        self.principal = principal  # kept alive, so that no other principal gets its id()
         self.names = names
         self.view = view
         self.scopes = Scopes(principal.scopes)
@@ -51,7 +51,7 @@ class CallerRights:
 
 
 class Right:
-    """What one caller may do with one tool, but for the conditions on arguments."""
+    """The rights of one caller to one tool, before conditions on arguments."""
 
     __slots__ = (
         "_caller",
@@ -117,7 +117,7 @@ class Right:
                         break
                 else:
                     return decision
-        except ValueError:  # an argument that is not JSON, such as text with a lone surrogate
+        except ValueError:  # an argument is not valid JSON, for example a lone surrogate
             return self._decide_slowly(arguments)
         return self._otherwise
 
@@ -128,7 +128,7 @@ class Right:
         return self._otherwise
 
     def _find_obstacle(self) -> Reason:
-        """Return why the rules do not matter; "" if they do."""
+        """Return the reason for a denial before any rule; "" if the rules decide."""
         caller = self._caller
         if self._plugin and not self._has_plugin:
             return "not_installed"
@@ -140,7 +140,6 @@ class Right:
 
     @property
     def _plugin(self) -> str:
-        """The plugin that the tool belongs to; "" for none."""
         plugins = self._caller.plugins
         if plugins is None or self._kind != "tools":
             return ""
@@ -152,7 +151,7 @@ class Right:
         return caller.plugins is not None and caller.plugins.has(caller.principal.id, self._plugin)
 
     def _list(self) -> Decision:
-        """Decide without arguments, in favour of the call where it depends on them."""
+        """Decide about listing: an uncertain rule counts in favour of the caller."""
         certain = next((each for each in self._rules if not each.checks), None)
         # The rules are sorted, so the last of those that may hold permits most.
         best = certain or next((each for each in reversed(self._rules) if each.permits), None)
@@ -251,5 +250,5 @@ def _uncovered(scopes: str, what: str, risk: Risk) -> str:
 
 
 def _distance(fact: RuleFact) -> int:
-    """Return how far a rule was from holding."""
+    """Rank a failed rule by the part that failed; a lower rank is closer to holding."""
     return ("", "arguments", "claims", "view", "risk", "who").index(fact.failed)

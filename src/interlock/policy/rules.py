@@ -1,4 +1,4 @@
-"""Rules, views and scopes, compiled once."""
+"""Compiled rules, views and scopes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Check = tuple[str, Callable[[Any], bool], bool]
 
 
 class CompiledRule:
-    """A rule with its patterns and conditions compiled."""
+    """A rule with compiled patterns and conditions."""
 
     __slots__ = (
         "approvers",
@@ -51,7 +51,7 @@ class CompiledRule:
         self.approvers = rule.approvers if rule.effect == "ask" else ()
 
     def is_for(self, principal: Principal, names: frozenset[str]) -> bool:
-        """Return whether the rule holds for a caller, whatever the tool and the arguments."""
+        """Return whether the rule names a caller, ignoring the tool and the arguments."""
         return not self._failed_for(principal, names)
 
     def fact(
@@ -98,7 +98,7 @@ def precedence(rule: CompiledRule) -> tuple[int, bool, bool, str]:
 def _checks(
     conditions: Mapping[str, Condition], effect: Effect, *, with_engines: bool = False
 ) -> tuple[_Check, ...]:
-    """Return how to check each value; engines are faster, and raise for what is not JSON."""
+    """Return a check for each value; engines are faster, but raise for non-JSON values."""
     is_lenient = effect == "deny"
     checks: list[_Check] = []
     for name, each in conditions.items():
@@ -111,7 +111,7 @@ def _checks(
 
 
 def first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str | None:
-    """Return the name of the first value that does not fit its condition; None if all do."""
+    """Return the name of the first value that fails its condition; None if all fit."""
     for name, check, accepts_absence in checks:
         value = values.get(name, MISSING)
         if not (accepts_absence if value is MISSING else check(value)):
@@ -120,7 +120,7 @@ def first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str 
 
 
 class Patterns:
-    """Patterns of addresses. Their parts are matched one by one, as names may contain colons."""
+    """Patterns of addresses, matched part by part because names may contain colons."""
 
     __slots__ = ("_pairs",)
 
@@ -131,7 +131,6 @@ class Patterns:
         ]
 
     def match(self, server: str, name: str) -> bool:
-        """Return whether a pattern fits an item of a server."""
         for matches_server, matches_name in self._pairs:
             if (matches_server is None or matches_server(server)) and (
                 matches_name is None or matches_name(name)
@@ -145,7 +144,7 @@ class Patterns:
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:
-    """Return a function that matches one part of an address; None if everything does."""
+    """Return a function that matches one part of an address; None if any part matches."""
     if pattern == "*":
         return None
     if not any(char in pattern for char in "*?["):
@@ -157,7 +156,7 @@ class CompiledView:
     """A view with its patterns compiled.
 
     Attributes:
-        is_plain: Tools have the names that their servers use.
+        is_plain: Whether tools keep the names that their servers use.
     """
 
     def __init__(self, view: View) -> None:
@@ -167,9 +166,9 @@ class CompiledView:
         self._deny = Patterns(view.deny)
 
     def admits(self, kind: Kind, server: str, name: str) -> bool:
-        """Return whether the view has an item. Patterns are about tools only.
+        """Return whether the view has an item. Patterns select tools only.
 
-        A view that has anything has the tools of interlock itself, unless it denies them.
+        A view that is not empty has interlock's own tools, unless it denies them.
         """
         if server == OWN:
             return self._servers != frozenset() and not self._deny.match(server, name)
@@ -192,7 +191,9 @@ NOTHING = CompiledView(View(servers=()))
 
 
 class Scopes:
-    """Scopes of a credential: `mcp:*`, `mcp:read`, `mcp:SERVER:PATTERN`. Others cover nothing."""
+    """The scopes of a credential. Other forms than `mcp:*`, `mcp:read` and
+    `mcp:SERVER:PATTERN` cover nothing.
+    """
 
     def __init__(self, scopes: Iterable[str]) -> None:
         scopes = frozenset(scopes)
@@ -204,9 +205,9 @@ class Scopes:
         ]
 
     def cover(self, server: str, name: str, risk: Risk) -> bool:
-        """Return whether a scope covers an item; resources and prompts are of risk `read`.
+        """Return whether a scope covers an item; resources and prompts have risk `read`.
 
-        A scope that covers anything covers the tools of interlock itself.
+        A scope that covers anything also covers interlock's own tools.
         """
         return (
             self._all
@@ -224,7 +225,7 @@ class Scopes:
 
 
 def names_of(principal: Principal, groups: Iterable[str]) -> frozenset[str]:
-    """Return every word by which rules may name a principal that is in these groups."""
+    """Return every name by which rules may refer to a principal in these groups."""
     is_reserved = principal.id == CALLER or principal.id.startswith(GROUP)
     ids = () if is_reserved else (principal.id,)
     return frozenset((EVERYBODY, *ids, *(GROUP + group for group in groups)))

@@ -1,4 +1,4 @@
-"""What is odd about a policy, for its operator."""
+"""Warnings about a policy for its operator."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from interlock.policy.rules import Patterns
 
 
 def find_warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return what is odd about the policy of a file, for `serve --check`, one line each.
+    """Return warnings about the policy of a file, for `serve --check`, one line each.
 
     Args:
         config: The file.
         catalogue: The tools of its servers. Patterns of a server without tools are not checked,
-            as the server may be down.
+            because the server may be down.
     """
     gateway = config.gateway
     if gateway is None:
@@ -35,9 +35,9 @@ def find_warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return what `find_warnings` leaves unchecked for want of tools, one line for each place.
+    """Return the patterns that `find_warnings` cannot check without tools, one line a place.
 
-    Only `*` for all tools of a server needs no check.
+    A pattern of `*` for all tools of a server needs no check.
     """
     gateway = config.gateway
     if gateway is None:
@@ -55,7 +55,7 @@ def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return what the local user is not asked about only because of a list of another program.
+    """Return warnings about tools that run unasked only because another program's list has them.
 
     Args:
         config: The file.
@@ -76,7 +76,7 @@ def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def _outside_rules(gateway: GatewaySettings) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the patterns of tools that are not in rules, with their place."""
+    """Yield the tool patterns outside of rules, with their place."""
     for name, view in gateway.views.items():
         yield f"view {name}, allow", view.allow or ()
         yield f"view {name}, deny", view.deny
@@ -104,7 +104,7 @@ def _unknown(patterns: Iterable[str], servers: set[str]) -> list[str]:
 
 
 def _is_known(pattern: str, servers: set[str]) -> bool:
-    """Whether the tools of any server that a pattern names are known."""
+    """Return whether the tools of some server that a pattern names are known."""
     server = Patterns((pattern.partition(":")[0] + ":*",))
     return any(server.match(name, "") for name in servers)
 
@@ -121,7 +121,7 @@ def _odd_rule(rule: Rule, policy: Policy, tools: list[Entry]) -> Iterator[str]:
         yield f"rule {rule.id}: no tool that it names has risk {rule.risk}"
     for name in rule.arguments:
         lacking = [tool.address for tool in matched if not _may_have_argument(tool, name)]
-        # A denial for many tools is meant for those that have the argument.
+        # A denial of many tools is meant for the tools that have the argument.
         if lacking and (rule.effect != "deny" or len(lacking) == len(matched)):
             shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" * (len(lacking) > 3))
             yield f"rule {rule.id}: no argument {name!r} in {shown}"
@@ -142,5 +142,5 @@ def _may_have_argument(tool: Entry, name: str) -> bool:
     properties = schema.get("properties", {})
     if name in properties or "patternProperties" in schema:
         return True
-    # Combined schemas may have it in any part.
+    # Any part of a combined schema may declare the argument.
     return any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if"))

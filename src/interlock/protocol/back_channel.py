@@ -1,4 +1,4 @@
-"""The way from a request back to the client that sent it."""
+"""The channel by which a request's handler reaches the client that sent the request."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from msgspec import Raw
 
 
 class BackChannel(Protocol):
-    """The way from one request back to its client. Used from the event loop only."""
+    """The channel from one request back to its client; for use in the event loop only."""
 
     @property
     def caller(self) -> Hashable:
-        """What the requests of one client have in common, so that clients can take turns."""
+        """A key that all requests of one client share, so that clients can take turns."""
         ...
 
     def notify(self, method: str, params: bytes) -> None:
@@ -37,8 +37,8 @@ class BackChannel(Protocol):
 
 @runtime_checkable
 class MayBeAbandoned(Protocol):
-    """A way back to a client that may never return, such as that of a parked call."""
+    """A back channel whose client may never return, such as that of a parked call."""
 
     def end_if_abandoned(self) -> None:
-        """End the call if its client has not answered a question for long."""
+        """End the call if its client has left a question unanswered for too long."""
         ...

@@ -1,6 +1,6 @@
 """Decompressing HTTP bodies while they arrive, with a limit on the result.
 
-0.4 MB can decompress to 400 MB, so nothing is decompressed beyond the limit or much at once.
+0.4 MB can decompress to 400 MB, so output stops at the limit and comes in small pieces.
 
 RFC 9110, section 8.4.1; RFC 1950 to 1952.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
 from interlock.text.quoting import clip
 
-PIECE = 64 * 1024  # most bytes of output at once
-SLICE = 16 * 1024  # most bytes of input at once: zlib copies what it does not use each time
+PIECE = 64 * 1024  # the largest output at once, bytes
+SLICE = 16 * 1024  # bytes of input at once: zlib copies unused input on every call
 
 _KNOWN = {
     "": "identity",
@@ -49,9 +49,9 @@ class Inflater:
         self._max_bytes = max_bytes
         self._what = what
         self._size = 0  # bytes of output so far
-        self._stream: zlib._Decompress | None = None  # the current one
-        self._begun = b""  # a first byte: two are needed to know the kind of stream
-        self._is_over = False  # a body of deflate is one stream; one of gzip may be many
+        self._stream: zlib._Decompress | None = None  # the open stream
+        self._begun = b""  # a single first byte: the kind of stream needs two
+        self._is_over = False  # deflate: one stream, which has ended; gzip may have more
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """Decompress a chunk into pieces of at most `PIECE` bytes. Lazy: iterate to the end.
@@ -70,10 +70,10 @@ class Inflater:
                 yield piece
 
     def finish(self) -> None:
-        """Check that the body is complete. An empty one is, whatever the encoding.
+        """Check that the body is complete. An empty body is complete in every encoding.
 
         Raises:
-            StreamEnded: It was cut off.
+            StreamEnded: The body was cut off.
         """
         if self._stream is not None or self._begun:
             raise StreamEnded(
@@ -108,7 +108,7 @@ class Inflater:
                 yield piece
 
     def _begin(self, data: bytes) -> bytes:
-        """Open the stream that begins here, once its kind is clear; return its bytes so far."""
+        """Open a stream once two bytes show its kind; return the bytes so far."""
         if self._encoding == "gzip":
             self._stream = zlib.decompressobj(_GZIP)
             return data

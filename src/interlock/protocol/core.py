@@ -92,7 +92,7 @@ class Request(Struct, frozen=True, gc=False):
 
 
 class Cancellation(Struct, frozen=True, gc=False):
-    """The peer cancelled its request `id`, which must not be answered any more."""
+    """The peer cancelled its request `id`; it must not be answered any more."""
 
     id: RequestId
     reason: str = ""
@@ -123,26 +123,26 @@ ProgressHandler = Callable[[Progress], None]
 
 
 class Counted(typing.Protocol):
-    """What requests are sent for, with their number."""
+    """A larger operation with a count of the messages sent for it."""
 
     messages: int
 
 
 class RequestOptions(Struct, frozen=True):
-    """How one request is sent, and how long to wait for its answer.
+    """The options of one request, such as its timeouts.
 
     Attributes:
         timeout: Seconds without progress until the request fails; None for no limit.
         hard_timeout: Seconds in all, progress or not; None for no limit.
-        progress: Ask for progress and call this with it.
+        progress: Called with each progress report; None to request no progress.
         meta: Further members of `_meta`, encoded without braces.
-        replace_meta: Send `meta` in place of the connection's own members, as on behalf of
-            another client.
+        replace_meta: Send `meta` instead of the connection's own members, for a request on
+            behalf of another client.
         name: The member of `params` that the HTTP header Mcp-Name repeats, where
             `headers.NAMES` has the method.
         idempotent: Sending it twice has the effect of sending it once, so it may be retried.
-        answers: Answers what the peer asks during the request; see `Connection.answers_during`.
-        counted: The number of messages to which the request is added.
+        answers: Answers the peer's requests during this one; see `Connection.answers_during`.
+        counted: The operation whose count of messages includes this request.
     """
 
     timeout: float | None = None
@@ -166,9 +166,9 @@ class _Pending(Struct, gc=False):
     timeout: float | None  # seconds without progress
     idle_deadline: float
     hard_deadline: float
-    progress: float | None = None  # the last one; None when progress was not requested
-    second: float = -_NEVER  # when counting began
-    count: int = 0  # progress notifications since then
+    progress: float | None = None  # the last value; None when progress was not requested
+    second: float = -_NEVER  # when the current second of `count` began
+    count: int = 0  # progress notifications in this second
     pauses: int = 0
     paused_at: float = 0.0
 
@@ -228,7 +228,7 @@ class Protocol:
         Args:
             method: Spec name, such as "tools/list".
             params: An encoded object, without `_meta`.
-            options: Its timeouts, `_meta` and the like. The id is the progress token.
+            options: Timeouts, `_meta` and the like. The id is the progress token.
             now: Monotonic clock, seconds.
 
         Raises:
@@ -248,7 +248,7 @@ class Protocol:
         members = meta
         if options.progress is not None:
             members = b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", id)
-        # Encode first: that may run out of memory. As `envelope.request` and `with_meta` do.
+        # Encode first, because that may run out of memory; inlined `request` and `with_meta`.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
@@ -298,7 +298,7 @@ class Protocol:
             self.outbox.append(frame)
         else:
             self._finish(batch, frame)
-        self._running.pop(id, None)  # last: when memory runs out before, `reply_error` can follow
+        self._running.pop(id, None)  # last, so that after MemoryError `reply_error` still works
 
     def reply_error(self, id: RequestId, code: int, message: str, data: Any = None) -> None:
         """Queue an error for the peer's request `id`; drop it if that was cancelled."""
@@ -318,7 +318,7 @@ class Protocol:
         return outbox
 
     def _notify_cancelled(self, id: RequestId, pending: _Pending, reason: str) -> None:
-        # A handshake must not be cancelled: old servers accept no other message before its end.
+        # A handshake must not be cancelled: old servers accept no other message until it ends.
         if pending.method not in ("initialize", "server/discover"):
             params = CancelledParams(request_id=id, reason=reason or None)
             self.notify("notifications/cancelled", envelope.encode(params))
@@ -351,12 +351,12 @@ class Protocol:
         """Decode one frame (without its newline) and return its events.
 
         Nothing that a peer sends raises an error here. A message that is not acceptable is
-        counted in `dropped`. If it is recognizably the response to a request, that one fails.
+        counted in `dropped`. If it is recognizably a response, the request that it answers fails.
 
         Args:
             frame: One message.
             now: Monotonic clock, seconds.
-            request: Our request on whose stream it came; None where one stream is for all.
+            request: Our request on whose stream it came; None where all messages share a stream.
             batch: The batch that the message is a part of.
         """
         if self.closed is not None:
@@ -402,7 +402,7 @@ class Protocol:
         return True
 
     def _lacks_id(self, message: envelope.Envelope) -> bool:
-        """Return whether it is the error of a server that could not decode a request's id."""
+        """Return whether a message reports a request whose id the server could not decode."""
         if message.id in (None, UNSET) and message.error is not UNSET:
             return True
         self.dropped["response to another request"] += 1
@@ -412,7 +412,7 @@ class Protocol:
         self, id: RequestId | None, now: float, batch: _Batch | None
     ) -> list[Event]:
         why = '"id" is null'
-        if id is not None:  # the peer could not tell which of the two a response answers
+        if id is not None:  # one response could not answer both
             why = f"id {id!r} belongs to a request that still runs"
         return self._receive_garbage(None, ParseError(why, INVALID_REQUEST), now, batch)
 
@@ -433,7 +433,7 @@ class Protocol:
         batch: _Batch | None,
     ) -> list[Event]:
         answered = request
-        if request is None or batch is not None:  # a batch holds other messages too
+        if request is None or batch is not None:  # other messages of a batch may be intact
             answered = envelope.id_of(frame)
             if request is not None and answered != request:
                 answered = None
@@ -450,13 +450,13 @@ class Protocol:
         events: list[Event] = []
         for message in messages:
             events += self.receive(message, now=now, request=request, batch=batch)
-            if events and isinstance(events[-1], Overrun):  # which ends the connection
+            if events and isinstance(events[-1], Overrun):  # an overrun ends the connection
                 return events
         self._add_to_batch(batch, None)
         return events
 
     def _failure(self, id: RequestId, result: Raw | UnsetType, error: Raw | UnsetType) -> Failure:
-        """Return the end of our request `id`, which was answered with anything but a result."""
+        """Return the failure of our request `id`, whose response has no valid result."""
         if error is UNSET or (result is not UNSET and result != _NULL):
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError("response needs either result or error"))
@@ -468,7 +468,7 @@ class Protocol:
         return Failure(id, RemoteError(decoded.code, decoded.message, decoded.data))
 
     def fail(self, id: RequestId, error: InterlockError) -> Failure | None:
-        """End our request `id`, which will get no response; return None if it has ended already."""
+        """End our request `id`, which will get no response; return None if it has already ended."""
         return None if self._pending.pop(id, None) is None else Failure(id, error)
 
     def _receive_notification(
@@ -547,7 +547,7 @@ class Protocol:
     # Time
 
     def pause(self, id: RequestId, *, now: float) -> None:
-        """Stop the deadlines of our request `id` until it was resumed as often as paused."""
+        """Stop the deadlines of our request `id` until it is resumed as often as paused."""
         pending = self._pending.get(id)
         if pending is None:
             return
@@ -556,7 +556,6 @@ class Protocol:
         pending.pauses += 1
 
     def resume(self, id: RequestId, *, now: float) -> None:
-        """Resume the deadlines of our request `id`."""
         pending = self._pending.get(id)
         if pending is None:
             return
@@ -566,7 +565,7 @@ class Protocol:
             pending.hard_deadline += now - pending.paused_at
 
     def deadline(self) -> float | None:
-        """Return when `expire` must be called, by the clock of `now`; None for never."""
+        """Return the time, by the clock of `now`, at which to call `expire`; None for never."""
         first = min(
             (
                 min(each.idle_deadline, each.hard_deadline)
@@ -601,7 +600,7 @@ class Protocol:
         if self.closed is not None:
             return []
         self.closed = error or ConnectionClosed("the connection is closed")
-        # Copies, as each gets its own traceback.
+        # Each failure gets a copy, because each traceback is different.
         failures = [Failure(id, copy(self.closed)) for id in self._pending]
         self._pending.clear()
         self._running.clear()
@@ -614,7 +613,6 @@ class Protocol:
 
     @property
     def pending(self) -> int:
-        """The number of our requests that have not ended."""
         return len(self._pending)
 
     @property

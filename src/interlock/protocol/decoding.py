@@ -1,7 +1,6 @@
-"""Results of requests, from encoded bytes; what is malformed is the peer's fault.
+"""Decoders for the results of requests. A malformed result is an error of the peer.
 
-Content of types that we do not know is kept as `UnknownContent`. That takes a second, slower
-look, which well-known content never needs.
+Content of an unknown type is kept as `UnknownContent`, which takes a second, slower decoding.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
     """Decode `raw` as `type`.
 
     Raises:
-        RemoteProtocolError: It does not fit; the text begins with `what`.
-        OutOfMemory: It does not fit into memory.
+        RemoteProtocolError: `raw` is not a valid `type`; the text begins with `what`.
+        OutOfMemory: The value does not fit into memory.
     """
     try:
         return msgspec.json.decode(raw, type=type)
@@ -47,7 +46,7 @@ def decoder(type: type[_T], what: str) -> Callable[[Raw], _T]:
 
 
 class ResultHead(Struct, rename="camel", gc=False):
-    """The members of a result by which programs treat it. The others stay encoded."""
+    """The members of a result that decide how to handle it. The others stay encoded."""
 
     is_error: bool = False
     result_type: str | UnsetType = UNSET
@@ -56,13 +55,13 @@ class ResultHead(Struct, rename="camel", gc=False):
     structured_content: Raw | UnsetType = UNSET
 
 
-decode_head = msgspec.json.Decoder(ResultHead).decode  # errors are those of msgspec
+decode_head = msgspec.json.Decoder(ResultHead).decode  # raises msgspec's errors
 _decode_call_fast = msgspec.json.Decoder(CallToolResult).decode
 _decode_prompt_fast = msgspec.json.Decoder(GetPromptResult).decode
 
 
 def decode_call(raw: Raw) -> CallToolResult:
-    """Decode the result of tools/call; errors as `decode`."""
+    """Decode the result of tools/call; raise as `decode` does."""
     try:
         return _decode_call_fast(raw)
     except (msgspec.DecodeError, RecursionError, MemoryError):
@@ -70,7 +69,7 @@ def decode_call(raw: Raw) -> CallToolResult:
 
 
 def decode_prompt(raw: Raw) -> GetPromptResult:
-    """Decode the result of prompts/get; errors as `decode`."""
+    """Decode the result of prompts/get; raise as `decode` does."""
     try:
         return _decode_prompt_fast(raw)
     except (msgspec.DecodeError, RecursionError, MemoryError):

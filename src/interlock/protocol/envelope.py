@@ -7,7 +7,7 @@ Rules:
    surrogates, "Params" for "params", an envelope key given twice, a fractional id.
 3. A message is at most 64 levels deep, has at most 1,048,576 values (more where messages of
    over 16 MiB are allowed), and no integer in it has more than 20 digits. The cost of these
-   checks is linear in its size, whatever is in it.
+   checks is linear in its size, whatever its content.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from interlock.types import RequestId
 MAX_DEPTH = 64
 # JSON of 1 to 10 bytes a value decodes to some 50 to 150 bytes of memory a value. This bounds the
 # memory of a message to about ten times its largest size, 16 MiB unless configured otherwise:
-# one value for each 16 bytes of the limit, which all but a few real messages stay below.
+# one value for each 16 bytes of the limit. Few real messages exceed it.
 MAX_NODES = 2**20
-_BYTES_PER_NODE = 16  # a message with room for more values than MAX_NODES was allowed to be longer
-_SLICE = 256 * 1024  # bytes that are split at their quotes at once
+_BYTES_PER_NODE = 16  # so a larger limit of bytes allows more values than MAX_NODES
+_SLICE = 256 * 1024  # bytes to split at their quotes at once
 MAX_DIGITS = 20
 MAX_BATCH = 100
-# A frame up to this size (bytes) is always checked whole; it has no room for MAX_NODES.
+# Frames up to this size (bytes) are checked whole; they have no room for MAX_NODES values.
 _LARGE = 2_048
 
 # `encode` is for small values: when it runs out of memory, the process ends (msgspec 0.22).
@@ -61,7 +61,7 @@ class Cut(bytes):
 
 
 class RequestFrame(bytes):
-    """An encoded request, with the parts that an HTTP request repeats in its headers.
+    """An encoded request with the values that HTTP headers repeat.
 
     Attributes:
         id, method: As in the request.
@@ -93,11 +93,11 @@ def decode(frame: bytes) -> Envelope:
     Raises:
         ParseError: The message is not acceptable; `code` is the JSON-RPC error code.
     """
-    # One long function: every message passes here, and calls would cost more than the checks.
+    # One long function, because it runs for every message: calls would cost more than the checks.
     if not frame.isascii():
         _check_utf8(frame)
-    # This also counts brackets and commas inside strings. A frame that passes is within the
-    # bounds; any other one needs the exact check.
+    # The quick check also counts brackets and commas inside strings: a frame that passes is within
+    # the bounds, and any other frame needs the exact check.
     if len(frame) > _LARGE:
         if not _is_within_bounds(frame):
             _check_closely(frame)
@@ -207,14 +207,14 @@ _REQUEST = re.compile(
     rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?(?:' + _ID + rb',\s*)?"(?:method|params)"'
 )
 
-# Bounds of what is inside
+# Bounds on content
 
 
 def check_bounds(text: bytes) -> None:
     """Refuse text that is not UTF-8 or breaks rule 3. It may still be malformed JSON.
 
     Raises:
-        ParseError: Names the bound.
+        ParseError: The text exceeds the bound that the error names.
     """
     _check_utf8(text)
     _check_closely(text)
@@ -241,7 +241,7 @@ def _is_within_bounds(frame: bytes) -> bool:
     """Return True if a large frame is certainly within the bounds."""
     opens = 0
     for bracket in (b"{", b"["):
-        at = frame.find(bracket)  # many times as fast as counting, where there are few
+        at = frame.find(bracket)  # much faster than counting, if there are few brackets
         while at >= 0:
             opens += 1
             if opens > MAX_DEPTH:
@@ -249,7 +249,7 @@ def _is_within_bounds(frame: bytes) -> bool:
             at = frame.find(bracket, at + 1)
     if len(frame) > MAX_NODES and frame.count(b",") > MAX_NODES - MAX_DEPTH:
         return False
-    # A run of more than MAX_DIGITS digits covers two bytes in a row of every tenth one.
+    # Of every tenth byte, a run of more than MAX_DIGITS digits covers two in a row.
     tenth = frame[:: MAX_DIGITS // 2].translate(_DIGITS_TO_ZERO)
     return b"00" not in tenth or _LONG_RUN not in frame.translate(_DIGITS_TO_ZERO)
 
@@ -271,13 +271,13 @@ def _check_closely(frame: bytes) -> None:
 
 
 def _outside_strings(frame: bytes) -> bytes:
-    """Return what stands outside of quotes."""
+    """Return the bytes outside of strings."""
     plain = frame
     if b"\\" in frame and b'\\"' in frame:
         plain = frame.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Without escaped quotes, every other piece between quotes is outside of strings.
     bare, in_string = bytearray(), 0
-    for begin in range(0, len(plain), _SLICE):  # the pieces of all would take much memory
+    for begin in range(0, len(plain), _SLICE):  # splitting the whole frame would take much memory
         pieces = plain[begin : begin + _SLICE].split(b'"')
         bare += b"".join(pieces[in_string::2])
         in_string ^= (len(pieces) - 1) & 1
@@ -310,7 +310,7 @@ def _place_of_text(value: object, text: str) -> list[str | int]:
     """Return the path to the member or key that is `text`."""
     levels: deque[tuple[object, list[str | int]]] = deque([(value, [])])
     while levels:
-        value, path = levels.popleft()  # broad first, as a value may contain itself
+        value, path = levels.popleft()  # breadth first, because a value may contain itself
         members: Iterable[tuple[str | int, object]] = ()
         if isinstance(value, Struct):
             names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
@@ -327,10 +327,10 @@ def _place_of_text(value: object, text: str) -> list[str | int]:
 
 
 def encode_lossy(value: object) -> bytes:
-    """Encode what may be of any size; lone surrogates in its text become U+FFFD.
+    """Encode a value of any size; lone surrogates in its text become U+FFFD.
 
     Raises:
-        MemoryError: There is not enough for it.
+        MemoryError: There is not enough memory.
     """
     try:
         return encode_large(value)
@@ -358,14 +358,14 @@ def with_meta(params: bytes, meta: bytes) -> bytes:
 
 
 def request(id: RequestId, method: str, params: bytes) -> bytes:
-    """Encode a request. `params` is an encoded object; an empty one is left out."""
+    """Encode a request. `params` is an encoded object; an empty one is omitted."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","id":%b,"method":%b}' % (_id(id), quoted(method))
     return b'{"jsonrpc":"2.0","id":%b,"method":%b,"params":%b}' % (_id(id), quoted(method), params)
 
 
 def notification(method: str, params: bytes) -> bytes:
-    """Encode a notification. `params` is an encoded object; an empty one is left out."""
+    """Encode a notification. `params` is an encoded object; an empty one is omitted."""
     if len(params) <= 2:
         return b'{"jsonrpc":"2.0","method":%b}' % quoted(method)
     return b'{"jsonrpc":"2.0","method":%b,"params":%b}' % (quoted(method), params)
@@ -377,7 +377,7 @@ def result(id: RequestId, result: bytes) -> bytes:
 
 
 def error(id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Encode an error response. Without an id it has no `id`, as the newest revisions demand."""
+    """Encode an error response. Without an id it omits `id`, as the newest revisions demand."""
     body: dict[str, Any] = {"code": code, "message": message}
     if data is not None:
         body["data"] = data

@@ -2,7 +2,7 @@
 
 Rule 1: a line ends in CR, LF or CRLF, and in nothing else.
 Rule 2: an event ends with a blank line. An event that was cut off before is dropped with its
-id, so a client that resumes the stream receives it again.
+id, so that a client that resumes the stream receives it again.
 
 HTML Living Standard: server-sent events, "Interpreting an event stream".
 """
@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from interlock.errors import MessageTooLarge
 
-MAX_RETRY = 3600.0  # seconds; a longer pause that a server asks for is shortened
+MAX_RETRY = 3600.0  # seconds; a longer delay in `retry` is shortened
 
 # The standard ignores an id with NUL, as the header Last-Event-ID cannot carry it. The header
 # cannot carry other control characters either, except for the tab.
 _UNFIT_FOR_ID = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 _BOM = b"\xef\xbb\xbf"
-_OVERHEAD = len(b"data: ")  # what a line of data may have beside the data
+_OVERHEAD = len(b"data: ")  # what a data line may have before its data
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
@@ -30,7 +30,7 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
     name: str
     data: bytes
-    id: str  # the last id in the stream up to this event; "" for none
+    id: str  # the stream's last id up to this event; "" for none
 
 
 class SseParser:
@@ -40,8 +40,8 @@ class SseParser:
         max_event_bytes: Limit for the data of an event and for any other line.
 
     Attributes:
-        retry: Seconds to wait before reconnecting, as the server last said; None if it did not.
-        last_id: Id of the last complete event; "" for none.
+        retry: The server's last delay before reconnecting, in seconds; None for none.
+        last_id: The id of the last complete event; "" for none.
     """
 
     def __init__(self, max_event_bytes: int) -> None:
@@ -53,7 +53,7 @@ class SseParser:
     def _begin(self) -> None:
         self._at_start = True
         self._after_cr = False
-        self._line = bytearray()  # an incomplete one
+        self._line = bytearray()  # an incomplete line
         self._drop()
 
     def _drop(self) -> None:
@@ -98,7 +98,7 @@ class SseParser:
         return events
 
     def _from_its_start(self, chunk: bytes) -> bytes:
-        """Put the incomplete line before a chunk; strip the byte order mark of a stream."""
+        """Prepend the incomplete line to a chunk; strip a stream's byte order mark."""
         if self._line:
             chunk = b"".join((self._line, chunk))
             self._line = bytearray()
@@ -142,9 +142,9 @@ class SseParser:
             if not _UNFIT_FOR_ID.search(value):
                 self._id = value.decode(errors="replace")
         elif field == b"retry":
-            if value.isdigit():  # of bytes: 0 to 9 only
+            if value.isdigit():  # bytes.isdigit accepts 0 to 9 only
                 self.retry = min(float(value) / 1000, MAX_RETRY)
-        elif field == b"data":  # with no space, or nothing at all, after it
+        elif field == b"data":  # a data line without the space, or without data
             self._add_data(value)
 
     def _end_event(self, events: list[ServerSentEvent]) -> None:

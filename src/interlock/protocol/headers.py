@@ -20,7 +20,7 @@ from interlock.text.urls import HTTP_TOKEN
 from interlock.types import JsonObject, Tool
 
 ANNOTATION = "x-mcp-header"
-MAX_INTEGER = 2**53 - 1  # of either sign; many JSON decoders cannot represent larger ones
+MAX_INTEGER = 2**53 - 1  # positive or negative; beyond it JSON decoders often lose precision
 
 MAX_DEPTH = 32  # nesting of an argument that a header repeats
 
@@ -39,11 +39,11 @@ _BASE64, _END = "=?base64?", "?="
 
 # Keywords of JSON Schema whose members are schemas under names that the author chose.
 _MAPS = frozenset(("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"))
-# ... and those that contain no schemas.
+# Keywords whose members are data, not schemas.
 _DATA = frozenset(("const", "default", "enum", "examples", "required", "dependentRequired"))
 _CONTAINERS = (dict, list)
 
-# A part of a schema, the path of the argument around it, and whether it describes that argument.
+# A part of a schema, the path of its argument, and whether the part describes that argument.
 _Node: TypeAlias = tuple[JsonObject | list[Any], tuple[str, ...], bool]
 
 # Values
@@ -53,7 +53,7 @@ def encode_value(value: str) -> str:
     """Encode any text as a header value.
 
     Raises:
-        ValueError: It has half of a surrogate pair, which UTF-8 cannot encode.
+        ValueError: The text has half of a surrogate pair, which UTF-8 cannot encode.
     """
     if _PLAIN.fullmatch(value) and not (value.startswith(_BASE64) and value.endswith(_END)):
         return value
@@ -64,7 +64,7 @@ def decode_value(text: str) -> str:
     """Decode a header value that `encode_value` encoded.
 
     Raises:
-        ValueError: It is marked as Base64 but is not, or is not UTF-8.
+        ValueError: The text is marked as Base64 but is not valid Base64, or not UTF-8.
     """
     whole = len(_BASE64) + len(_END)
     if len(text) < whole or not text.startswith(_BASE64) or not text.endswith(_END):
@@ -83,7 +83,7 @@ def decode_value(text: str) -> str:
 
 
 def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
-    """Return the arguments of a tool that headers repeat.
+    """Return the arguments of a tool that HTTP headers repeat.
 
     Returns:
         Paths into the arguments, by header name as written in the schema. No two names differ
@@ -95,8 +95,8 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
     """
     found: dict[str, tuple[str, ...]] = {}
     taken: set[str] = set()
-    # A stack, as a schema may be nested deeper than Python recurses. It holds iterators, as
-    # there may be millions of arguments, and each would need a path.
+    # A stack, because a schema may be nested deeper than Python's recursion limit. It holds
+    # iterators, because millions of arguments would each need a path.
     levels: list[Iterator[_Node]] = [iter([(schema, (), True)])]
     while levels:
         for node, path, reachable in levels[-1]:
@@ -116,7 +116,7 @@ def annotated(schema: JsonObject) -> dict[str, tuple[str, ...]]:
 def _within(
     node: JsonObject | list[Any], path: tuple[str, ...], reachable: bool
 ) -> Iterator[_Node]:
-    """Yield the objects and lists directly inside of one, except empty ones."""
+    """Yield the non-empty objects and lists directly inside a node."""
     if isinstance(node, list):
         yield from ((each, path, False) for each in node if each and isinstance(each, _CONTAINERS))
         return
@@ -145,7 +145,7 @@ def _check(node: JsonObject, path: tuple[str, ...], reachable: bool) -> str:
 class ToolHeaders:
     """The header annotations of one server's tools.
 
-    It is kept apart from the list of tools, which may have expired when a tool is called.
+    They outlive the cached list of tools, which may have expired when a tool is called.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class ToolHeaders:
         """Replace the annotations of a tool.
 
         Raises:
-            SchemaError: One is not valid; the tool now has none here.
+            SchemaError: An annotation is not valid; the tool now has no annotations here.
         """
         self._known.pop(tool.name, None)
         if found := annotated(tool.input_schema):
@@ -176,7 +176,7 @@ class ToolHeaders:
         object. Servers that check headers refuse such values.
 
         Args:
-            tool: Its name; an unknown one has no headers.
+            tool: The tool's name; an unknown tool has no headers.
             arguments: The arguments of the call, encoded or not.
         """
         known = self._known.get(tool)

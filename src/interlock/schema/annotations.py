@@ -1,7 +1,7 @@
-"""A JSON Schema -> Python type hints.
+"""Conversion of a JSON Schema to Python type hints.
 
 A hint accepts every value that its schema accepts, and often more: rules such as `minimum` have no
-hint, and what has none at all is `Any`. Nothing is generated as text and evaluated.
+hint, and a schema without any hint becomes `Any`. No generated source code is evaluated.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Hints:
         Args:
             schema: The subschema.
             name: The name of the member that it describes, for names of types.
-            path: The references that led to it.
-            depth: Levels above it.
+            path: The references that were followed to reach it.
+            depth: The number of levels above it.
         """
         self._left -= 1
         if not isinstance(schema, dict):
@@ -158,7 +158,7 @@ class Hints:
     def merged(self, schema: JsonObject, path: Path = ()) -> JsonObject | None:
         """Return one object schema for a schema, its `$ref` and its `allOf`.
 
-        None if a part of it does not describe an object.
+        Return None if a part of it does not describe an object.
         """
         parts: list[JsonObject] = [schema]
         if "$ref" in schema and schema["$ref"] not in path:
@@ -187,14 +187,13 @@ class Hints:
         return [{"type": ""} if each is None else each for each in merged]
 
     def _type_name(self, name: str) -> str:
-        """Return a name that no other type of this schema has."""
         plain = "".join(part.capitalize() for part in identifier(name).split("_")) or "Object"
         number = self._names[plain] = self._names.get(plain, 0) + 1
         return plain if number == 1 else f"{plain}{number}"
 
 
 def identifier(name: str) -> str:
-    """Replace what cannot be part of an identifier by "_"."""
+    """Replace characters that an identifier cannot have by "_"."""
     plain = "".join(char if f"_{char}".isidentifier() else "_" for char in name)
     return f"_{plain}" if plain[:1].isdecimal() else plain or "_"
 
@@ -202,7 +201,7 @@ def identifier(name: str) -> str:
 def union(hints: Iterable[Any]) -> Any:
     """Return the union of hints, with at most one hint for each JSON type.
 
-    So the JSON type of a value decides which hint applies, as msgspec demands.
+    msgspec demands that the JSON type of a value decides which hint applies.
     """
     plain: dict[Any, None] = {}
     values: list[Any] = []

@@ -6,12 +6,12 @@ A condition that permits something must not, and one that forbids something must
 1. `pattern` implies a string, `maximum` a number, `items` an array, and so on; `const` and `enum`
    imply the types of their values. A `type` beside such keywords takes the place of what they
    imply.
-2. For a value of another type the strict reading does not hold, and the lenient one does. Items
+2. For a value of another type the strict reading fails, and the lenient one holds. Items
    and members inside the value are read in the same way.
 3. `under` is a folder: the value is an absolute path at or below it, without empty, `.` and `..`
    segments. The lenient reading also holds for a path that cannot be located: a relative one, or
    one with such segments.
-4. Only the keywords below exist, as one that is misspelled would permit everything. There are no
+4. Unknown keywords are refused, because a misspelled one would permit everything. There are no
    references, and patterns run in linear time.
 """
 
@@ -59,10 +59,10 @@ _IMPLIED: dict[str, str] = {
     "minProperties": "object",
     "maxProperties": "object",
 }
-_INNER = ("items", "contains", "additionalProperties", "propertyNames")  # of parts of the value
+_INNER = ("items", "contains", "additionalProperties", "propertyNames")  # on parts of the value
 _INNER_LISTS = ("prefixItems",)
 _INNER_TABLES = ("properties", "patternProperties")
-_ALTERNATIVES = ("allOf", "anyOf")  # of the value itself
+_ALTERNATIVES = ("allOf", "anyOf")  # on the value itself
 KEYWORDS = (*_IMPLIED, "type", "const", "enum", *_ALTERNATIVES, "not")
 
 _PROBLEMS = {
@@ -84,7 +84,7 @@ _PROBLEMS = {
 
 
 def problem(keyword: str) -> str:
-    """Return in words that a value fails a keyword, such as "is over its maximum"."""
+    """Return the words for a value that fails a keyword, such as "is over its maximum"."""
     return _PROBLEMS.get(keyword, f"does not fit {keyword}")
 
 
@@ -92,8 +92,8 @@ class Condition:
     """A condition on one value. Made by `compile`; equal if written alike.
 
     Attributes:
-        document: As written.
-        accepts_absence: It also holds if the value is missing.
+        document: The condition as written.
+        accepts_absence: Whether it also holds if the value is missing.
     """
 
     __slots__ = ("_lenient", "_schema", "_strict", "accepts_absence", "document")
@@ -119,7 +119,7 @@ class Condition:
         """Return whether a value fits; one of another type does not."""
         try:
             return self._strict.is_valid(value)
-        except ValueError:  # not a JSON value, such as a lone surrogate
+        except ValueError:  # not a JSON value, for example a lone surrogate
             return False
 
     def may_hold(self, value: Any) -> bool:
@@ -137,7 +137,7 @@ class Condition:
         return self._lenient.is_valid if is_lenient else self._strict.is_valid
 
     def failed_keyword(self, value: Any) -> str:
-        """Return the first keyword that a value does not fit; "type" for one of another type."""
+        """Return the first keyword that a value fails; "type" for a value of another type."""
         try:
             error = next(iter(self._strict.iter_errors(value)), None)
         except ValueError:
@@ -155,10 +155,10 @@ def compile(document: Any) -> Condition:
     """Compile a condition. The first call loads the validation engine, which takes some 40 ms.
 
     Args:
-        document: An object of `KEYWORDS`, and `absent`.
+        document: An object with `KEYWORDS`, and perhaps `absent`.
 
     Raises:
-        SchemaError: Names the place and what is wrong there.
+        SchemaError: The condition is not valid; the text names the place and the reason.
     """
     if not isinstance(document, dict):
         raise SchemaError(f"must be an object of JSON Schema, not {quoting.kind(document)}")
@@ -310,7 +310,7 @@ def _typed(node: Any, lenient: bool) -> Any:
     return body if types is None else {"type": sorted(types)} | body
 
 
-# A name in a path: not empty, "." or ".."; no backslash, which parts paths elsewhere.
+# A name in a path: not empty, "." or ".."; without backslashes, which separate names on Windows.
 _CHARACTER = r"[^/\\\x00-\x1f\x7f]"
 _NOT_DOT = r"[^/\\\x00-\x1f\x7f.]"
 _NAME = rf"(?:{_NOT_DOT}{_CHARACTER}*|\.{_NOT_DOT}{_CHARACTER}*|\.\.{_CHARACTER}+)"
@@ -343,12 +343,12 @@ def _engine(schema: Any) -> jsonschema_rs.Validator:
 
 
 def _written(path: Iterable[str | int]) -> Iterator[str | int]:
-    """Return a place in a translated condition without the steps that translating added."""
+    """Return a path in a translated condition without the steps that the translation added."""
     return iter([step for step in path if step != "anyOf" and not isinstance(step, int)])
 
 
 def _reason(error: ValueError) -> str:
-    """Return what is wrong with a keyword's value, without the value."""
+    """Return the problem of a keyword's value, without the value."""
     kind: Any = getattr(error, "kind", None)
     match kind.name if kind is not None else "":
         case "format":

@@ -1,4 +1,4 @@
-"""The number of rules that the engine may apply to a value: its work, bounded before it starts."""
+"""The work of a validation, as the number of rules that may apply: bounded before it starts."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 from interlock.errors import SchemaError
 from interlock.schema.inspection import MAX_JSON_DEPTH, SchemaRule, Survey
 
-MAX_RULES_PER_VALUE = 100_000  # with all references followed
+MAX_RULES_PER_VALUE = 100_000  # rules for one value, with all references followed
 MAX_REFERENCE_CHAIN = 100
 MAX_PATHS = 20_000
 MAX_WORK = 10_000_000  # rules times values; 5 to 12 ns each
-MAX_STEPS = 20_000  # of counting, for all depths together; about 1 µs each
+MAX_STEPS = 20_000  # steps of counting, for all depths together; about 1 µs each
 
 
 def by_depth(survey: Survey) -> list[int]:
     """Count the rules that may apply to one value, by how deep the value is nested.
 
-    Entry d is for a value with d levels below it. The last entry is also for deeper values; it
-    is over `MAX_WORK` if the count of a recursive schema explodes.
+    Entry d is for a value with d levels below it. The last entry also covers deeper values; it
+    exceeds `MAX_WORK` if the count of a recursive schema explodes.
 
     Raises:
-        SchemaError: There are too many, or a rule leads back to itself for the same value.
+        SchemaError: There are too many rules, or a rule leads back to itself for the same value.
     """
     if survey.is_tree():
         return [sum(rule.weight for rule in survey.rules.values()) or 1]
@@ -67,7 +67,7 @@ class _Flat:
 
     Attributes:
         weight: Their summed weight, for the value itself.
-        below: For each member or item, the rules that apply to it, and how often.
+        below: The rules that apply to each member or item, with their number of uses.
     """
 
     __slots__ = ("below", "weight")
@@ -78,12 +78,12 @@ class _Flat:
 
 
 def _flatten_all(root: SchemaRule, repeats: int) -> dict[SchemaRule, _Flat]:
-    """Flatten all rules that the root leads to."""
+    """Flatten all rules that are reachable from the root."""
     flats: dict[SchemaRule, _Flat | None] = {}
     reached = {root: None}
     queue = [root]
     entries = 0
-    for rule in queue:  # which grows in the loop
+    for rule in queue:  # the queue grows in the loop
         flat = _flatten(rule, flats, repeats, 0)
         for members in flat.below.values():
             entries += len(members)
@@ -97,7 +97,7 @@ def _flatten_all(root: SchemaRule, repeats: int) -> dict[SchemaRule, _Flat]:
 def _flatten(
     rule: SchemaRule, flats: dict[SchemaRule, _Flat | None], repeats: int, depth: int
 ) -> _Flat:
-    """Add up the rules for the same value, also those behind references."""
+    """Add up the rules for the same value, including those behind references."""
     if rule in flats:
         flat = flats[rule]
         if flat is None:
@@ -108,7 +108,7 @@ def _flatten(
         return flat
     if depth > MAX_REFERENCE_CHAIN:
         raise SchemaError(f"more than {MAX_REFERENCE_CHAIN} rules lead from one to the next")
-    flats[rule] = None  # being counted
+    flats[rule] = None  # marks the rule as being counted
     inner = [_flatten(other, flats, repeats, depth + 1) for other in rule.here]
     weight = rule.weight + repeats * sum(flat.weight for flat in inner)
     if weight > MAX_RULES_PER_VALUE:

@@ -1,4 +1,4 @@
-"""Elicitation forms for legacy clients."""
+"""Conversion of elicitation forms for legacy clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from interlock.errors import CapabilityError
 from interlock.revisions import at_least
 from interlock.types import ElicitParams, JsonObject
 
-_CHOICES = "2025-11-25"  # titled choices, multiple choices, and defaults of all types
+_CHOICES = "2025-11-25"  # the first revision with titled and multiple choices, and all defaults
 
 
 def for_legacy(question: ElicitParams, revision: str) -> ElicitParams:

@@ -17,9 +17,9 @@ def lines(
     """Return the sentences for one error of the engine: one for each member it concerns.
 
     Args:
-        error: From the engine.
+        error: The engine's error.
         document: The schema.
-        member: What to call a member of the outermost object, such as "argument".
+        member: The word for a member of the outermost object, such as "argument".
         echo: Whether to show the value.
     """
     branch = _meant_branch(error)
@@ -44,20 +44,20 @@ def lines(
 
 
 def _hint(error: jsonschema_rs.ValidationError, document: Any, unknown: str) -> str:
-    """Return the most similar property that the value lacks."""
+    """Return a hint at the property most similar to an unknown one; "" for none."""
     import difflib
 
     rule = _follow(document, error.schema_path[:-1])
     known = rule.get("properties", {}) if isinstance(rule, dict) else {}
     given: Any = error.instance
     free = [name for name in known if name not in given]
-    # A low cutoff is fine for so few candidates, and "tz" has to find "timezone".
+    # There are few candidates, so a low cutoff is safe; it lets "tz" match "timezone".
     close = difflib.get_close_matches(unknown[: quoting.MAX_ECHO], free, n=1, cutoff=0.4)
     return f" (did you mean {quoting.echo(close[0])}?)" if close else ""
 
 
 def _problem(error: jsonschema_rs.ValidationError, echo: bool) -> str:
-    """Return what is wrong with the value, without its place."""
+    """Return the problem of a value, without its place."""
     limit: Any = error.kind.value
     given: Any = error.instance
     shown = quoting.echo(given) if echo else "the value"
@@ -128,7 +128,7 @@ def _meant_branch(
 
 
 def _wrong_tag(error: jsonschema_rs.ValidationError, echo: bool) -> str | None:
-    """Return the constants that a member may have, if the alternatives differ in these alone."""
+    """Return the constants that a member may have, if only these tell the alternatives apart."""
     if error.kind.name not in {"anyOf", "oneOf"}:
         return None
     here = len(error.instance_path)
@@ -180,7 +180,6 @@ def _count(value: str | list[Any] | dict[str, Any], noun: str) -> str:
 
 
 def _follow(document: Any, path: Sequence[str | int]) -> Any:
-    """Return what is at a path in a document, or None."""
     for step in path:
         try:
             document = document[step]

@@ -1,6 +1,6 @@
 """An index of the rules in an untrusted schema, built within limits.
 
-Every schema is indexed before anything else reads it. A reference must lead to a place in the
+Every schema is indexed before other code reads it. A reference must lead to a place in the
 document.
 """
 
@@ -15,7 +15,7 @@ from interlock.text import quoting
 
 MAX_SCHEMA_DEPTH = 32  # levels of subschemas
 MAX_SUBSCHEMAS = 2_000
-MAX_JSON_DEPTH = 64  # of the schema's own JSON, and of a value to be checked
+MAX_JSON_DEPTH = 64  # levels of the schema's own JSON, and of a value to be checked
 MAX_PATTERNS = 100
 
 _DIALECTS = {
@@ -57,10 +57,11 @@ class Survey:
     """All subschemas of a document.
 
     Attributes:
-        root: The outermost one; None for `true` and `false`.
-        rules: All objects, by `id` of the object, which the document keeps alive.
-        patterns: All regular expressions.
-        repeats: How often the engine applies a rule for each time that it applies its parent.
+        root: The outermost subschema; None for `true` and `false`.
+        rules: The rules of all object subschemas, by the `id` of the object. The document keeps
+            the objects alive.
+        patterns: All regular expressions of the schema.
+        repeats: The number of times that the engine applies a rule for each use of its parent.
 
     Raises:
         SchemaError: The document is over a limit, has an external reference, or is not valid.
@@ -88,7 +89,7 @@ class Survey:
         return not self._references and self.repeats == 1
 
     def nests_alternatives(self) -> bool:
-        """Whether an alternative has rules of its own, so that its errors may take long to list."""
+        """Whether an alternative contains rules, so that listing its errors may be slow."""
         return any(rule.here or rule.below for rule in self._alternatives)
 
     def relax(self, unchecked: set[str]) -> None:
@@ -110,7 +111,7 @@ class Survey:
     # Walking
 
     def _visit(self, schema: Any, resource: _Resource | None, depth: int) -> SchemaRule | None:
-        """Index a subschema and all below it; None for `true` and `false`."""
+        """Index a subschema and all below it; return None for `true` and `false`."""
         if id(schema) in self.rules:
             return self.rules[id(schema)]
         self._subschemas += 1
@@ -153,8 +154,8 @@ class Survey:
                 rule.here.append(inner)
 
     def _read_unevaluated(self, rule: SchemaRule, keyword: str, value: Any, depth: int) -> None:
-        # To find out what is evaluated, the engine applies each rule below once more for each
-        # such keyword above it: 2.6 times a level, as measured.
+        # To find unevaluated members, the engine applies each rule again for each `unevaluated…`
+        # keyword above it: measured as 2.6 times a level.
         self.repeats = 3
         self._read_one(rule, keyword, value, depth)
 
@@ -211,7 +212,7 @@ class Survey:
         if keyword in {"$id", "id"}:
             if not name.startswith("#"):
                 return
-            name = name[1:]  # drafts 4 to 7 define anchors so
+            name = name[1:]  # drafts 4 to 7 define an anchor by an `$id` of "#name"
         rule.resource.anchors[name] = rule
         if keyword == "$dynamicAnchor":
             self._dynamic_anchors.setdefault(name, []).append(rule)
@@ -228,7 +229,7 @@ class Survey:
             raise SchemaError(f"the schema has more than {MAX_PATTERNS} patterns")
 
     def _read_multiple(self, rule: SchemaRule, _keyword: str, value: Any, _depth: int) -> None:
-        if isinstance(value, float):  # the engine computes with fractions, up to 25 µs
+        if isinstance(value, float):  # slow: the engine computes with fractions, up to 25 µs
             rule.weight += 300
 
     def _read_enum(self, rule: SchemaRule, keyword: str, value: Any, _depth: int) -> None:
@@ -236,7 +237,7 @@ class Survey:
             raise SchemaError(f"{keyword!r} must be a list, not {quoting.kind(value)}")
         if measure(value)[1] > MAX_JSON_DEPTH:
             raise SchemaError(f"{keyword!r} is nested deeper than {MAX_JSON_DEPTH} levels")
-        # The engine finds values in a table, but an error lists them all.
+        # Lookup is constant time; an error message lists every value.
         rule.weight += len(value) // 16
 
     # References
@@ -270,7 +271,7 @@ class Survey:
         return resource, fragment
 
 
-_INDEX = re.compile(r"[0-9]{1,6}")  # int() refuses thousands of digits
+_INDEX = re.compile(r"[0-9]{1,6}")  # few digits: int() refuses thousands of them
 _CONTAINERS = frozenset({dict, list})
 _EVERY_MEMBER = {
     "additionalItems": "[]",
@@ -332,7 +333,7 @@ def _dialect(document: dict[str, Any]) -> str:
     """Return the draft of JSON Schema that a document names.
 
     Raises:
-        SchemaError: It is not supported.
+        SchemaError: The draft is not supported.
     """
     uri = document.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     if isinstance(uri, str):
@@ -371,7 +372,6 @@ def _unquoted(fragment: str) -> str:
 
 
 def _point(document: Any, pointer: str) -> Any:
-    """Return what a JSON pointer leads to, or None."""
     for step in pointer.split("/")[1:]:
         step = step.replace("~1", "/").replace("~0", "~")
         if isinstance(document, list):

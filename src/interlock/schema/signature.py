@@ -1,6 +1,6 @@
-"""A Python function -> schemas of its arguments and result, and a decoder of its arguments.
+"""Description of Python functions: schemas of arguments and result, and an argument decoder.
 
-Hints may be of all types that msgspec supports: builtin types, dataclasses, structs, TypedDict,
+Type hints may use all types that msgspec supports: builtin types, dataclasses, structs, TypedDict,
 enums, Literal, unions, `Annotated[..., Meta(...)]`; and pydantic models. Descriptions come from
 `Meta` or from the docstring's list of arguments.
 """
@@ -28,16 +28,16 @@ _SCALARS = (bool, int, float, type(None))
 
 
 class Signature(Struct, frozen=True):
-    """How to describe and call a function.
+    """The description of a function, by which to list and call it.
 
     Attributes:
-        parameters: Names of the arguments, in order, without the context.
+        parameters: The names of the arguments, in order, without the context.
         context: Name of the parameter that takes the `Context`, or None.
         input_schema: JSON Schema of an object with the arguments.
         output_schema: JSON Schema of the result; None for text, content and unknown types.
-        decode: Encoded arguments -> a struct with a field for each parameter. It raises what
-            msgspec raises; see `problem`.
-        is_async: Whether it is `async def`.
+        decode: Decodes arguments to a struct with a field for each parameter. It raises
+            msgspec's errors; see `problem`.
+        is_async: Whether the function is `async def`.
     """
 
     parameters: tuple[str, ...]
@@ -52,12 +52,12 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
     """Return the signature of a function.
 
     Args:
-        function: Plain or async, also a bound method or a `functools.partial`.
+        function: A function, plain or async, a bound method or a `functools.partial`.
         context_type: The hint of the parameter that takes the context.
         strict: Whether values must have the exact type; False also reads numbers from strings.
 
     Raises:
-        SignatureError: A parameter cannot be described; the text names it.
+        SignatureError: A parameter or the result cannot be described; the text names it.
     """
     name = getattr(function, "__name__", "") or _routine(function).__qualname__
     hints = _hints(function, name)
@@ -68,7 +68,7 @@ def describe(function: Callable[..., Any], context_type: type, *, strict: bool =
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise SignatureError(f"{where}: * and ** parameters have no JSON Schema")
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise SignatureError(f"{where} is positional only, but arguments come by name")
+            raise SignatureError(f"{where} is positional only, but arguments are passed by name")
         hint = hints.get(parameter.name, _EMPTY)
         if _is_context(hint, context_type):
             context = parameter.name
@@ -104,12 +104,12 @@ def is_async(function: Callable[..., Any]) -> bool:
 
 
 def find_context(function: Callable[..., Any], context_type: type) -> str | None:
-    """Return the name of the parameter that takes the context; other hints may be anything."""
+    """Return the name of the parameter that takes the context; ignore all other hints."""
     routine = _routine(function)
     for name in inspect.signature(function).parameters:
         try:
             hint = _resolve(routine, name)
-        except Exception:  # noqa: S112 - a hint may be any code; one that fails is not the context
+        except Exception:  # noqa: S112 - a hint may run any code; a failing one is not the context
             continue
         if _is_context(hint, context_type):
             return name
@@ -171,7 +171,7 @@ def _field(default: Any) -> Any:
         return msgspec.field(default=default)
     try:
         hash(default)
-    except TypeError:  # it is mutable, so each call gets a copy
+    except TypeError:  # a mutable default, so each call gets a copy
         return msgspec.field(default_factory=lambda: copy.deepcopy(default))
     return msgspec.field(default_factory=lambda: default)
 
@@ -200,7 +200,7 @@ def _type_name(hint: Any) -> str:
 
 
 def _no_schema(error: Exception) -> str:
-    # The lines before the last are advice on hooks of msgspec, which users cannot set.
+    # The other lines of msgspec's error advise hooks, which users cannot set.
     reason = str(error).splitlines()[-1]
     return f"which has no JSON Schema: {reason}"
 
@@ -212,16 +212,16 @@ def _schema_of(hint: Any, hook: Callable[[Any], JsonObject]) -> JsonObject:
         (schema,), components = msgspec.json.schema_components(
             [hint], schema_hook=hook, ref_template="#/$defs/{name}"
         )
-    except KeyError as error:  # msgspec confuses two types of one name
-        raise TypeError(f"two types of one name: {error}") from error
-    except (NameError, AttributeError, SyntaxError) as error:  # in a hint that is a string
+    except KeyError as error:  # msgspec's error for two types of the same name
+        raise TypeError(f"two types have the same name: {error}; rename one") from error
+    except (NameError, AttributeError, SyntaxError) as error:  # from a hint that is a string
         raise TypeError(f"the type of a member cannot be resolved: {error}") from error
     if set(schema) == {"$ref"}:
         target = schema["$ref"].removeprefix("#/$defs/")
         if f'"#/$defs/{target}"' not in msgspec.json.encode(components).decode():
             schema = components.pop(target)
         elif components[target].get("type") == "object":
-            schema = {"type": "object", **schema}  # legacy clients demand it
+            schema = {"type": "object", **schema}  # legacy clients require "type"
     _hoist([schema, *components.values()], components)
     if components:
         schema = {**schema, "$defs": components}
@@ -238,13 +238,13 @@ def _hoist(parts: list[Any], components: JsonObject) -> None:
             brought = part.pop("$defs", {}) if "$defs" in part else {}
             for name, definition in brought.items():
                 if components.setdefault(name, definition) != definition:
-                    raise TypeError(f"two types of one name: {name}")
+                    raise TypeError(f"two types have the same name: {name}; rename one")
             parts += part.values()
             parts += brought.values()
 
 
 def _add_defaults(schema: JsonObject, function: Callable[..., Any]) -> None:
-    """Add the defaults that are copied for each call, if they can be written as JSON."""
+    """Add the defaults that are copied for each call, where JSON can express them."""
     for parameter in inspect.signature(function).parameters.values():
         member = schema.get("properties", {}).get(parameter.name)
         if member is not None and parameter.default is not _EMPTY and "default" not in member:
@@ -256,13 +256,13 @@ _AT = re.compile(r"^(.*) - at `\$\.?(.*)`$")
 _MISSING = re.compile(r"^Object missing required field `(.*)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*)`$")
 _NOT_OF_THESE = re.compile(r"^Invalid (?:enum )?value .*$", re.DOTALL)
-_MAX_PROBLEM = 300  # characters; names of members come from the client
+_MAX_PROBLEM = 300  # characters; the client chooses the names of members
 
 
 def problem(error: Exception) -> str:
     """Return an error of `Signature.decode` as text: "limit: expected `int`, got `str`".
 
-    The text has names of arguments, but never values, which may be secret.
+    The text names arguments but shows no values, which may be secret.
     """
     if isinstance(error, TypeError):  # "unhashable type", which does not name the argument
         return "a set has a list or an object in it, but must have plain values only"
@@ -280,7 +280,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-# Unions for which msgspec 0.22 corrupts memory, which crashes the interpreter
+# Unions that make msgspec 0.22 corrupt memory and crash the interpreter
 
 _LIMITS = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 _COLLECTIONS = (list, set, frozenset, dict, tuple)
@@ -314,9 +314,9 @@ def _refuse_deadly_union(members: tuple[Any, ...]) -> None:
         else:
             bare.append(member)
     if limits and any(get_origin(each) is tuple and ... not in get_args(each) for each in bare):
-        raise TypeError("a tuple of fixed length cannot stand beside a type with limits")
+        raise TypeError("a union cannot have a tuple of fixed length and a type with limits")
     if "pattern" in limits and any(_is_collection(get_origin(each) or each) for each in bare):
-        raise TypeError("a list, set, tuple or dict cannot stand beside text with a pattern")
+        raise TypeError("a union cannot have a list, set, tuple or dict and text with a pattern")
 
 
 def _is_collection(type: Any) -> bool:
@@ -390,13 +390,13 @@ def _output_schema(hint: Any, name: str) -> JsonObject | None:
 
 
 def _has_content(hint: Any) -> bool:
-    """Whether a type is a content block, a list of them, or a `CallToolResult`."""
+    """Return whether a type is a content block, a list of them, or a `CallToolResult`."""
     if isinstance(hint, type):
         return issubclass(hint, CallToolResult) or hint in get_args(Content)
     return any(_has_content(each) for each in get_args(hint))
 
 
-# pydantic, which is imported by the user's program only
+# pydantic models; only the user's program imports pydantic
 
 
 def _pydantic_model(hint: Any) -> Any:
@@ -436,7 +436,7 @@ def _pydantic_decode(hint: Any, value: Any) -> Any:
             raise
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        # This is the only text of pydantic's own that shows the value.
+        # The text of pydantic for this error shows the value, which may be secret.
         is_tag = first["type"] == "union_tag_invalid"
         text = "not one of the values allowed" if is_tag else first["msg"]
         raise ValueError(f"{place}: {text}" if place else text) from None

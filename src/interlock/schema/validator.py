@@ -1,4 +1,4 @@
-"""JSON Schema -> validator, safe for untrusted schemas.
+"""Validators for JSON Schemas, safe for untrusted schemas.
 
 Rules, because both the schema and the value may be hostile:
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 MAX_SCHEMA_BYTES = 256 * 1024
 MAX_WORK_FOR_ALL_ERRORS = 5_000  # about 50 µs each when alternatives are nested
-MAX_WORK_FOR_FIRST_ERROR = 20_000  # where alternatives are nested; about 12 µs each
+MAX_WORK_FOR_FIRST_ERROR = 20_000  # about 12 µs each when alternatives are nested
 MAX_CHEAP = 1_000  # rules for one value; with so few, small flat values need no measuring
 MAX_FLAT = 100  # members of a flat object
-MAX_PATTERN_BYTES = 256 * 1024  # when compiled; one takes up to 3 ms
+MAX_PATTERN_BYTES = 256 * 1024  # limit for one compiled pattern; compiling takes up to 3 ms
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -40,17 +40,17 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def check(schema: bytes) -> None:
     """Refuse a schema that is too large, has an external reference, or is not valid.
 
-    This does not load the validation engine, so only `compile` finds a wrong bound such as
-    `"minimum": "x"`.
+    This does not load the validation engine, so a wrong bound such as `"minimum": "x"` is found
+    by `compile` only.
 
     Raises:
-        SchemaError: Names what is wrong, the value and the limit.
+        SchemaError: The schema is refused; the text has the reason, the value and the limit.
     """
     cost.by_depth(Survey(_decode(schema)))
 
 
 def check_tool_input(schema: bytes) -> None:
-    """As `check`; the schema must also describe an object, as the specification demands.
+    """Check a schema as `check` does; it must also describe an object, as the spec demands.
 
     Raises:
         SchemaError: See `check`.
@@ -71,14 +71,14 @@ def compile(schema: bytes, *, member: str = "argument") -> Validator:
 
     Args:
         schema: A JSON Schema of draft 2020-12 (default), 2019-09, 7, 6 or 4.
-        member: What messages call a member of the outermost object.
+        member: The word in messages for a member of the outermost object.
 
     Raises:
         SchemaError: See `check`; or the schema is not valid in its dialect.
     """
     document = _decode(schema)
     survey = Survey(document)
-    costs = cost.by_depth(survey)  # before the engine sees it
+    costs = cost.by_depth(survey)  # before the engine compiles it
     unchecked: set[str] = set()
     try:
         engine = _engine(document)
@@ -110,7 +110,7 @@ class Validator:
         member: str,
         unchecked_patterns: Iterable[str],
     ) -> None:
-        self._schema = schema  # encoded, as it takes a fifth of the memory and is seldom needed
+        self._schema = schema  # encoded: seldom needed, and a fifth of the decoded size
         self._engine = engine
         self._costs = costs
         self._nests_alternatives = nests_alternatives
@@ -119,7 +119,7 @@ class Validator:
         self.unchecked_patterns = tuple(unchecked_patterns)
 
     def is_valid(self, value: Any) -> bool:
-        """Whether the value fits; False if it is not a JSON value, or too large to check."""
+        """Return whether the value fits; False if it is not JSON, or too large to check."""
         if self._excess(*measure(value)):
             return False
         try:
@@ -128,7 +128,7 @@ class Validator:
             return False
 
     def errors(self, value: Any, limit: int = 5, *, echo: bool = True) -> list[str]:
-        """Return why a value does not fit: one line a problem, [] if it fits.
+        """Return one line for each problem of a value; [] if it fits.
 
         Args:
             value: Any JSON value.
@@ -154,7 +154,7 @@ class Validator:
         except ValueError as error:
             return [f"not a JSON value: {quoting.clip(str(error))}"]
         if not found:
-            return ["does not fit the schema, which is too complex to find out where"]
+            return ["does not fit the schema, which is too complex to find the place"]
         document = msgspec.json.decode(self._schema)
         lines = (
             line
@@ -180,7 +180,7 @@ class Validator:
         return None
 
     def _find(self, value: Any, work: int) -> list[jsonschema_rs.ValidationError]:
-        """Return all errors, the first, or none, as the work allows: describing one is slow."""
+        """Return all errors, the first, or none: describing one is slow, so `work` limits them."""
         import jsonschema_rs
 
         if work <= MAX_WORK_FOR_ALL_ERRORS:

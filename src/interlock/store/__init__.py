@@ -1,6 +1,6 @@
 """Conversations, API keys and audit records, in SQLite or PostgreSQL.
 
-Importing this package is cheap; SQLAlchemy is imported when a name of it is first used.
+Importing this package is cheap: SQLAlchemy is imported when a name of the package is first used.
 """
 
 from __future__ import annotations

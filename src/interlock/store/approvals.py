@@ -1,7 +1,7 @@
-"""Approvals of exact calls in the database. Their arguments are sealed.
+"""The approvals of exact calls in the database, with sealed arguments.
 
-Reading goes through `ApprovalStore`. Each change is a `Claim`, so that it takes effect in the
-transaction of its audit record, and only if the approval is still in the right state.
+`ApprovalStore` reads them. Each change is a `Claim`, which takes effect in the transaction of its
+audit record, and only if the approval is still in the right state.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from interlock.types import JsonObject
 
 State = Literal["pending", "approved", "denied", "expired", "used"]
 
-KIND: Final = "approvals"  # of rows in `changes`
+KIND: Final = "approvals"  # the kind of rows in `changes`
 SEALED_FOR = "approvals"  # the purpose of the key
-KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after it expired
+KEPT = 30 * 86_400 * 1_000_000  # microseconds that an approval is kept after its expiry
 MAX_LISTED = 500
-LEEWAY = 60 * 1_000_000  # microseconds that the clocks of two machines may differ
+LEEWAY = 60 * 1_000_000  # microseconds by which the clocks of two machines may differ
 
 _COLUMNS = tuple(column.name for column in tables.approvals.columns)
 _NAMES = ", ".join(f'"{name}"' for name in _COLUMNS)
@@ -43,7 +43,7 @@ _DECIDE = (
     "UPDATE approvals SET state = ?, decided_by = ?, decided_at = ?, note = ?"
     " WHERE id = ? AND state = 'pending' AND expires > ? AND created <= ? AND hash = ?"
 )
-# What was approved can be denied until it is used.
+# An approved call can be denied until the approval is used.
 _DENY = _DECIDE.replace("state = 'pending'", "state IN ('pending', 'approved')")
 _EXPIRE = (
     "UPDATE approvals SET state = 'expired'"
@@ -63,15 +63,15 @@ class Binding(Struct, frozen=True):
     """The exact call that an approval is for. If any of it changes, the approval is void.
 
     Attributes:
-        tenant: Of the caller.
-        user: The caller.
-        key: Id of its API key; "" for none.
-        server: Name of the server.
-        tool: Address of the tool.
-        hash: Of the arguments; see `layers.audit.arguments_hash`.
-        rule: Id of the rule that asked.
-        policy: Hash of the policy.
-        pin: Hash of the tool's definition.
+        tenant: The tenant of the caller.
+        user: The id of the caller.
+        key: The id of the caller's API key; "" for none.
+        server: The name of the server.
+        tool: The address of the tool.
+        hash: The hash of the arguments; see `layers.audit.arguments_hash`.
+        rule: The id of the rule that demands the approval.
+        policy: The hash of the policy.
+        pin: The hash of the tool's definition.
     """
 
     tenant: str
@@ -86,20 +86,20 @@ class Binding(Struct, frozen=True):
 
 
 class Approval(Struct, frozen=True, kw_only=True):
-    """One call that must be approved, and what was decided. Times are microseconds since 1970.
+    """One call that must be approved, and the decision. Times are microseconds since 1970.
 
     Attributes:
-        id: Names it.
-        call: The call that asked for it.
-        state: As stored; see `state_at`.
-        arguments: Of the call; None if they were sealed with another key.
-        approvers: Who may decide, as in the rule.
-        created: When it was asked for.
-        expires: When it is void.
-        decided_by: Principal that approved or denied; None for none.
-        decided_at: When.
-        note: What that principal noted.
-        used_by_call: The call that it was used for.
+        id: The id of the approval.
+        call: The id of the call that requested it.
+        state: The stored state; see `state_at`.
+        arguments: The arguments of the call; None if they were sealed with another key.
+        approvers: The principals who may decide, as in the rule.
+        created: The time of the request.
+        expires: The time of expiry.
+        decided_by: The principal that approved or denied; None for none.
+        decided_at: The time of the decision.
+        note: The note of that principal.
+        used_by_call: The id of the call that used it.
     """
 
     id: str
@@ -124,9 +124,9 @@ class Approval(Struct, frozen=True, kw_only=True):
     used_by_call: str | None = None
 
     def state_at(self, now: int) -> State:
-        """Return the state at a time: what is not used or denied in time has expired.
+        """Return the state at a time: an approval that is neither used nor denied expires.
 
-        So has what was asked for in the future: the clock was set back, and would let it live on.
+        A request in the future has expired, too: it would last longer after a clock was set back.
         """
         is_open = self.state in ("pending", "approved")
         is_over = self.expires <= now or self.created > now + LEEWAY
@@ -134,11 +134,9 @@ class Approval(Struct, frozen=True, kw_only=True):
 
     @property
     def binding(self) -> Binding:
-        """The call that it is for."""
         return msgspec.convert(asdict(self), Binding)
 
     def as_json(self, now: int) -> JsonObject:
-        """Return the approval as commands and the admin API show it."""
         return {
             "id": self.id,
             "call": self.call,
@@ -162,7 +160,7 @@ _Approvals: TypeAlias = list[Approval]
 
 
 def new_approval_id() -> str:
-    """Return an id that no other approval has."""
+    """Return a new, unique id."""
     return f"a_{token_hex(8)}"
 
 
@@ -170,8 +168,8 @@ class ApprovalStore:
     """The approvals in one database. Every method that reads may raise a `StoreError`.
 
     Args:
-        database: Where they are.
-        key: Seals the arguments.
+        database: The database of the approvals.
+        key: The key that seals the arguments.
     """
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
@@ -185,7 +183,7 @@ class ApprovalStore:
         """Return one approval.
 
         Raises:
-            UnknownApproval: None has this id.
+            UnknownApproval: No approval has this id.
         """
         found = await self._read(select(tables.approvals).where(_of.id == storable(id)))
         if not found:
@@ -204,11 +202,11 @@ class ApprovalStore:
         """Return the newest approvals first.
 
         Args:
-            states: Those in these states; None for all.
+            states: The states of the approvals; None for all.
             now: The time.
-            user: Those of this user's calls; "" for all.
-            limit: At most so many.
-            after: The id of the last one that the caller has; "" to begin.
+            user: The user of the calls; "" for all.
+            limit: The largest number of approvals.
+            after: The last id of the previous page; "" for the first page.
         """
         query = select(tables.approvals).order_by(_of.created.desc(), _of.id.desc()).limit(limit)
         if states is not None:
@@ -234,7 +232,6 @@ class ApprovalStore:
         return next(iter(await self._read(query)), None)
 
     async def count_pending(self, tenant: str, user: str, now: int) -> int:
-        """Return how many approvals of a user wait for a decision."""
         query = select(func.count()).where(
             _of.tenant == tenant, _of.user == user, _of.state == "pending", ~_is_over(now)
         )
@@ -245,7 +242,6 @@ class ApprovalStore:
         return await self._database.read(work)
 
     async def counts(self, now: int) -> Counter[str]:
-        """Return how many approvals there are, by state."""
         state = _state_at(now)
 
         async def work(connection: AsyncConnection) -> Counter[str]:
@@ -256,13 +252,13 @@ class ApprovalStore:
         return await self._database.read(work)
 
     async def overdue(self, now: int) -> _Approvals:
-        """Return approvals that have expired without being marked so."""
+        """Return approvals that have expired but are not marked as expired."""
         return await self._read(
             select(tables.approvals).where(_is_open(), _is_over(now)).limit(MAX_LISTED)
         )
 
     async def next_expiry(self) -> float:
-        """Return when the first of the open approvals expires; infinity if there is none."""
+        """Return the earliest expiry of the open approvals; infinity if there are none."""
         query = select(func.min(_of.expires)).where(_is_open())
 
         async def work(connection: AsyncConnection) -> float:
@@ -272,7 +268,7 @@ class ApprovalStore:
         return await self._database.read(work)
 
     async def changed(self) -> set[str]:
-        """Return the ids of approvals that changed since the last call, at first of some."""
+        """Return ids of approvals changed since the last call; the first call returns some."""
         return await self._database.read(self._changes.read)
 
     async def purge(self, now: int) -> None:
@@ -290,7 +286,7 @@ class ApprovalStore:
     # Changes
 
     def insertion(self, approval: Approval) -> Claim:
-        """Return what adds an approval."""
+        """Return the change that adds an approval."""
         fields = asdict(approval)
         arguments = msgspec.json.encode(approval.arguments)
         fields["arguments"] = self._key.seal(SEALED_FOR, arguments, _bound_to(approval.id))
@@ -300,25 +296,25 @@ class ApprovalStore:
         return Claim(_INSERT, row, change_statements(KIND, approval.id))
 
     def decision(self, approval: Approval, state: State, by: str, note: str, now: int) -> Claim:
-        """Return what approves or denies an approval that is as it was read."""
+        """Return the change that approves or denies an approval, if it is as it was read."""
         sql = _DENY if state == "denied" else _DECIDE
         at = (now, now + LEEWAY)
         row = (state, storable(by), now, storable(note) or None, approval.id, *at, approval.hash)
         return Claim(sql, row, change_statements(KIND, approval.id))
 
     def expiry(self, id: str, now: int) -> Claim:
-        """Return what marks an approval as expired."""
+        """Return the change that marks an approval as expired."""
         return Claim(_EXPIRE, (id, now, now + LEEWAY), change_statements(KIND, id))
 
     def use(self, id: str, call: str, now: int, *, after: str = "") -> Claim:
-        """Return what uses an approval for a call; it fails if the caller's key is not valid.
+        """Return the change that uses an approval; it fails if the caller's key is not valid.
 
         Args:
             id: The approval.
-            call: Which call uses it.
+            call: The id of the call that uses it.
             now: The time.
-            after: The call that used it already, if this one continues that after questions of
-                the server.
+            after: The id of the call that used it before, if this call continues that one after
+                questions of the server.
         """
         state = "used" if after else "approved"
         row = (call, id, state, after, now, now + LEEWAY, now, now)

@@ -1,11 +1,11 @@
 """Credentials of users for servers: the table, in which every value is sealed.
 
-1. A value is encrypted with a key that is derived from the gateway's key. The id of that key
-   stands in front of it.
-2. Tenant, user, server and name are authenticated with it, so a row that was copied to another
-   user, server or name cannot be opened.
-3. A change of a credential is noted in `changes`. The refresh of a login is not, as the login stays
-   the same.
+1. A value is encrypted with a key that is derived from the gateway's key. The stored value begins
+   with the id of the gateway's key.
+2. Tenant, user, server and name are authenticated with the value, so a row that was copied to
+   another user, server or name cannot be opened.
+3. A change of a credential is recorded in `changes`. The refresh of a login is not, because the
+   login stays the same.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LOGIN = "login"  # the name of a user's login to a server; no value can have it
 CHANGES: Final = "credentials"
-EXPIRING = 24 * 3600 * 1_000_000  # microseconds before its end from which a login is expiring
+EXPIRING = 24 * 3600 * 1_000_000  # microseconds before its end when a login counts as expiring
 LEASE = 60 * 1_000_000  # microseconds after which the lease of a killed process ends
 MAX_VALUE = 16 * 1024  # bytes
 
@@ -56,13 +56,13 @@ _REPLACE = OnConflict(
 
 
 class Place(Struct, frozen=True, array_like=True):
-    """Where a credential belongs.
+    """The key of a stored credential: tenant, user, server and name.
 
     Attributes:
         user: The id of a principal, such as "user:anna".
-        server: Its name in addresses.
-        name: That of `${user:NAME}`, or `LOGIN`.
-        tenant: Of the user.
+        server: The name of the server in addresses.
+        name: The name in `${user:NAME}`, or `LOGIN`.
+        tenant: The tenant of the user.
     """
 
     user: str
@@ -75,11 +75,11 @@ class Credential(Struct, frozen=True):
     """A credential without its value. Times are microseconds since 1970, UTC.
 
     Attributes:
-        place: Where it belongs.
-        kind: A value that the user or the operator has set, or a login by OAuth.
+        place: The key of the credential.
+        kind: Whether it is a value that the user or the operator has set, or a login by OAuth.
         recorded: The state when it was last written.
-        expires: When a login ends that cannot be refreshed; None for never.
-        updated: When it was last written.
+        expires: The time at which a login ends that cannot be refreshed; None for never.
+        updated: The time of the last write.
     """
 
     place: Place
@@ -89,7 +89,6 @@ class Credential(Struct, frozen=True):
     updated: int
 
     def state(self, now: int) -> State:
-        """Return the state at a time."""
         if self.recorded != "ok" or self.expires is None:
             return self.recorded
         if self.expires <= now:
@@ -97,7 +96,6 @@ class Credential(Struct, frozen=True):
         return "expiring" if self.expires - now < EXPIRING else "ok"
 
     def as_json(self, now: int) -> JsonObject:
-        """Return what lists show."""
         shown = {
             "user": self.place.user,
             "server": self.place.server,
@@ -147,12 +145,11 @@ class CredentialStore:
         return [_credential(row) for row in rows]
 
     async def find(self, place: Place) -> Credential | None:
-        """Return one credential, or None."""
         rows = await self._rows(select(tables.credentials).where(_at(place)))
         return _credential(rows[0]) if rows else None
 
     async def users_of(self, server: str, *, limit: int = 10) -> Sequence[tuple[str, str]]:
-        """Return tenant and user of those with a usable credential for a server, latest first."""
+        """Return the tenant and user of usable credentials for a server, latest first."""
         columns = tables.credentials.c
         query = select(tables.credentials).where(columns.server == server, columns.state == "ok")
         now, found = now_micros(), dict[tuple[str, str], None]()
@@ -164,10 +161,10 @@ class CredentialStore:
     # Values
 
     async def values(self, user: str, server: str, *, tenant: str = TENANT) -> dict[str, str]:
-        """Return the values that a user has for a server, by name.
+        """Return a user's values for a server, by name.
 
         Raises:
-            StoreCorrupt: One cannot be opened.
+            StoreCorrupt: A value cannot be decrypted.
         """
         columns = tables.credentials.c
         query = select(tables.credentials).where(
@@ -186,15 +183,15 @@ class CredentialStore:
         """Store a value, and replace the earlier one.
 
         Args:
-            place: Where it belongs.
-            value: A secret.
-            record: Writes the change with its audit record; it gets the place.
+            place: The key of the credential.
+            value: The value, a secret.
+            record: Writes the change with its audit record; it receives the place.
 
         Raises:
             StoreError: The name is reserved, or the value is empty or too long.
         """
         if place.name == LOGIN:
-            raise StoreError(f"{LOGIN!r} is the name of a login, which has no value to set")
+            raise StoreError(f"{LOGIN!r} is reserved for OAuth logins and takes no value")
         _check(place)
         size = len(value.encode(errors="surrogatepass"))
         if not size or size > MAX_VALUE or "\0" in value or not _is_text(value):
@@ -208,7 +205,7 @@ class CredentialStore:
         await make_change(self._database, claim, record, place)
 
     async def revoke(self, place: Place, *, record: Record | None = None) -> bool:
-        """Delete a value or a login; its row stays, as revoked. Return whether there was one."""
+        """Delete a value or a login; return whether there was one. Its row stays, as revoked."""
         revoked = (
             update(tables.credentials)
             .where(_at(place), tables.credentials.c.state != "revoked")
@@ -220,10 +217,10 @@ class CredentialStore:
     # Logins
 
     async def read(self, place: Place) -> bytes | None:
-        """Return what is stored of a login, or None.
+        """Return the stored content of a login, or None.
 
         Raises:
-            StoreCorrupt: It cannot be decrypted.
+            StoreCorrupt: The content cannot be decrypted.
         """
         rows = await self._rows(select(tables.credentials).where(_at(place)))
         if not rows or not rows[0].sealed:
@@ -236,11 +233,11 @@ class CredentialStore:
         """Store a login.
 
         Args:
-            place: Where it belongs.
-            content: The login.
-            state: Whether it can be used.
-            expires: When it ends, in seconds since 1970; None if it can be refreshed.
-            holder: Of its lease.
+            place: The key of the login.
+            content: The encoded login.
+            state: The state of the login.
+            expires: The time at which it ends, in seconds since 1970; None if it can be refreshed.
+            holder: The holder of its lease.
 
         Raises:
             StoreError: The lease has ended, because the login was deleted or took too long.
@@ -267,7 +264,6 @@ class CredentialStore:
             )
 
     async def mark(self, place: Place, state: State) -> None:
-        """Change the state of a login."""
         at = now_micros()
 
         async def work(connection: AsyncConnection) -> None:
@@ -279,17 +275,17 @@ class CredentialStore:
         await self._database.write(work)
 
     async def note(self, place: Place) -> None:
-        """Note that a user has logged in, so that running gateways use the new login."""
+        """Add a change for a new login, so that running gateways use it."""
         await self._database.write(
             lambda connection: note_change(connection, CHANGES, _key_of_change(place))
         )
 
     async def lease(self, place: Place, holder: str) -> bool:
-        """Lease a login, for a refresh by one process only; return False if it is taken.
+        """Lease a login, so that only one process refreshes it; return False if it is leased.
 
         Args:
-            place: Of the login; it need not exist.
-            holder: Names the process.
+            place: The key of the login, which need not exist.
+            holder: The name of the process.
         """
         now, columns = now_micros(), tables.credentials.c
         leased = {"leased_by": holder, "leased_until": now + LEASE}
@@ -310,8 +306,6 @@ class CredentialStore:
         return await self._database.write(work)
 
     async def release(self, place: Place, holder: str) -> None:
-        """End a lease."""
-
         async def work(connection: AsyncConnection) -> None:
             where = and_(_at(place), tables.credentials.c.leased_by == holder)
             await connection.execute(

@@ -1,4 +1,4 @@
-"""What identifies a result that is kept. This module needs no database."""
+"""The identity of a kept result. This module needs no database."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Owner: TypeAlias = tuple[str, str]  # tenant and user
 
 
 class Kept(Struct, frozen=True):
-    """A result that is kept.
+    """The id and the expiry of a kept result.
 
     Attributes:
         id: "r_" and random characters, which cannot be guessed.
-        expires: Microseconds since 1970.
+        expires: The time of expiry, in microseconds since 1970.
     """
 
     id: str
@@ -23,7 +23,7 @@ class Kept(Struct, frozen=True):
 
     @classmethod
     def new(cls, seconds: float, now: int) -> Kept:
-        """Return a new id for a result that is kept for so many seconds from now on."""
+        """Return a new id for a result that is kept for `seconds` from `now` on."""
         return cls(f"r_{secrets.token_hex(10)}", now + int(seconds * 1_000_000))
 
 

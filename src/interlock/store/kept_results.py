@@ -1,8 +1,8 @@
-"""Results that are kept for their owners: sealed files, and a row for each.
+"""Kept results of users: a sealed file and a row for each.
 
 1. A file is complete or absent. It is encrypted for its row, so no other row can open it.
 2. The file is written before its row and deleted after it, so a row always has its file. A process
-   that is killed in between leaves a file without a row, which a later start deletes.
+   that is killed in between leaves a file without a row, which the next start deletes.
 3. Of the results of one user, the oldest make room for new ones.
 """
 
@@ -33,9 +33,9 @@ from interlock.store.database.tables import kept_results
 from interlock.store.kept import Kept, Owner
 from interlock.text.timestamps import now_micros
 
-FOLDER = "results"  # beside the database
+FOLDER = "results"  # name of the folder beside the database
 SWEEP_EVERY = 60.0  # seconds
-# Seconds that a file may be without its row: another process may be about to write that.
+# Seconds for which a file may lack its row, because another process may be about to write the row.
 ORPHAN_AGE = 600.0
 _NONCE_BYTES = 12
 
@@ -56,15 +56,15 @@ class KeptResultStore:
     """The results of all users. Files are in a folder, rows in a database.
 
     Args:
-        database: Has the rows.
-        folder: Has the files; created if it is missing.
-        key: 32 bytes, which encrypt the files.
-        settings: Returns how long results are kept, and how many bytes of each user.
-        owns_rows: All rows are of this folder, so one without a file can be deleted.
+        database: The database of the rows.
+        folder: The folder of the files; created if it is missing.
+        key: The key that encrypts the files, 32 bytes.
+        settings: Returns the settings of kept results.
+        owns_rows: Whether all rows belong to this folder; then a row without file can be deleted.
         clock: Returns the time in microseconds since 1970.
 
     Attributes:
-        bytes: Of all results, as of the last sweep and this process' changes since.
+        bytes: The size of all results at the last sweep, with this process's changes since.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class KeptResultStore:
         """Open the results beside a database; clean up until the end.
 
         Args:
-            location: Of the database, as for `open_database`.
-            secret: The key from which the one of the files is derived.
-            settings: As for the class.
-            database: The database, if it is open already.
+            location: The location of the database, as for `open_database`.
+            secret: The key from which the key of the files is derived.
+            settings: Returns the settings of kept results.
+            database: The database, if it is already open.
 
         Raises:
             StoreError: The database cannot be used.
@@ -120,12 +120,12 @@ class KeptResultStore:
         """Keep a result.
 
         Args:
-            owner: The only one that can read it.
-            call: Id of the call.
+            owner: The only user that can read it.
+            call: The id of the call.
             content: The result.
 
         Raises:
-            NotKept: It is larger than all that a user may keep, or disk or database fail.
+            NotKept: The result exceeds the limit of a user's results, or disk or database fail.
         """
         settings = self._settings()
         if len(content) > settings.per_user:
@@ -172,7 +172,7 @@ class KeptResultStore:
         nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + self._cipher().encrypt(nonce, content, _bound_to(path.name, owner))
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(durable.NotSynced):  # after a power cut it may be absent, which is noticed
+        with suppress(durable.NotSynced):  # a file that a power cut lost is detected later
             durable.replace(path, sealed)
 
     def _read(self, name: str, owner: Owner) -> bytes | None:
@@ -199,7 +199,6 @@ class KeptResultStore:
         return AESGCM(self._key)
 
     async def _delete_files(self, rows: Sequence[_Row]) -> None:
-        """Delete the files of rows that were deleted."""
         self.bytes -= sum(row.bytes for row in rows)
 
         def delete_all() -> None:
@@ -215,7 +214,7 @@ class KeptResultStore:
     async def _add_row(
         self, kept: Kept, owner: Owner, call: str, size: int, most: int
     ) -> list[_Row]:
-        """Add a row, and delete the oldest ones of its owner that are too many; return those."""
+        """Add a row; delete and return the owner's oldest rows that exceed the limit."""
         columns = kept_results.c
         now, tenant, user = self._clock(), storable(owner[0]), storable(owner[1])
         of_owner = (columns.tenant == tenant, columns.user == user)
@@ -258,11 +257,6 @@ class KeptResultStore:
             await asyncio.sleep(SWEEP_EVERY)
 
     async def sweep(self) -> None:
-        """Delete the results that have expired.
-
-        Raises:
-            StoreError: The database fails.
-        """
         columns = kept_results.c
         query = select(*_COLUMNS).where(columns.expires <= self._clock())
         expired = await self._database.read(lambda each: _rows(each, query))
@@ -279,7 +273,7 @@ class KeptResultStore:
             StoreError: The database fails.
             OSError: The folder cannot be read.
         """
-        ages = await asyncio.to_thread(self._ages)  # before the rows, as files are written first
+        ages = await asyncio.to_thread(self._ages)  # before the rows, because files come first
         rows = await self._database.read(lambda each: _rows(each, select(*_COLUMNS)))
         known = {row.file for row in rows}
         for name, age in ages.items():
@@ -292,7 +286,6 @@ class KeptResultStore:
             await self._database.write(lambda connection: _delete(connection, lost))
 
     def _ages(self) -> dict[str, float]:
-        """Return the age of each file in seconds."""
         now, ages = time(), {}
         with suppress(FileNotFoundError), os.scandir(self._folder) as found:
             for entry in found:
@@ -307,7 +300,7 @@ async def _rows(connection: AsyncConnection, query: Select[Any]) -> list[_Row]:
 
 async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
     ids = [row.id for row in rows]
-    for begin in range(0, len(ids), 500):  # SQLite allows so many variables at least
+    for begin in range(0, len(ids), 500):  # every SQLite allows this many variables
         some = ids[begin : begin + 500]
         await connection.execute(delete(kept_results).where(kept_results.c.id.in_(some)))
 

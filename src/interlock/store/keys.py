@@ -1,4 +1,4 @@
-"""API keys of users: created, rotated and revoked. The key itself is never stored."""
+"""The table of API keys, in which a key itself is never stored."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from interlock.store.database.rows import storable
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
-KIND: Final = "keys"  # of rows in `changes`
-YEAR = 365 * 24 * 3600.0  # seconds that a key is valid unless stated otherwise
+KIND: Final = "keys"  # the kind of rows in `changes`
+YEAR = 365 * 24 * 3600.0  # seconds; the default lifetime of a key
 
 _CHANGEABLE = ("name", "scopes", "view", "limits", "expires", "revoked", "replaced_by")
 
@@ -42,7 +42,6 @@ class KeyStore:
     @classmethod
     @asynccontextmanager
     async def open(cls, location: str | Path | None = None) -> AsyncIterator[KeyStore]:
-        """Open a database as `ConversationStore.open` does."""
         database = await open_database(location)
         try:
             yield cls(database)
@@ -65,16 +64,16 @@ class KeyStore:
 
         Args:
             user: The user that it belongs to, without "user:".
-            name: For display.
-            scopes: At most these rights.
+            name: The name for display.
+            scopes: The scopes that limit its rights.
             view: The view that it is bound to; "" for all.
-            limits: Rates and quotas of its own.
+            limits: The key's own rates and quotas.
             lifetime: Seconds until it expires; None for never.
-            created_by: Principal that creates it.
+            created_by: The principal that creates it.
             record: Writes the change with its audit record, as for all changes below.
 
         Returns:
-            What is stored, and the key itself, which cannot be read again.
+            The stored key, and the key itself, which cannot be read again.
         """
         stored, key = _new(
             user, name, tuple(scopes), view, dict(limits or {}), lifetime, created_by, now_micros()
@@ -87,8 +86,6 @@ class KeyStore:
         return stored, key
 
     async def list(self) -> _Keys:
-        """Return all keys, oldest first."""
-
         async def work(connection: AsyncConnection) -> Sequence[Row[Any]]:
             query = select(tables.keys).order_by(tables.keys.c.created, tables.keys.c.id)
             return (await connection.execute(query)).all()
@@ -117,14 +114,14 @@ class KeyStore:
     ) -> tuple[StoredKey, str]:
         """Replace an active key; the old one stays valid for `overlap` seconds.
 
-        `record` also gets the new key.
+        `record` also receives the new key.
 
         Returns:
-            What is stored of the new key, and the key itself.
+            The stored new key, and the key itself.
 
         Raises:
             UnknownKey: No key has this id.
-            KeyEnded: It is not active any more.
+            KeyEnded: The key was revoked or has expired.
         """
         while True:
             now, before = now_micros(), await self.get(id)
@@ -148,15 +145,15 @@ class KeyStore:
 
         Args:
             id: The key.
-            change: Returns what the key should become; what it raises is passed on.
-            record: As in `create`.
+            change: Returns the changed key; its exceptions are passed on.
+            record: Writes the change with its audit record.
 
         Returns:
             The key before and after.
 
         Raises:
             UnknownKey: No key has this id.
-            KeyEnded: It is not active any more.
+            KeyEnded: The key was revoked or has expired.
         """
         while True:
             before = await self.get(id)
@@ -166,7 +163,7 @@ class KeyStore:
                 return before, after
 
     async def revoke(self, id: str, *, record: Record | None = None) -> StoredKey:
-        """Revoke a key at once; a second time does nothing.
+        """Revoke a key at once; a second call has no effect.
 
         Raises:
             UnknownKey: No key has this id.
@@ -187,7 +184,7 @@ class KeyStore:
         *more: StoredKey,
         then: Sequence[Statement] = (),
     ) -> bool:
-        """Change a key; return False if it is not as it was read."""
+        """Change a key; return False if another process has changed it since it was read."""
         was, row = _row(before), _row(after)
         columns = tables.keys.c
         where = [columns[name] == was[name] for name in ("id", *_CHANGEABLE)]
@@ -197,8 +194,6 @@ class KeyStore:
         return await make_change(self._database, claim, record, before, after, *more)
 
     async def load(self) -> _Keys:
-        """Return all keys; `changed` continues from here."""
-
         async def work(connection: AsyncConnection) -> None:
             await self._changes.read(connection)
 
@@ -218,8 +213,6 @@ class KeyStore:
         return [_key(row) for row in await self._database.read(work)]
 
     async def touch(self, used: Mapping[str, int]) -> None:
-        """Record when keys were last used: times by key id."""
-
         async def work(connection: AsyncConnection) -> None:
             for id, at in used.items():
                 await connection.execute(

@@ -26,7 +26,7 @@ class LocalLogin(TokenStore):
     """The tokens of the later login. The database is opened for each use.
 
     Args:
-        kept: Where the gateway keeps its login.
+        kept: The place of the gateway's login.
         own: The logins of `interlock servers login`; None for those of this user.
     """
 
@@ -38,7 +38,6 @@ class LocalLogin(TokenStore):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncIterator[None]:
-        """Lock the login against other tasks and processes; see `TokenStore.lock`."""
         async with (
             super().lock(server_url),
             self._later(server_url) as store,
@@ -69,7 +68,7 @@ class LocalLogin(TokenStore):
         await self._locked_store._write(key, content)
 
     async def _read(self, key: str) -> bytes | None:
-        raise NotImplementedError  # `_load` replaces it
+        raise NotImplementedError  # never called, because `_load` is overridden
 
     def _location(self, key: str) -> str:  # noqa: ARG002
         return f"the login of {LOCAL_USER} to server {self._kept.server!r}"
@@ -79,7 +78,7 @@ class LocalLogins:
     """The login of the local user to an API, as its `UserStores`.
 
     Args:
-        kept: Where the gateway keeps it.
+        kept: The place of the gateway's login.
     """
 
     def __init__(self, kept: KeptLogin) -> None:
@@ -87,7 +86,7 @@ class LocalLogins:
         self._kept = kept
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:  # noqa: ARG002
-        """Return no values: those of the local user are part of the configuration."""
+        """Return {}: the local user's values are part of the configuration."""
         return {}
 
     def tokens(self, owner: str, server: str) -> TokenStore:  # noqa: ARG002
@@ -95,7 +94,7 @@ class LocalLogins:
         return LocalLogin(self._kept)
 
     def connect_url(self, owner: str, server: str) -> str:  # noqa: ARG002
-        """Return "": the user logs in with `interlock servers login`."""
+        """Return "", because the user logs in with `interlock servers login`."""
         return ""
 
 

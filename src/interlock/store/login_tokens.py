@@ -20,22 +20,21 @@ from interlock.store.credentials import CredentialStore, Place, State
 class LoginTokens(TokenStore):
     """The tokens of one login, and the client that was registered for it.
 
-    Its lock is a lease in the database, so it holds between all processes that use the database.
+    Its lock is a lease in the database, so it excludes all processes that use the database.
 
     Args:
-        credentials: The table.
-        place: Of the login.
+        credentials: The table of credentials.
+        place: The key of the login.
     """
 
     def __init__(self, credentials: CredentialStore, place: Place) -> None:
         super().__init__()
         self._credentials = credentials
         self._place = place
-        self._holder = ""  # of the lease, while it is locked
+        self._holder = ""  # the holder of the lease, while the login is locked
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncIterator[None]:
-        """Lock the login against other tasks and processes; see `TokenStore.lock`."""
         async with super().lock(server_url):
             holder = secrets.token_hex(8)
             deadline, pause = monotonic() + LOCK_SECONDS, 0.01
@@ -59,7 +58,7 @@ class LoginTokens(TokenStore):
         """Mark the login as expired, if it still has the token that its server has refused.
 
         Raises:
-            StoreError: It cannot be read or written.
+            StoreError: The login cannot be read or written.
         """
         async with self.lock(server_url):
             tokens = await self.load_tokens(server_url)
@@ -68,7 +67,7 @@ class LoginTokens(TokenStore):
                 await self.save_tokens(server_url, ended)
 
     async def copied(self) -> TokenStore:
-        """Return a copy in memory, to revoke the tokens after the login was deleted here.
+        """Return a copy in memory, for revoking the tokens after the login is deleted here.
 
         Raises:
             StoreError: The login cannot be read.
@@ -115,7 +114,7 @@ class _Entry(Struct):
 
 
 def _state_of(content: bytes) -> tuple[State, float | None]:
-    """Return the state of an entry of a `TokenStore`, and when it ends."""
+    """Return the state and the expiry of an entry of a `TokenStore`."""
     try:
         tokens = [*msgspec.json.decode(content, type=_Entry).tokens.values()]
     except msgspec.DecodeError as error:

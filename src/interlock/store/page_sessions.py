@@ -1,4 +1,4 @@
-"""Sessions of the web pages, and one-time codes. Only hashes of secrets are kept."""
+"""The tables of page sessions and one-time codes, which hold hashes of secrets only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlock.store.database.rows import storable
 from interlock.store.database.tables import login_codes, page_sessions
 from interlock.types import JsonObject
 
-MAX_PER_USER = 100  # sessions; the one unused for longest is deleted
+MAX_PER_USER = 100  # sessions; beyond it the least recently used one is deleted
 
 _COLUMNS = page_sessions.c
 _LISTS = ("scopes", "groups")
@@ -29,7 +29,7 @@ class PageSessionStore:
         self._database = database
 
     async def add(self, session: StoredSession) -> None:
-        """Store a new session; delete expired ones, and those over the limit of its user."""
+        """Store a session; delete expired sessions, and those over the limit of its user."""
         now = session.created
         ended = or_(_COLUMNS.expires <= now, _COLUMNS.last_used <= now - IDLE)
 
@@ -48,7 +48,6 @@ class PageSessionStore:
         await self._database.write(work)
 
     async def get(self, id_hash: bytes) -> StoredSession | None:
-        """Return a session, expired or not."""
         query = select(page_sessions).where(_COLUMNS.id_hash == id_hash)
 
         async def work(connection: AsyncConnection) -> Row[Any] | None:
@@ -58,16 +57,13 @@ class PageSessionStore:
         return None if row is None else _session(row)
 
     async def touch(self, id_hash: bytes, now: int) -> None:
-        """Record when a session was used."""
         change = update(page_sessions).where(_COLUMNS.id_hash == id_hash).values(last_used=now)
         await self._database.write(lambda connection: connection.execute(change))
 
     async def delete(self, id_hash: bytes) -> None:
-        """Delete a session."""
         await self._database.write(lambda connection: connection.execute(_deletion(id_hash)))
 
     async def of_user(self, user: str, tenant: str = TENANT) -> Sequence[StoredSession]:
-        """Return the sessions of a user, newest first."""
         query = (
             select(page_sessions).where(*_of_user(user, tenant)).order_by(_COLUMNS.created.desc())
         )
@@ -78,7 +74,6 @@ class PageSessionStore:
         return [_session(row) for row in await self._database.read(work)]
 
     async def add_code(self, code: StoredCode) -> None:
-        """Store a one-time code, and delete expired ones."""
         row = msgspec.structs.asdict(code) | {"scopes": _encoded(code.scopes)}
         has_expired = login_codes.c.expires <= code.expires - CODE_LIFETIME
 
@@ -89,13 +84,12 @@ class PageSessionStore:
         await self._database.write(work)
 
     async def take_code(self, hash: bytes) -> StoredCode | None:
-        """Delete a one-time code and return it; None if it is unknown."""
         same = login_codes.c.hash == hash
 
         async def work(connection: AsyncConnection) -> StoredCode | None:
             row = (await connection.execute(select(login_codes).where(same))).one_or_none()
             removed = await connection.execute(delete(login_codes).where(same))
-            if row is None or not removed.rowcount:  # in PostgreSQL, another process took it
+            if row is None or not removed.rowcount:  # another process deleted it (PostgreSQL)
                 return None
             fields = dict(row._mapping)
             fields["scopes"] = tuple(msgspec.json.decode(fields["scopes"]))

@@ -1,13 +1,13 @@
-"""Pins: definitions that an operator has accepted, compared with those that a server offers.
+"""Pins: definitions that an operator has accepted, and their comparison with a server's offer.
 
 Rules:
 
-1. A hash covers all that a model can see of a tool or prompt, and of an API's operation also what
-   is sent where. The order of members does not matter.
-2. A server has a hash of its own, of how it is launched and of its instructions. While that one
+1. A hash covers all that a model can see of a tool or prompt. For an API's operation it also covers
+   the sent data and its target. The order of members does not matter.
+2. A server has a hash of its own, which covers its launch and its instructions. While this hash
    differs, nothing of the server is offered.
-3. What differs from its pin waits, and so does what has no pin. The rest of the server goes on. A
-   renamed tool has no pin.
+3. A definition that differs from its pin or has no pin waits for an operator. The rest of the
+   server works meanwhile. A renamed tool has no pin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from interlock.types import JsonObject
 
-# "list": a list of prompts was received before; it has no definition.
+# "list" marks that a list of prompts was received before; it has no definition.
 Kind = Literal["tool", "prompt", "server", "list"]
 State = Literal["accepted", "changed", "new", "gone"]
 Risk = Literal["read", "write"]
@@ -31,7 +31,7 @@ Key: TypeAlias = tuple[Kind, str]
 
 SERVER: Key = ("server", "")
 PROMPTS: Key = ("list", "prompts")
-Kinds: TypeAlias = frozenset[Kind]  # of one list
+Kinds: TypeAlias = frozenset[Kind]  # the kinds in one list
 TOOL_KINDS: Kinds = frozenset(("tool", "server"))
 PROMPT_KINDS: Kinds = frozenset(("prompt", "list"))
 _MARKS = (SERVER, PROMPTS)  # a list that was accepted before has one of them among its pins
@@ -41,22 +41,22 @@ _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """What an operator has accepted of a server, and what the server offers instead.
+    """An accepted definition of a server, and the one that the server offers instead.
 
     Attributes:
-        server: Its name in addresses.
-        kind: Of what.
-        name: As the server names it; "" for the server itself.
+        server: The name of the server in addresses.
+        kind: The kind of thing that it defines.
+        name: The server's name for it; "" for the server itself.
         state: "accepted"; "changed": the definition differs; "new": none was accepted; "gone": the
-            server does not offer it any more.
-        hash: Of the accepted definition; None if none was accepted.
+            server no longer offers it.
+        hash: The hash of the accepted definition; None if none was accepted.
         definition: The accepted definition, encoded.
-        seen_hash: Of what the server offers, where that differs.
-        seen_definition: What the server offers, where that differs, encoded.
+        seen_hash: The hash of the server's definition, where that differs.
+        seen_definition: The server's definition, where that differs, encoded.
         risk: The risk of a tool, as the operator stated it.
-        decided_by: Principal that accepted or rejected it; None if the first list did.
-        decided_at: When, in microseconds since 1970.
-        since: When it came into this state.
+        decided_by: The principal that accepted or rejected it; None for the first list.
+        decided_at: The time of the decision, in microseconds since 1970.
+        since: The time since which it has been in this state.
     """
 
     server: str
@@ -74,22 +74,21 @@ class Pin(Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> Key:
-        """Names it among the pins of its server."""
+        """The key of the pin among those of its server."""
         return self.kind, self.name
 
     @property
     def address(self) -> str:
-        """ "server:name", or the name of the server alone."""
+        """The address "server:name", or the name of the server alone."""
         return self.server if self.kind in ("server", "list") else f"{self.server}:{self.name}"
 
     @property
     def waits(self) -> bool:
-        """Whether an operator has to decide."""
         return self.state in ("changed", "new")
 
 
 class Offered(Struct, frozen=True, dict=True):
-    """A definition as a server offers it now."""
+    """A definition that a server offers now."""
 
     kind: Kind
     name: str
@@ -97,12 +96,11 @@ class Offered(Struct, frozen=True, dict=True):
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the definition."""
         return hash_of(self.document)
 
     @property
     def text(self) -> str:
-        """The definition, encoded in the order of the server."""
+        """The encoded definition, with members in the server's order."""
         return _encode(self.document).decode()
 
 
@@ -124,10 +122,10 @@ def compare(
 
     Args:
         server: The name of the server.
-        known: Its pins so far.
+        known: The pins of the server so far.
         offered: The list.
-        kinds: What is in such a list.
-        accepts_first: Accept the list as it is if none has arrived before.
+        kinds: The kinds of things in such a list.
+        accepts_first: Whether to accept the whole list if none has arrived before.
         now: Microseconds since 1970.
     """
     known = {key: pin for key, pin in known.items() if key[0] in kinds}
@@ -142,7 +140,7 @@ def compare(
                 pin = replace(pin, state="accepted", hash=each.hash, definition=each.text)
         found[key] = _compared(pin, each, now)
     for key, pin in known.items():
-        if key not in found and pin.hash is not None:  # what was never accepted is forgotten
+        if key not in found and pin.hash is not None:  # a pin that was never accepted is dropped
             found[key] = _gone(pin, now)
     return found
 

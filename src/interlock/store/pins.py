@@ -1,4 +1,4 @@
-"""The pins of all servers in one database: what an operator has accepted, and what was seen."""
+"""The pins of all servers in one database: accepted definitions, and those last seen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from interlock.store.pin import PROMPTS, Key, Kinds, Offered, Pin, Risk, compare
 from interlock.text.timestamps import now_micros
 
 CHANGED = "has changed since it was shown, so nothing was decided: see `interlock lock diff"
-KIND: Final = "pins"  # of rows in `changes`
+KIND: Final = "pins"  # the kind of rows in `changes`
 _TENANT = "default"
 _ORDER = ("server", "tool", "prompt", "list")
 _FIELDS = tuple(each.name for each in msgspec.structs.fields(Pin))
@@ -48,7 +48,7 @@ class PinStore:
 
     @property
     def unrecorded(self) -> Record:
-        """What makes a change without an audit record."""
+        """A function that makes a change without an audit record."""
         return unrecorded(self._database)
 
     async def list(self, server: str | None = None) -> _Pins:
@@ -63,19 +63,19 @@ class PinStore:
         *,
         locked: Mapping[Key, Pin] | None = None,
     ) -> tuple[dict[Key, Pin], _Pins]:
-        """Compare a list of a server with its pins, and keep what was seen.
+        """Compare a list of a server with its pins, and store the seen definitions.
 
         Args:
             server: The name of the server.
             offered: The list.
-            kinds: What is in such a list.
-            locked: All that is accepted of the server; None: what the database states, and the
+            kinds: The kinds of things in such a list.
+            locked: The server's accepted definitions; None for those in the database, or in the
                 first list.
 
         Returns:
-            The pins of these kinds, and those of them that are new or changed.
+            The pins of these kinds, and the subset that is new or changed.
         """
-        # A name that no text column can hold stays without a pin.
+        # An item gets no pin if no text column can hold its name.
         offered = [each for each in offered if storable(each.name) == each.name]
 
         def compared(known: _Pins) -> tuple[dict[Key, Pin], dict[Key, Pin]]:
@@ -112,17 +112,17 @@ class PinStore:
         """Accept the definition that a server offers.
 
         Args:
-            pin: Which one.
-            hash: Of the definition that was shown.
-            by: Principal that accepts it.
-            risk: States the risk of the tool; None keeps it.
-            record: Writes the decision with its audit record; it gets a list of one `Change`.
+            pin: The pin.
+            hash: The hash of the definition that was shown.
+            by: The principal that accepts it.
+            risk: The new risk of the tool; None to keep it.
+            record: Writes the decision with its audit record; it receives a list of one `Change`.
 
         Returns:
             The pin before and after.
 
         Raises:
-            DefinitionChanged: The server offers another definition by now.
+            DefinitionChanged: The server offers another definition now.
         """
         now = now_micros()
 
@@ -145,21 +145,21 @@ class PinStore:
     async def reject(
         self, pin: Pin, hash: str | None, *, by: str, record: Record | None = None
     ) -> tuple[Pin, Pin | None]:
-        """Reject a definition: one that waits goes on waiting, an accepted one waits from now on.
+        """Reject a definition: a waiting one keeps waiting, and an accepted one begins to wait.
 
-        What is gone is forgotten.
+        The pin of a definition that is gone is deleted.
 
         Args:
-            pin: Which one.
-            hash: Of the definition that was shown; None for the present one.
-            by: Principal that rejects it.
-            record: As for `accept`.
+            pin: The pin.
+            hash: The hash of the definition that was shown; None for the present one.
+            by: The principal that rejects it.
+            record: Writes the decision, as for `accept`.
 
         Returns:
             The pin before and after.
 
         Raises:
-            DefinitionChanged: The server offers another definition by now.
+            DefinitionChanged: The server offers another definition now.
         """
         now = now_micros()
 
@@ -202,12 +202,12 @@ class PinStore:
                 return before, after
 
     async def replace(self, pins: Sequence[Pin], *, record: Record | None = None) -> None:
-        """Write pins; those of the same servers that are not among them are deleted.
+        """Write pins, and delete all other pins of the same servers.
 
         Args:
-            pins: Of one or more servers.
-            record: Writes them with their audit records, all in one transaction; it gets a list of
-                `Change`.
+            pins: The pins of one or more servers.
+            record: Writes them with their audit records, all in one transaction; it receives a
+                list of `Change`.
         """
         servers = sorted({each.server for each in pins})
         if not servers:
@@ -218,7 +218,7 @@ class PinStore:
         changes = [
             (before.get(key), written.get(key))
             for key in {**before, **written}
-            if key[1] != PROMPTS  # a mark, no definition
+            if key[1] != PROMPTS  # a mark without definition
         ]
         steps: list[Insert | Delete] = [delete(tables.pins).where(*_of(each)) for each in servers]
         steps += [insert(tables.pins).values(tenant=_TENANT, **_row(each)) for each in pins]
@@ -240,13 +240,13 @@ async def _one(connection: AsyncConnection, query: Select[Any]) -> Row[Any] | No
 
 
 def _check(pin: Pin, hash: str) -> None:
-    """Raise unless this is the hash of what the server offers, or offered last."""
+    """Raise unless this is the hash of the definition that the server offers or last offered."""
     if hash != (pin.seen_hash or pin.hash):
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
 
 
 def _locked(before: Mapping[Key, Pin], locked: Mapping[Key, Pin]) -> dict[Key, Pin]:
-    """Return the pins as a lock file states them, with what was seen as the database states it."""
+    """Return the lock file's pins, with the seen definitions of the database."""
     found = dict(locked)
     for key, seen in before.items():
         accepted = locked.get(key)

@@ -1,4 +1,4 @@
-"""Which user has installed which plugin."""
+"""The table of the plugins that users have installed."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from interlock.store.database.tables import plugin_installations
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
-KIND: Final = "plugins"  # of rows in `changes`
+KIND: Final = "plugins"  # the kind of rows in `changes`
 _TENANT = "default"
 
 
 class Installation(Struct, frozen=True, order=True):
-    """A user has a plugin.
+    """The installation of a plugin by a user.
 
     Attributes:
-        plugin: Its name.
+        plugin: The name of the plugin.
         user: The principal that has it.
         by: The principal that installed it.
-        at: When, in microseconds since 1970.
+        at: The time of installation, in microseconds since 1970.
     """
 
     plugin: str
@@ -37,7 +37,6 @@ class Installation(Struct, frozen=True, order=True):
     at: int
 
     def as_json(self) -> JsonObject:
-        """Return the object for commands and the admin API."""
         return {"plugin": self.plugin, "user": self.user, "by": self.by, "at": rfc3339(self.at)}
 
 
@@ -63,7 +62,7 @@ class PluginStore:
         return await self._database.read(work)
 
     async def find(self, plugin: str, user: str) -> Installation | None:
-        """Return since when a user has a plugin, and by whom; None if the user does not have it."""
+        """Return a user's installation of a plugin; None if the user does not have it."""
         return next(
             (each for each in await self.list() if (each.plugin, each.user) == (plugin, user)), None
         )
@@ -71,11 +70,11 @@ class PluginStore:
     async def install(
         self, plugin: str, user: str, *, by: str, record: Record | None = None
     ) -> Installation | None:
-        """Give a user a plugin; return None if the user has it.
+        """Install a plugin for a user; return None if the user has it.
 
         Args:
-            plugin: Its name.
-            user: The principal that gets it.
+            plugin: The name of the plugin.
+            user: The principal that receives it.
             by: The principal that installs it.
             record: Writes the installation with its audit record.
         """
@@ -86,7 +85,7 @@ class PluginStore:
         return made if await make_change(self._database, claim, record, None, made) else None
 
     async def remove(self, plugin: str, user: str, *, record: Record | None = None) -> bool:
-        """Take a plugin from a user; return False if the user does not have it."""
+        """Remove a user's plugin; return False if the user does not have it."""
         before = await self.find(plugin, user)
         if before is None:
             return False

@@ -11,7 +11,7 @@ PAIRS = tuple(first + second for first in DIGITS for second in DIGITS)  # by the
 
 
 def encode(number: int, length: int) -> str:
-    """Return the lowest bits of a number, five in each of so many digits."""
+    """Return a number's lowest bits as `length` digits of five bits each."""
     return "".join(DIGITS[number >> 5 * place & 31] for place in reversed(range(length)))
 
 

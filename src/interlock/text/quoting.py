@@ -1,4 +1,4 @@
-"""JSON values and texts for people: in error messages, whole, and in Markdown."""
+"""JSON values and texts as people read them: clipped for errors, whole, or in Markdown."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ INVISIBLE = (
 )
 
 
-# Characters that a person does not see, or that act on a terminal.
+# Characters that are invisible or control a terminal.
 _HIDDEN = re.compile(rf"[\x00-\x1f\x7f-\x9f{INVISIBLE}]")
 
 
 def visible(text: str) -> str:
-    """Return text on one line, with each hidden character as the escape that JSON has for it."""
+    """Return text on one line, with each hidden character as its JSON escape."""
     return _HIDDEN.sub(_escape, text)
 
 
@@ -56,7 +56,7 @@ def kind(value: Any) -> str:
 
 
 def echo(value: Any) -> str:
-    """Return a value in one line of some `MAX_ECHO` characters at most."""
+    """Return a value on one line of at most about `MAX_ECHO` characters."""
     if isinstance(value, dict):
         return "the object"
     if isinstance(value, list):
@@ -70,7 +70,7 @@ def echo(value: Any) -> str:
 
 
 def clip(text: str) -> str:
-    """Return text as one line of some `MAX_ECHO` printable characters at most."""
+    """Return text on one line of at most about `MAX_ECHO` printable characters."""
     line = " ".join(text.split())
     if len(line) > MAX_ECHO:
         line = line[:MAX_ECHO] + "…"
@@ -105,7 +105,7 @@ def replace_surrogates(value: Any) -> Any:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return `text` as a code block of Markdown, whatever is in it."""
+    """Return `text` as a Markdown code block, even if it contains fences."""
     fence = "```"
     while fence in text:
         fence += "`"

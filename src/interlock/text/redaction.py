@@ -1,4 +1,4 @@
-"""Secrets are removed from texts, and omitted from reprs."""
+"""Removal of secrets from texts, errors and reprs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIN_SECRET = 6  # characters; shorter values would make any text unreadable
 
 
 _NAMES = r"(?:api[-_]?key|key|token|secret|pass(?:word|wd|phrase)?|pwd|credentials?|authorization)"
-_OPTION = re.compile(rf"--?[\w.-]*{_NAMES}", re.IGNORECASE)  # its value is the next argument
+_OPTION = re.compile(rf"--?[\w.-]*{_NAMES}", re.IGNORECASE)  # the value follows it
 _VALUE = re.compile(
     rf"(?:{_NAMES}(?:=|:\s|[\"']\s*:)|(?:authorization|api[-_]?key):)"
     r"[\s\"']*(?:(?:bearer|basic)\s+)?(.+)",
@@ -38,13 +38,13 @@ class Redactor:
 
     Args:
         texts: The secrets in its configuration.
-        authorization: Where its access token comes from.
+        authorization: The source of its access token.
     """
 
     def __init__(self, texts: Iterable[str] = (), authorization: HasToken | None = None) -> None:
-        # In JSON, a secret with a quotation mark or a backslash looks different.
+        # JSON escapes quotation marks and backslashes, so the escaped secret is redacted as well.
         given = {each for text in texts for each in _written(text)}
-        # The longest first: "Bearer abc" before "abc".
+        # Longest first, so that "Bearer abc" is replaced before "abc".
         self._texts = sorted(given, key=len, reverse=True)
         self._authorization = authorization
 
@@ -89,9 +89,9 @@ def redact_value(value: Any, redactor: Redactor) -> Any:
 
 
 def secret_ends(args: Sequence[str]) -> list[str]:
-    """Return the secret at the end of each argument of a program, by its name; "" for none.
+    """Return the secret that ends each argument of a program, as option names show; "" for none.
 
-    Of `--api-key abc`, `--token=abc`, `API_KEY=abc` and `Authorization: Bearer abc` it is "abc".
+    It is "abc" in `--api-key abc`, `--token=abc`, `API_KEY=abc`, `Authorization: Bearer abc`.
     """
     ends = []
     is_value = False
@@ -106,7 +106,7 @@ def secret_ends(args: Sequence[str]) -> list[str]:
 
 
 def masked_arguments(args: Sequence[str]) -> list[str]:
-    """Return the arguments of a program as they were configured; `***` stands for each secret.
+    """Return a program's configured arguments, with `***` in place of each secret.
 
     A variable such as `${TOKEN}` is not a secret.
     """
@@ -117,7 +117,7 @@ def masked_arguments(args: Sequence[str]) -> list[str]:
 
 
 def redact_arguments(args: Sequence[str], redactor: Redactor) -> list[str]:
-    """Return the arguments of a program without secrets, also short ones that have a name."""
+    """Return a program's arguments without secrets, including short ones that a name marks."""
     return [
         redactor.redact(arg.removesuffix(end) + "***" if end else arg)
         for arg, end in zip(args, secret_ends(args), strict=True)

@@ -11,7 +11,7 @@ def now_micros() -> int:
 
 
 def rfc3339(micros: int | None) -> str | None:
-    """Return a time as "2026-11-22T10:00:00.000Z"."""
+    """Return a time as "2026-11-22T10:00:00.000Z"; None for None."""
     if micros is None:
         return None
     seconds, rest = divmod(micros, 1_000_000)

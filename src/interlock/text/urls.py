@@ -1,6 +1,6 @@
 """URLs: one definition each of origin, display form, validity, loopback and header token.
 
-Two of them decide where credentials are sent, so there must not be a second opinion.
+Origin and loopback decide where credentials are sent, so no other module defines them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def split(url: str) -> SplitResult:
         ValueError: The host is missing, or host or port are malformed.
     """
     parts = urlsplit(url)
-    if "\\" in parts.netloc:  # browsers take it for the "/" before a path
+    if "\\" in parts.netloc:  # browsers read it as the "/" before a path
         raise ValueError("the URL has a backslash in its host")
     host, _ = parts.hostname, parts.port  # reading a malformed port raises
     if not host:
@@ -36,8 +36,8 @@ def split(url: str) -> SplitResult:
 def origin(url: str) -> str:
     """Return scheme, host and port in lower case, without a default port: "https://host:8443".
 
-    Equal origins may share credentials. Returns "scheme://" and what can be read for a URL
-    without host, which equals no origin of a server.
+    Equal origins may share credentials. For a URL without host the result is "scheme://" and
+    the readable rest, which never equals the origin of a server.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -52,13 +52,13 @@ def display(url: str) -> str:
     try:
         parts = split(url)
     except ValueError:
-        # Programs differ in where the user ends in a malformed URL.
+        # Parsers disagree on where the user part of a malformed URL ends, so it is not shown.
         return "a URL that cannot be read" if "@" in url else repr(clip(re.split("[?#]", url)[0]))
     return clip(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}")
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a URL's host is this machine, whatever the name servers answer."""
+    """Return whether a URL's host is this machine, without a DNS lookup."""
     if host == "localhost":
         return True
     try:
@@ -71,7 +71,7 @@ def is_loopback(host: str) -> bool:
 
 
 def problem(url: str) -> str | None:
-    """Return why a text is not the URL of a server; None if it is one."""
+    """Return why a text is not a valid server URL; None if it is valid."""
     if not re.match(r"https?://[^/\s]", url):
         return "must start with https:// or http://"
     try:

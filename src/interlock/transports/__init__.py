@@ -1,4 +1,4 @@
-"""Connections to servers and clients: pipes, processes, HTTP and memory."""
+"""Transports to servers and clients: pipes, processes, HTTP and memory."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A request that states a modern revision in `_meta` gets the headers of that revi
 session; any other message belongs to a legacy session.
 
 Legacy only: the response to `initialize` has the session id; a standing GET stream delivers
-messages that answer nothing; a stream that was cut is resumed by `Last-Event-ID`.
+messages outside of any request; a stream that was cut is resumed by `Last-Event-ID`.
 
 Spec 2026-07-28 and 2025-11-25: basic/transports.
 """
@@ -51,19 +51,19 @@ from interlock.transports.http_endpoint import (
 from interlock.transports.http_errors import media_type, retry_after, sent_token
 from interlock.types import RequestId
 
-LISTEN_TIMEOUT = 2.0  # seconds that requests wait until the standing stream is there
+LISTEN_TIMEOUT = 2.0  # seconds that requests wait for the standing stream to open
 LAST_EVENTS_TIMEOUT = 1.0  # seconds for a stream to end after its answer
 DELETE_TIMEOUT = 2.0
 
-# A stream that ended is reopened after the pause that the server asked for, else after these, and
-# at most so often without an event. An attempt that lasted longer than WELL begins a new count.
+# A stream that ended is reopened after the server's `retry`, else after these seconds, and at most
+# so often without an event. An attempt that lasted longer than WELL resets the count.
 RETRY = 1.0
 SHORTEST_RETRY = 0.1
 LONGEST_RETRY = 30.0
 WELL = 60.0
 MAX_RESUMPTIONS = 5
 MAX_LISTENS = 120  # an hour
-_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # the server has no standing stream
+_NO_STREAM = (204, 400, 403, 404, 405, 406, 501)  # answers of servers without standing stream
 
 _SESSION = re.compile(r"[\x21-\x7e]*")
 _BOTH = "application/json, text/event-stream"
@@ -97,12 +97,12 @@ _decode_initialized = msgspec.json.Decoder(_InitializeAnswer).decode
 
 @lru_cache(64)
 def _version_in(meta: bytes) -> str:
-    """Return the revision that `_meta` states; "" for none, as in a legacy session."""
+    """Return the revision in `_meta`; "" for none, as in a legacy session."""
     return _decode_meta(b"{%b}" % meta).version
 
 
 def _pause(parser: SseParser, otherwise: float) -> float:
-    """Return the seconds before a stream is reopened: the server's value, if it sent one."""
+    """Return the seconds before a stream is reopened: the server's `retry`, or the default."""
     return otherwise if parser.retry is None else max(parser.retry, SHORTEST_RETRY)
 
 
@@ -110,8 +110,8 @@ class HttpTransport:
     """A connection to a server of either era.
 
     Args:
-        endpoint: Its URL.
-        tool_headers: The arguments of its tools that headers repeat.
+        endpoint: The endpoint of the server.
+        tool_headers: The arguments of the server's tools that headers repeat.
     """
 
     def __init__(self, endpoint: HttpEndpoint, tool_headers: ToolHeaders) -> None:
@@ -122,13 +122,13 @@ class HttpTransport:
         self._posts: dict[object, asyncio.Task[None]] = {}  # requests by their id
         self._pending_replies = PendingReplies()
         self._lost = False
-        # Of a legacy session:
+        # State of a legacy session
         self._session = ""
         self._revision = ""
         self._gate: asyncio.Event | None = None  # set when the session is established
 
     async def open(self, receiver: Receiver) -> None:
-        """Do nothing else: the first message connects."""
+        """Store the receiver; the first message connects."""
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
 
@@ -142,7 +142,7 @@ class HttpTransport:
             request = frame if isinstance(frame, RequestFrame) else None
             method = request.method if request is not None else notification_method(frame)
             if method and request is None and not self._revision:
-                continue  # modern servers get no notifications: cancelling closes the request
+                continue  # modern servers get no notifications; closing a request cancels it
             if not method and self._pending_replies.is_full:
                 self._loop.call_soon(
                     self.abort, self._pending_replies.overflow(self._endpoint.shown)
@@ -156,10 +156,10 @@ class HttpTransport:
                     self._pending_replies.add(task, is_answer=not method)
 
     def forget(self, id: RequestId) -> None:
-        """Close the request, which cancels it at a modern server."""
+        """Close the HTTP request, which cancels it at a modern server."""
         task = self._posts.get(id)
         if task is not None:
-            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may never have started
+            task.add_done_callback(lambda _: self._posts.pop(id, None))  # it may not have started
             task.cancel()
 
     async def _post(self, key: object, method: str, frame: bytes) -> None:
@@ -184,11 +184,12 @@ class HttpTransport:
             self._receiver.request_failed(frame.id, error)
 
     async def _exchange(self, frame: bytes) -> InterlockError | None:
-        """Send a message and receive what answers it; return why a request was not answered."""
+        """Send a message and receive its answer; return the error of a request without answer."""
         endpoint = self._endpoint
         headers = self._headers(frame)
         error: InterlockError | None
-        # A listening request lasts, and other requests may wait for one of our responses.
+        # Listening requests and our responses must not wait for a free connection: the former last
+        # long, and requests that use all connections may be waiting for the latter.
         request = frame if isinstance(frame, RequestFrame) else None
         is_call = request is not None and request.method != "subscriptions/listen"
         response = await endpoint.send("POST", headers, frame, at_once=not is_call)
@@ -216,8 +217,8 @@ class HttpTransport:
                 sent = clip(kind) or empty
                 error = self._unless_answered(request.id, response, f"it sent {sent}, not JSON")
         finally:
-            response.release()  # closes it, unless it was read to its end
-        if error is None or isinstance(error, OutOfMemory):  # resuming would not help
+            response.release()  # closes an answer that was not read to its end
+        if error is None or isinstance(error, OutOfMemory):  # a retry cannot help
             return error
         if kind == EVENTS and self._revision and parser.last_id:
             return await self._resume(request.id, parser)
@@ -267,8 +268,8 @@ class HttpTransport:
             told = _decode_initialized(frame).result
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             return
-        if told.protocol_version not in revisions.LEGACY:  # it may be unfit for a header
-            return  # the handshake refuses it
+        if told.protocol_version not in revisions.LEGACY:  # the text may be invalid in a header
+            return  # the handshake refuses this revision
         session = response.headers.get("Mcp-Session-Id", "")
         if not _SESSION.fullmatch(session):
             raise RemoteProtocolError(f"{self._endpoint.shown} sent an invalid Mcp-Session-Id")
@@ -279,9 +280,9 @@ class HttpTransport:
     async def _read_stream(
         self, frame: RequestFrame, response: aiohttp.ClientResponse, parser: SseParser
     ) -> InterlockError | None:
-        """Receive the events of an answer; return why the result was missing, if it was."""
+        """Receive the events of an answer; return an error if the result was missing."""
         try:
-            # After the response, read on to the end, so that the connection can be reused.
+            # Read on to the end after the response, so that the connection can be reused.
             async with (
                 asyncio.timeout(None) as rest,
                 aclosing(self._endpoint.events(response, parser)) as events,
@@ -294,16 +295,16 @@ class HttpTransport:
                     self._receiver.frames_received([event.data], frame.id)
                     if rest.when() is None and not self._receiver.awaits(frame.id):
                         rest.reschedule(self._loop.time() + LAST_EVENTS_TIMEOUT)
-        except FAILURES as reason:  # also a timeout: answered, but the stream goes on
+        except FAILURES as reason:  # including a timeout: the request was answered
             error = self._endpoint.failure(reason)
         else:
             error = StreamEnded(f"{self._endpoint.shown} ended its answer before the result")
         return error if self._receiver.awaits(frame.id) else None
 
     async def _resume(self, id: RequestId, parser: SseParser) -> StreamEnded | None:
-        """Reopen a stream until the response is there.
+        """Reopen a stream until the response arrives.
 
-        The server has accepted the request, so no error from here may say that it was not sent.
+        The server has accepted the request, so no error may claim that it was not sent.
         """
         why: InterlockError = StreamEnded(f"{self._endpoint.shown} ended the stream too often")
         backoff = aio.Backoff(RETRY, LONGEST_RETRY)
@@ -324,7 +325,7 @@ class HttpTransport:
         return StreamEnded(f"the rest of an answer was lost: {why}")
 
     async def _read_on(self, id: RequestId, parser: SseParser) -> None:
-        """Read the events after the last one, until the response or the end of the stream."""
+        """Read the events after `last_id`, until the response or the end of the stream."""
         async with self._endpoint.request("GET", self._stream_headers(parser)) as response:
             if response.status != 200 or media_type(response) != EVENTS:
                 raise await self._endpoint.refusal(response)
@@ -339,7 +340,7 @@ class HttpTransport:
         """Send `initialized`, and open the standing stream before other requests."""
         self._gate = gate = asyncio.Event()
         try:
-            with suppress(TimeoutError):  # a server that does not answer may answer requests
+            with suppress(TimeoutError):  # a server without this stream may still answer requests
                 async with asyncio.timeout(REPLY_TIMEOUT):
                     await self._exchange(frame)
             timer = self._loop.call_later(LISTEN_TIMEOUT, gate.set)
@@ -381,7 +382,7 @@ class HttpTransport:
                     self._endpoint.shown,
                     error,
                 )
-                parser = SseParser(self._endpoint.max_bytes)  # do not resume at that event
+                parser = SseParser(self._endpoint.max_bytes)  # do not resume at this event
             if refused is not None and not await self._obtains_another_token(refused):
                 return
             if seen:
@@ -391,7 +392,7 @@ class HttpTransport:
             await asyncio.sleep(max(wait if seen else max(wait, pause), busy))
 
     async def _obtains_another_token(self, refused: str) -> bool:
-        """Wait until a request has obtained another token: only requests may start a login."""
+        """Wait for another token; return False if none came. Only requests may start a login."""
         for _ in range(MAX_LISTENS):
             token = await self._endpoint.next_token()
             if token != refused:
@@ -402,11 +403,9 @@ class HttpTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """Close all requests and streams."""
         if not self._lost:
             self._stop()
             self._receiver.connection_lost(error)

@@ -1,9 +1,9 @@
-"""One URL of a server: requests with its headers, and errors that say what went wrong.
+"""One URL of a server: requests with its headers, and errors with their cause.
 
 Rules:
 
-1. Credentials go to this URL's origin only. One redirect inside it is followed if it keeps the
-   request (307, 308); any other is refused.
+1. Credentials are sent to this URL's origin only. One redirect within the origin is followed if it
+   keeps the request (307, 308); any other redirect is refused.
 2. The limits of bodies and events hold after decompression.
 3. Errors name the server by host and path, without user, query and headers.
 """
@@ -56,18 +56,18 @@ MAX_ERROR_BODY = 64 * 1024
 ERROR_BODY_TIMEOUT = 0.5  # seconds; after that the error is reported without the body
 _FOLLOWED = (307, 308)
 
-# A server that does not accept our notifications and responses must not make us keep ever more
-# connections.
+# A server that does not accept our notifications and responses must not make the number of open
+# connections grow without limit.
 REPLY_TIMEOUT = 30.0  # seconds
-MAX_PENDING_REPLIES = 1_000  # answers
+MAX_PENDING_REPLIES = 1_000  # responses
 
-# What aiohttp raises when a connection fails, breaks, or is not HTTP, or memory runs out.
+# The errors of aiohttp for a connection that fails, breaks, is not HTTP, or exhausts memory.
 FAILURES = (aiohttp.ClientError, aiohttp.http.HttpProcessingError, OSError, EOFError, MemoryError)
 
-_TOO_LONG = ("Got more than", "Too many headers")  # in aiohttp's errors about headers
+_TOO_LONG = ("Got more than", "Too many headers")  # beginnings of aiohttp's errors about headers
 
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-# The client sets these from the message; configured ones could contradict it.
+# The client sets these headers from the message; configured values could contradict it.
 _RESERVED = frozenset(
     (
         "accept",
@@ -91,11 +91,11 @@ class HttpEndpoint:
 
     Args:
         url: http or https, without user and fragment.
-        pool: Its connections.
-        headers: For every request, such as an API key.
-        authorization: Source of bearer tokens.
-        max_bytes: Longest message accepted.
-        trace: Where requests and their answers are noted; None for nowhere.
+        pool: The pool of connections.
+        headers: Headers of every request, such as an API key.
+        authorization: The source of bearer tokens.
+        max_bytes: The largest accepted message.
+        trace: The record of requests and answers; None for none.
 
     Raises:
         ConfigError: The URL or a header is invalid.
@@ -117,7 +117,7 @@ class HttpEndpoint:
         self._pool = pool
         self._authorization = authorization
         self._proxy = pool.proxy(url)
-        self._secrets = tuple((headers or {}).values())  # at least some are
+        self._secrets = tuple((headers or {}).values())  # some of the values are secrets
         self._headers = {
             "User-Agent": "interlock",
             "Accept-Encoding": "gzip, deflate",
@@ -150,7 +150,7 @@ class HttpEndpoint:
                 yield response
             finally:
                 response.release()
-        except InterlockError:  # some are an OSError too
+        except InterlockError:  # first, because some of these are an OSError too
             raise
         except FAILURES as error:
             raise self.failure(error) from None
@@ -167,9 +167,9 @@ class HttpEndpoint:
 
         Args:
             method: HTTP method.
-            headers: In addition to those of the endpoint.
+            headers: Headers in addition to those of the endpoint.
             body: The request's body.
-            at_once: Do not wait for a connection when many requests are open.
+            at_once: Whether to open a connection even if many requests are in progress.
 
         Raises:
             RedirectRefused: The redirect leads to another origin, or is the second one.
@@ -195,7 +195,7 @@ class HttpEndpoint:
             response.release()
             raise RedirectRefused(f"{self.shown} redirects a second time", response.status)
         if response.status < 300 and method == "POST":
-            # The next request goes there directly. A redirected stream says nothing about posts.
+            # The next request uses the new URL. A redirected stream does not imply this for posts.
             self.url = target
         return response
 
@@ -206,7 +206,7 @@ class HttpEndpoint:
         return self._authorization.token or await self._authorization.valid_token()
 
     def failure(self, error: BaseException) -> InterlockError:
-        """Convert one of `FAILURES`. The class says whether the request was sent."""
+        """Convert one of `FAILURES`. The class shows whether the request was sent."""
         return failure(self.shown, error)
 
     def _target(self, response: aiohttp.ClientResponse) -> str:
@@ -220,7 +220,7 @@ class HttpEndpoint:
             has_user = "@" in urlsplit(target).netloc
         except ValueError:
             raise RedirectRefused(f"{self.shown} redirects to an invalid URL", status) from None
-        if has_user:  # it would replace our credentials
+        if has_user:  # the URL's user would replace our credentials
             raise RedirectRefused(f"{self.shown} redirects to a URL with a user in it", status)
         if is_elsewhere:
             is_safe = target.startswith("https:") or self.url.startswith("http:")
@@ -243,7 +243,7 @@ class HttpEndpoint:
         """Read a whole body, decompressed.
 
         Raises:
-            MessageTooLarge: Over `limit` bytes; `max_bytes` when 0.
+            MessageTooLarge: The body is over `limit` bytes, or over `max_bytes` if that is 0.
         """
         limit = limit or self.max_bytes
         length = response.content_length
@@ -280,9 +280,8 @@ class HttpEndpoint:
         )
 
     async def refusal(self, response: aiohttp.ClientResponse) -> InterlockError:
-        """Return the error that an unsuccessful response means."""
         body = b""
-        with suppress(InterlockError, *FAILURES):  # the status is enough
+        with suppress(InterlockError, *FAILURES):  # without the body, the status is enough
             async with asyncio.timeout(ERROR_BODY_TIMEOUT):
                 body = await self.body(response, MAX_ERROR_BODY)
         return refusal(self.shown, response, body, (sent_token(response), *self._secrets))
@@ -296,7 +295,7 @@ async def _send_authorized(
     *,
     headers: Mapping[str, str],
 ) -> aiohttp.ClientResponse:
-    """Send a request with the token, and once more if the server demands a nonce of its own."""
+    """Send a request with the token, and resend it once if the server demands a nonce."""
     if not authorization.token:
         await authorization.valid_token()
     response = await request(url, headers={**headers, **authorization.headers(method, url)})
@@ -315,17 +314,17 @@ class PendingReplies:
 
     @property
     def is_full(self) -> bool:
-        """Whether the limit of responses is reached; then the connection should end."""
+        """Whether the limit is reached, so that the connection should end."""
         return len(self._answers) >= MAX_PENDING_REPLIES
 
     def overflow(self, shown: str) -> ConnectionClosed:
-        """Return the error for a connection that ends because this is full."""
+        """Return the error for a connection that ends because the limit is reached."""
         return ConnectionClosed(
             f"{shown} does not accept our responses ({MAX_PENDING_REPLIES:,} are waiting)"
         )
 
     def add(self, task: asyncio.Task[None], *, is_answer: bool) -> None:
-        """Add a task that sends; cancel it after `REPLY_TIMEOUT` seconds."""
+        """Add a sending task; cancel it after `REPLY_TIMEOUT` seconds."""
         timer = task.get_loop().call_later(REPLY_TIMEOUT, task.cancel)
         task.add_done_callback(lambda _: timer.cancel())
         if is_answer:
@@ -333,12 +332,12 @@ class PendingReplies:
             task.add_done_callback(self._answers.discard)
 
 
-_SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # of the headers of an endpoint
+_SHOWN = frozenset(("User-Agent", "Accept-Encoding"))  # harmless ones of an endpoint's headers
 _SECRET = frozenset(("authorization", "cookie", "set-cookie", "dpop", "proxy-authorization"))
 
 
 def _exchange(response: aiohttp.ClientResponse, own: Mapping[str, str]) -> str:
-    """Return the heads of a request and its response, without credentials."""
+    """Return the request line, status and headers of an exchange, without credentials."""
     masked = _SECRET | {name.lower() for name in own if name not in _SHOWN}
     request = response.request_info
     lines = [f"{request.method} {urls.display(str(request.url))}"]
@@ -381,13 +380,13 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def failure(shown: str, error: BaseException) -> InterlockError:
-    """Convert one of `FAILURES`. The class says whether the request was sent.
+    """Convert one of `FAILURES`. The class shows whether the request was sent.
 
     Args:
-        shown: The URL, as shown in messages.
-        error: What aiohttp raised.
+        shown: The URL as shown in messages.
+        error: The error of aiohttp.
     """
-    # aiohttp keeps the error, and its traceback would keep what was read so far.
+    # aiohttp keeps the error, whose traceback would keep the read bytes in memory.
     error.__traceback__ = None
     if _is_out_of_memory(error):
         return OutOfMemory(f"{shown}: a message does not fit into memory")
@@ -402,7 +401,7 @@ def failure(shown: str, error: BaseException) -> InterlockError:
         return Unreachable(f"the proxy refused {shown}: {error.status}{hint}")
     if isinstance(error, aiohttp.InvalidURL):
         return Unreachable(f"{shown} cannot be reached: its host is invalid")
-    if "closing transport" in str(error.__cause__):  # noticed before the first byte was written
+    if "closing transport" in str(error.__cause__):  # raised before the first byte is written
         return Unreachable(f"{shown} closed the connection before the request was sent")
     return StreamEnded(f"{shown}: {_cut(error)}")
 
@@ -417,14 +416,13 @@ def _cause(error: aiohttp.ClientConnectorError) -> str:
     if isinstance(inner, ssl.SSLError):
         return f"no TLS: {inner.reason or type(inner).__name__}"
     if inner.errno:
-        return os.strerror(inner.errno)  # the error's own text repeats the address
+        return os.strerror(inner.errno)  # the error's own text also has the address
     return inner.strerror or type(inner).__name__
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether memory ran out, here or in aiohttp's reader."""
     while error is not None:
-        # aiohttp names what ended a connection only in the text of its own error.
+        # aiohttp names the cause of a broken connection only in the text of its own error.
         if isinstance(error, MemoryError) or str(error).endswith("MemoryError()"):
             return True
         error = error.__cause__ or error.__context__

@@ -1,7 +1,7 @@
-"""Errors from HTTP responses, and what their headers say.
+"""Errors for HTTP responses, and the meaning of their headers.
 
 Servers give reasons in many forms: a JSON-RPC error, an object with a text in one of a few
-members, or plain text. An error has the reason in one short line, without the credentials that
+members, or plain text. An error shows the reason in one short line, without the credentials that
 some servers repeat.
 """
 
@@ -33,7 +33,7 @@ from interlock.types import ErrorObject
 MAX_RETRY_AFTER = 3600.0  # seconds; a longer wait is shortened
 MIN_SECRET = 6  # characters; redacting shorter ones would make texts unreadable
 
-# Members in which APIs give a reason, the most detailed one first.
+# Members that hold a reason in errors of APIs, the most detailed one first.
 _REASONS = ("error_description", "detail", "message", "error", "title")
 
 
@@ -44,13 +44,13 @@ class _ErrorBody(Struct):
 def refusal(
     shown: str, response: aiohttp.ClientResponse, body: bytes, secrets: Iterable[str] = ()
 ) -> InterlockError:
-    """Return the error that an unsuccessful response means.
+    """Return the error for an unsuccessful response.
 
     Args:
-        shown: The URL, as shown in messages.
+        shown: The URL as shown in messages.
         response: The response.
-        body: The part of its body that arrived; b"" for nothing.
-        secrets: Texts to redact, should the server repeat them.
+        body: The part of the body that arrived; b"" for nothing.
+        secrets: Texts to redact where the server repeats them.
     """
     status = response.status
     told = _error_in(body)
@@ -71,7 +71,7 @@ def refusal(
 
 
 def sent_token(response: aiohttp.ClientResponse) -> str:
-    """Return the token that was sent with a request; "" for none."""
+    """Return the token that was sent with the request of a response; "" for none."""
     sent = response.request_info.headers.get("Authorization", "")
     return sent.removeprefix("Bearer ").removeprefix("DPoP ")
 
@@ -82,14 +82,14 @@ def media_type(response: aiohttp.ClientResponse) -> str:
 
 
 def retry_after(value: str) -> float | None:
-    """Return the seconds that a value of the header Retry-After asks for; None for no valid one."""
+    """Return the seconds in a value of the header Retry-After; None if it is not valid."""
     value = value.strip()
     if value.isdecimal() and value.isascii():
         seconds = float(value)
     else:
         try:
             seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
-        # TypeError: a date without a zone. OverflowError: an absurd zone.
+        # TypeError: a date without time zone. OverflowError: an absurd time zone.
         except (ValueError, TypeError, OverflowError):
             return None
     return min(max(seconds, 0.0), MAX_RETRY_AFTER)

@@ -1,4 +1,4 @@
-"""Connections over HTTP, kept alive and shared by all servers of a program's toolbox."""
+"""The pool of HTTP connections that all servers of a program's toolbox share."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from interlock.text.urls import is_loopback
 Era = Literal["", "modern", "legacy", "sse"]
 _T = TypeVar("_T")
 
-# Requests to one host at once; more wait. Lasting streams are not counted: with many servers on
-# one host they would leave no connection for requests. Our responses are not counted either: the
-# requests that use all connections may be waiting for them.
+# Concurrent requests to one host; further ones wait. Lasting streams are not counted: with many
+# servers on one host they would leave no connection for requests. Our responses are not counted
+# either: the requests that use all connections may be waiting for them.
 MAX_CONNECTIONS = 100
-# Common servers close an idle connection after 5 s. A request that is just being sent would be
-# lost, so we close it earlier.
+# Common servers close an idle connection after 5 s, and lose a request that is just being sent.
+# So we close it earlier.
 KEEP_ALIVE = 4.0  # seconds
-CONNECT_TIMEOUT = 10.0  # seconds, for name, network and TLS together
-MAX_HEADER_BYTES = 64 * 1024  # of one header of an answer
-MAX_HEADERS = 256  # of an answer
-NAMES_TTL = 30  # seconds that a name's address is cached
+CONNECT_TIMEOUT = 10.0  # seconds, for DNS, connection and TLS together
+MAX_HEADER_BYTES = 64 * 1024  # bytes of one header of an answer
+MAX_HEADERS = 256  # headers of an answer
+NAMES_TTL = 30  # seconds for which the addresses of a name are cached
 MAX_REMEMBERED = 1_000  # URLs with cached facts
 
 _AS_NUMBERS = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
@@ -41,7 +41,7 @@ _NO_DEADLINE = aiohttp.ClientTimeout(
 
 
 class _Latest(dict[str, _T]):
-    """A dict that keeps the `MAX_REMEMBERED` keys that were set last."""
+    """A dict that keeps only the `MAX_REMEMBERED` keys that were set last."""
 
     def __setitem__(self, key: str, value: _T) -> None:
         self.pop(key, None)
@@ -58,7 +58,7 @@ class HttpPool:
     kept, redirects are not followed, and a `.netrc` is not read.
 
     Attributes:
-        eras: What each URL was found to speak: "modern", "legacy" or "sse".
+        eras: The detected protocol of each URL: "modern", "legacy" or "sse".
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,6 @@ class HttpPool:
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The session that requests go through."""
         if self._session is None or self._session.closed:
             self._session = _open(MAX_CONNECTIONS)
         return self._session
@@ -94,7 +93,7 @@ class HttpPool:
         return self._proxies[origin]
 
     async def close(self) -> None:
-        """Close all connections. Closing twice is fine."""
+        """Close all connections; a second call has no effect."""
         sessions = self._session, self._streams
         self._session = self._streams = None
         for session in sessions:
@@ -104,7 +103,7 @@ class HttpPool:
 
 
 class _Names(AbstractResolver):
-    """Looks up each name in a thread of its own, so that one that hangs delays no other."""
+    """A resolver with a thread for each lookup, so that one that hangs delays no other."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
@@ -116,7 +115,7 @@ class _Names(AbstractResolver):
                 found = await in_thread(look_up)
         except TimeoutError:
             raise OSError(errno.ETIMEDOUT, "the lookup of its name timed out") from None
-        except RuntimeError as error:  # the system has no more threads
+        except RuntimeError as error:  # the system cannot start another thread
             raise OSError(errno.EAGAIN, f"its name cannot be looked up: {error}") from None
         return [
             {
@@ -131,7 +130,7 @@ class _Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing: the resolver holds no resources."""
 
 
 def _open(limit_per_host: int) -> aiohttp.ClientSession:
@@ -144,8 +143,8 @@ def _open(limit_per_host: int) -> aiohttp.ClientSession:
             ttl_dns_cache=NAMES_TTL,
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
-        timeout=_NO_DEADLINE,  # each request has its own, in `Protocol`
-        auto_decompress=False,  # `Inflater` counts while it unpacks
+        timeout=_NO_DEADLINE,  # `Protocol` has the timeout of each request
+        auto_decompress=False,  # `Inflater` decompresses, with a limit
         read_bufsize=2**18,
         max_line_size=MAX_HEADER_BYTES,
         max_field_size=MAX_HEADER_BYTES,

@@ -27,7 +27,7 @@ from interlock.transports.http_endpoint import EVENTS, JSON, HttpEndpoint, Pendi
 from interlock.transports.http_errors import media_type
 from interlock.types import RequestId
 
-# Requests that a server may leave open after it has answered them on its stream.
+# POST requests that a server may leave open after it has answered them on its stream.
 MAX_LEFT_OPEN = 50
 
 _HEADERS = {"Content-Type": JSON, "Accept": f"{JSON}, {EVENTS}"}
@@ -38,12 +38,12 @@ class SseTransport:
     """A connection to a server that speaks HTTP+SSE.
 
     Args:
-        endpoint: URL of its stream.
+        endpoint: The endpoint of the server's stream.
     """
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
         self._endpoint = endpoint
-        self._messages: HttpEndpoint  # where to post messages, as the server said
+        self._messages: HttpEndpoint  # the endpoint for messages, named by the server
         self._receiver: Receiver
         self._stream: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,10 +54,10 @@ class SseTransport:
         self._lost = False
 
     async def open(self, receiver: Receiver) -> None:
-        """Open the stream and read from it where to post messages.
+        """Open the stream and read the URL for messages from it.
 
         Raises:
-            InterlockError: The server has no such stream, or it names another origin.
+            InterlockError: The server has no such stream, or names a URL of another origin.
         """
         self._receiver = receiver
         self._stream = asyncio.create_task(self._read())
@@ -102,7 +102,7 @@ class SseTransport:
             target = urljoin(stream, data.decode(errors="replace").strip())
             home, elsewhere = urls.origin(self._endpoint.url), urls.origin(target)
             messages = self._endpoint.sibling(target)
-        except ValueError:  # also a ConfigError
+        except ValueError:  # including ConfigError
             raise RemoteProtocolError(f"{shown} sent an invalid URL for messages") from None
         if elsewhere != home:
             raise RemoteProtocolError(
@@ -129,7 +129,7 @@ class SseTransport:
                 return
             task = self._start_post(frame)
             if method == "notifications/initialized":
-                self._initialized = task  # nothing may overtake it
+                self._initialized = task  # no other message may be sent before it
             self._pending_replies.add(task, is_answer=not method)
 
     def _start_post(self, frame: bytes) -> asyncio.Task[None]:
@@ -139,7 +139,7 @@ class SseTransport:
         return task
 
     def _end_answered(self) -> None:
-        # They would take all connections in the end.
+        # Otherwise answered requests that the server leaves open would use all connections.
         for id in [id for id in self._posts if not self._receiver.awaits(id)]:
             self.forget(id)
 
@@ -170,11 +170,9 @@ class SseTransport:
     # Ending
 
     def diagnostics(self) -> str:
-        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """Close the stream."""
         if not self._lost:
             self._stop()
             self._receiver.connection_lost(error)
@@ -182,17 +180,17 @@ class SseTransport:
     async def close(self) -> None:
         """Close the stream, which ends the session."""
         self._stop()
-        me = asyncio.current_task()  # the stream's own task if it ended while it was being opened
+        me = asyncio.current_task()  # the stream's own task, if the stream ended during `open`
         tasks = {*self._tasks, *([self._stream] if self._stream else ())} - {me}
         if tasks:
             await asyncio.wait(tasks)
         if self._ready.done() and not self._ready.cancelled():
-            self._ready.exception()  # so that asyncio does not report it
+            self._ready.exception()  # marks the error as retrieved, so asyncio does not log it
 
     def _stop(self) -> None:
         self._lost = True
         if not self._ready.done():  # `open` may be waiting
             self._ready.set_exception(ConnectionClosed("the connection was closed"))
         for task in (*self._tasks, *([self._stream] if self._stream else ())):
-            if task is not asyncio.current_task():  # the stream ends itself
+            if task is not asyncio.current_task():  # a task must not cancel itself
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Bytes -> lines, with a bound on the length and a cost linear in it."""
+"""Splitting of bytes into lines, with a bound on the length and a cost linear in it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 from interlock.errors import MessageTooLarge
 from interlock.protocol.envelope import Cut
 
-_KEPT = 1_000  # bytes kept of a line that does not fit into memory: enough to find its id
+_KEPT = 1_000  # bytes kept of a line that does not fit into memory: enough for the message's id
 
 
 class _CutLine(bytearray):
-    """The beginning of a line; more is dropped."""
+    """The beginning of a line; the rest is dropped."""
 
     def __iadd__(self, data: object) -> Self:
         return self
@@ -22,7 +22,7 @@ class LineSplitter:
     """Collects bytes and returns whole lines, without their newline.
 
     Args:
-        max_bytes: Longest line accepted, in bytes.
+        max_bytes: The longest accepted line, in bytes.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -30,14 +30,13 @@ class LineSplitter:
         self._begun = bytearray()  # an incomplete line
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Add bytes and return the lines that are now complete. Blank lines are left out.
+        """Add bytes and return the lines that are now complete, without blank ones.
 
         A long line that does not fit into memory is returned as its beginning, a `Cut`.
 
         Raises:
-            MessageTooLarge: A line is over the limit, complete or not. What follows it cannot
-                be split into lines.
-            MemoryError: Not even these bytes fit into memory. As above.
+            MessageTooLarge: A line is over the limit, complete or not. Do not feed further bytes.
+            MemoryError: Not even these bytes fit into memory. Do not feed further bytes.
         """
         try:
             if b"\n" not in data:
@@ -60,7 +59,7 @@ class LineSplitter:
         longest = max(len(self._begun), *map(len, ended))
         if longest > self._max_bytes:
             raise self._too_large(longest)
-        split_end = ended[0].endswith(b"\r")  # "\r" came before, "\n" just now
+        split_end = ended[0].endswith(b"\r")  # CR came in an earlier chunk than its LF
         if b"" not in ended and b"\r" not in data and not split_end:
             return ended
         return [line.removesuffix(b"\r") for line in ended if line and line != b"\r"]
@@ -80,5 +79,5 @@ class LineSplitter:
 
 
 def separately(frames: Iterable[bytes]) -> list[memoryview]:
-    """Return lines as pieces that share the frames' memory, for when memory is short."""
+    """Return lines as pieces that share the frames' memory, for use when memory is short."""
     return [memoryview(piece) for frame in frames for piece in (frame, b"\n")]

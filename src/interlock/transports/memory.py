@@ -1,4 +1,4 @@
-"""Two peers in one event loop, without process or network."""
+"""A connection between two peers in one event loop, without process or network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from interlock.types import RequestId
 class MemoryTransport:
     """One end of a pair. Frames arrive in order.
 
-    What the server sends arrives at once: it only wakes what waits for it. What the client sends
-    starts handlers, so it arrives in the next turn of the event loop.
+    Frames of the server arrive at once, because they only wake waiting tasks. Frames of the client
+    start handlers, so they arrive in the next turn of the event loop.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, *, is_server: bool = False) -> None:
@@ -28,7 +28,7 @@ class MemoryTransport:
     def pair(
         cls, max_frame_bytes: int = MAX_FRAME_BYTES
     ) -> tuple[MemoryTransport, MemoryTransport]:
-        """Return the server's and the client's end of a connection, which a larger frame ends."""
+        """Return the server's and the client's end of a connection. A larger frame ends it."""
         server, client = cls(max_frame_bytes, is_server=True), cls(max_frame_bytes)
         server._other, client._other = client, server
         return server, client
@@ -52,7 +52,6 @@ class MemoryTransport:
             receiver.frames_received(early)
 
     def send(self, frames: list[bytes]) -> None:
-        """Send frames to the other end."""
         if self._closed:
             return
         if self._is_server:
@@ -71,11 +70,9 @@ class MemoryTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
-        """End the connection and notify both ends."""
         if self._closed:
             return
         self._end_other()
@@ -83,7 +80,6 @@ class MemoryTransport:
             self._receiver.connection_lost(error)
 
     async def close(self) -> None:
-        """End the connection and notify the other end."""
         if not self._closed:
             self._end_other()
 

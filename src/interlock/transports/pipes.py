@@ -18,9 +18,9 @@ from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.types import RequestId
 
-# Bytes that may wait for a client that does not read.
+# Unsent bytes at which a client that does not read is disconnected.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
-WRITE_PATIENCE = 2.0  # seconds that `close` waits for a client to read the rest
+WRITE_PATIENCE = 2.0  # seconds for which `close` waits until the client has read the rest
 _READ_BYTES = 128 * 1024
 _LOOP_CHECK = 0.5  # seconds between checks whether the event loop was closed
 
@@ -31,10 +31,10 @@ def take_standard_streams() -> tuple[int, int]:
     Afterwards descriptor 0 is empty and descriptor 1 is stderr.
     """
     source, target = os.dup(0), os.dup(1)
-    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - a descriptor is wanted
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123 - only the descriptor is used
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    sys.stdout.flush()  # buffered output goes to stderr too
+    sys.stdout.flush()  # sends buffered output to stderr as well
     return source, target
 
 
@@ -42,10 +42,10 @@ class PipeTransport:
     """A pair of descriptors, one to read lines from and one to write them to.
 
     Args:
-        source: Descriptor to read from. One that the event loop cannot watch, such as a file,
-            is read in a thread.
-        target: Descriptor to write to.
-        max_frame_bytes: Longest message accepted.
+        source: The descriptor to read from. A thread reads a descriptor that the event loop
+            cannot watch, such as a file.
+        target: The descriptor to write to.
+        max_frame_bytes: The largest accepted message.
     """
 
     def __init__(self, source: int, target: int, *, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -54,19 +54,18 @@ class PipeTransport:
         self._lines = LineSplitter(max_frame_bytes)
         self._unsent: deque[memoryview] = deque()
         self._unsent_size = 0
-        self._written = asyncio.Event()  # all is written, or will never be
+        self._written = asyncio.Event()  # set when no more bytes will be written
         self._receiver: Receiver | None = None
         self._in_thread = False
 
     async def open(self, receiver: Receiver) -> None:
-        """Begin to read."""
         self._receiver = receiver
         self._loop = asyncio.get_running_loop()
         os.set_blocking(self._target, False)
         try:
             self._loop.add_reader(self._source, self._read)
             os.set_blocking(self._source, False)
-        except (OSError, NotImplementedError):  # a file, which the loop cannot watch
+        except (OSError, NotImplementedError):  # the event loop cannot watch files
             self._in_thread = True
             threading.Thread(target=self._read_in_thread, daemon=True).start()
 
@@ -87,7 +86,8 @@ class PipeTransport:
         if self._receiver is None:
             return
         if not data:
-            # Later, so that replies of this turn are sent first: a shell's pipe ends right away.
+            # In the next turn, so that this turn's replies are sent first: a shell's pipe may end
+            # right after its last request.
             self._loop.call_soon(self.abort, ConnectionClosed("the client closed the connection"))
             return
         try:
@@ -111,7 +111,7 @@ class PipeTransport:
                 self._loop.call_soon_threadsafe(self._read_from_thread, data, taken)
             except RuntimeError:  # the event loop was closed
                 return
-            # Wait, as a file is read faster than it is answered.
+            # Wait, because a file can be read faster than its requests are answered.
             while not taken.wait(_LOOP_CHECK) and not self._loop.is_closed():
                 pass
 
@@ -184,7 +184,6 @@ class PipeTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return "", as the peer has only the protocol to send on."""
         return ""
 
     def abort(self, error: InterlockError) -> None:
@@ -197,7 +196,7 @@ class PipeTransport:
     async def close(self) -> None:
         """Stop reading, write the rest for at most `WRITE_PATIENCE` seconds, and stop.
 
-        The descriptors stay open: they are the caller's.
+        The descriptors stay open, because they belong to the caller.
         """
         if self._receiver is not None:
             self._receiver = None
@@ -213,7 +212,7 @@ class PipeTransport:
     def _stop(self) -> None:
         if not self._in_thread:
             self._loop.remove_reader(self._source)
-        self._write_more()  # only as far as the pipe has room now
+        self._write_more()  # writes only as much as the pipe has room for
         self._loop.remove_writer(self._target)
         self._unsent.clear()
 

@@ -1,11 +1,11 @@
-"""A child process that leaves nothing behind.
+"""A child process whose own children end with it.
 
 Rules:
 
 1. A child starts from a list of arguments, never through a shell, in a session of its own.
-2. `end` takes at most 5 seconds: end of input, TERM to its group, KILL to its group. Its
-   supervisor then ends all other processes that it started, wherever they have gone.
-3. If we are killed, its supervisor ends all of them too.
+2. `end` takes at most 5 seconds: end of input, TERM to the group, KILL to the group. The child's
+   supervisor then ends all other processes that the child started, in any group or session.
+3. If our process is killed, the supervisor ends all of these processes too.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from interlock.transports.reaper import own_mark, reaper
 # Seconds for each step of `end`.
 EOF_PATIENCE = 2.0
 TERM_PATIENCE = 2.0
-REST_PATIENCE = 0.8  # for its supervisor, which waits 0.5 s between TERM and KILL
-KILL_PATIENCE = 1.0  # when `end` is cancelled, which blocks
+REST_PATIENCE = 0.8  # for the supervisor, which waits 0.5 s between TERM and KILL
+KILL_PATIENCE = 1.0  # for a cancelled `end`, which blocks meanwhile
 
 
 class Process:
     """One child with pipes to its stdin, stdout and stderr.
 
     Attributes:
-        id: Its process id, and its group's.
+        id: The id of the process and of its group.
         stdin, stdout, stderr: Our ends of its pipes, non-blocking. Closed by `end`.
-        exited: Set when it has exited.
-        code: Its exit code then; negative is the signal that ended it.
+        exited: Set when the process has exited.
+        code: The exit code after that; a negative one is the signal that ended the process.
     """
 
     def __init__(
@@ -45,17 +45,17 @@ class Process:
         self.stdin, self.stdout, self.stderr = stdin, stdout, stderr
         self.exited = asyncio.Event()
         self.code: int | None = None
-        self.was_killed = False  # by `end`, as it left neither by itself nor on TERM
+        self.was_killed = False  # whether `end` had to send KILL
         self._open = {stdin, stdout, stderr}
         for pipe in self._open:
             os.set_blocking(pipe, False)
         self._link = link
         self._link.setblocking(False)
-        self._said = b""  # by the supervisor, up to the last newline
+        self._said = b""  # the supervisor's last, incomplete line
         self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         self._started: asyncio.Future[None] = self._loop.create_future()
-        self._gone = asyncio.Event()  # it and all that it started
+        self._gone = asyncio.Event()  # set when it and all processes that it started have ended
         self._ended = False
         self._loop.add_reader(link, self._read_link)
 
@@ -74,16 +74,16 @@ class Process:
 
         Args:
             argv: Program and arguments. A bare name is looked up in PATH of `env`.
-            on_exit: Called once, when `code` is known and its pipes are still open.
-            env: Its whole environment; our mark is added.
-            cwd: Its working folder; ours when None.
+            on_exit: Called once, when `code` is known and the pipes are still open.
+            env: The whole environment of the process; our mark is added.
+            cwd: The working folder of the process; None for our own.
 
         Raises:
-            SpawnError: Not found, not executable, no such folder. Nothing was started.
+            SpawnError: The program or the folder does not exist, or the program is not executable.
         """
         if not argv[0]:
             raise SpawnError("cannot start '': program not found; its name is empty")
-        if cwd is not None and not Path(cwd).is_dir():  # noqa: ASYNC240 - of a local disk
+        if cwd is not None and not Path(cwd).is_dir():  # noqa: ASYNC240 - fast on a local disk
             raise SpawnError(f"cannot start {argv[0]!r}: its folder {cwd!r} does not exist")
         name, _, value = own_mark().partition("=")
         started = None
@@ -151,7 +151,7 @@ class Process:
         if not data:  # the supervisor has exited
             self._loop.remove_reader(self._link)
             self._fail_start(OSError("its supervisor was ended"))
-            if self.id and not self.exited.is_set():  # something has killed the supervisor
+            if self.id and not self.exited.is_set():  # the supervisor was killed
                 self._signal_group(signal.SIGKILL)
                 self._set_exited(-signal.SIGKILL)
             self._gone.set()
@@ -162,15 +162,15 @@ class Process:
 
     def _set_exited(self, code: int) -> None:
         self.code = code
-        self.exited.set()  # first, as `end` waits for it whatever `on_exit` does
+        self.exited.set()  # before `on_exit`, which may raise: `end` waits for this event
         self._on_exit()
 
     # Ending
 
     async def end(self) -> None:
-        """End it and everything that it started. Takes at most 5 seconds; never fails.
+        """End the process and all that it started. Takes at most 5 seconds; never fails.
 
-        Cancelled on the way, it takes the last step at once.
+        If cancelled, it takes the last step at once.
         """
         try:
             await self._end_gently()
@@ -190,11 +190,11 @@ class Process:
                 self.was_killed = sign == signal.SIGKILL
                 self._signal_group(sign)
             if not await _is_set_within(self.exited, REST_PATIENCE):
-                return  # it cannot be killed, or its supervisor has been stopped
+                return  # a process cannot be killed, or the supervisor is stopped
         await _is_set_within(self._gone, REST_PATIENCE)
 
     def _kill(self) -> None:
-        """Make the supervisor kill everything at once; block until it has."""
+        """Make the supervisor kill everything at once; block until that is done."""
         with contextlib.suppress(OSError):
             self._link.settimeout(KILL_PATIENCE)
             self._link.send(b"k")
@@ -208,7 +208,7 @@ class Process:
         for pipe in list(self._open):
             self._close_pipe(pipe)
         self._loop.remove_reader(self._link)
-        self._link.close()  # the supervisor kills what is left, if anything is
+        self._link.close()  # the supervisor kills all remaining processes
         reaper.release()
 
     def _close_pipe(self, pipe: int) -> None:

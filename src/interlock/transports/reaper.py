@@ -1,8 +1,8 @@
-"""Our end of the helper program that starts servers: see `supervisor` for what it promises.
+"""Our end of the helper program that starts servers; see `supervisor` for its rules.
 
-There is one helper for all servers, from the start of the first one to the end of the last one, or
-for as long as something holds it.
-Processes that the rest of the program starts are not below it, so it cannot harm them.
+There is one helper for all servers. It runs from the start of the first server to the end of the
+last one, or for as long as `running` holds it. Processes that the rest of the program starts are
+not below the helper, so it cannot end them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from socket import socket, socketpair
 
 from interlock.errors import SpawnError
 
-# Every server, and what it starts, inherits this variable: `interlock doctor` lists them by it.
-# Its value begins with the id and the start time of our process, which no other process has.
+# Servers and their child processes inherit this variable, by which `interlock doctor` lists them.
+# Its value begins with the id and the start time of our process, which are unique together.
 MARK_VARIABLE = "INTERLOCK_CHILD"
 
 _PROGRAM = Path(__file__).with_name("supervisor.py")
@@ -39,13 +39,13 @@ class Reaper:
     def start(
         self, argv: Sequence[str], env: Mapping[str, str], cwd: str, descriptors: Sequence[int]
     ) -> None:
-        """Ask for a server. Its supervisor answers on its link; call `release` in the end.
+        """Request a server. Its supervisor answers on the link; call `release` in the end.
 
         Args:
             argv: Program and arguments.
-            env: Its whole environment.
-            cwd: Its working folder.
-            descriptors: Its stdin, stdout and stderr, and the link.
+            env: The server's whole environment.
+            cwd: The server's working folder.
+            descriptors: The server's stdin, stdout and stderr, and the link.
 
         Raises:
             SpawnError: The helper cannot be started.
@@ -56,7 +56,7 @@ class Reaper:
         try:
             try:
                 self._send(request, descriptors)
-            except OSError:  # something has ended the helper
+            except OSError:  # the helper was ended
                 self._stop_helper()
                 self._start_helper()
                 self._send(request, descriptors)
@@ -66,7 +66,7 @@ class Reaper:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Run the helper from now on, so that the first server need not wait for its start.
+        """Run the helper until the end of the block, so that no server waits for its start.
 
         Raises:
             SpawnError: The helper cannot be started.
@@ -89,7 +89,7 @@ class Reaper:
             raise _not_started(error) from error
 
     def release(self) -> None:
-        """Note that a server has ended with all that it started."""
+        """Record that a server and all that it started have ended."""
         if self._owner != os.getpid():
             return
         self._holders -= 1
@@ -109,7 +109,7 @@ class Reaper:
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # out of reach of a terminal's signals
+                    start_new_session=True,  # so that signals of a terminal do not reach it
                     cwd="/",
                     env={"PATH": os.defpath},
                 )
@@ -131,7 +131,7 @@ def _not_started(error: OSError) -> SpawnError:
 
 
 def _interpreter() -> str:
-    # The executable of a frozen program is that program itself.
+    # In a frozen program, `sys.executable` is that program and not a Python interpreter.
     found = None if getattr(sys, "frozen", False) else sys.executable
     found = found or shutil.which("python3")
     if found is None:
@@ -140,7 +140,7 @@ def _interpreter() -> str:
 
 
 def own_mark() -> str:
-    """Return the variable that servers of this process get: "INTERLOCK_CHILD=id-start-"."""
+    """Return the beginning of this process's mark: "INTERLOCK_CHILD=id-start-"."""
     started = "0"
     with contextlib.suppress(OSError), open("/proc/self/stat") as file:  # noqa: PTH123 - short
         started = file.read().rpartition(")")[2].split()[19]
@@ -148,11 +148,11 @@ def own_mark() -> str:
 
 
 def marked(mark: str) -> list[int]:
-    """List the processes with a variable that begins with `mark`; empty without /proc."""
+    """List the processes with a variable that begins with `mark`; [] without /proc."""
     wanted = b"\0" + mark.encode()
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208 - fast
-        with contextlib.suppress(OSError):  # it has exited, or belongs to another user
+        with contextlib.suppress(OSError):  # exited, or another user's
             if name.isdecimal() and wanted in b"\0" + Path("/proc", name, "environ").read_bytes():
                 found.append(int(name))
     return found

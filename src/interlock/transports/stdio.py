@@ -1,4 +1,4 @@
-"""A server program as a child process: one JSON-RPC message per line on its stdin and stdout.
+"""A server as a child process, with one JSON-RPC message per line on its stdin and stdout.
 
 Spec 2026-07-28: basic/transports/stdio. Linux and macOS.
 """
@@ -29,7 +29,7 @@ from interlock.transports.process import Process
 from interlock.transports.trace import Trace
 from interlock.types import RequestId
 
-# Variables that a server inherits; any other one must be configured.
+# Environment variables that a server inherits; all others must be configured.
 INHERITED = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ"),
     # Paths of certificates, not secrets. Behind some proxies, npx and uvx fail without them.
@@ -37,8 +37,8 @@ INHERITED = (
 )
 
 STDERR_BYTES = 256 * 1024
-# Bytes that may wait for a server that does not read: as many of the longest messages as a toolbox
-# runs calls at once.
+# Unsent bytes at which a server that does not read is disconnected: one message of the largest size
+# for each concurrent call of a toolbox.
 MAX_UNSENT_BYTES = 16 * MAX_FRAME_BYTES
 _READ_BYTES = 128 * 1024
 _PIPE_BYTES = 1024 * 1024
@@ -52,14 +52,14 @@ class StdioTransport:
 
     Args:
         argv: Program and arguments, never a shell line.
-        env: Variables for it, besides those of `INHERITED`.
-        cwd: Its working folder; ours when None.
-        max_frame_bytes: Longest message accepted from it.
-        trace: Where its start, its stderr and its exit are noted.
+        env: The server's variables in addition to those of `INHERITED`.
+        cwd: The server's working folder; None for our own.
+        max_frame_bytes: The largest accepted message.
+        trace: The record of the server's start, stderr and exit; None for none.
 
     Attributes:
-        process_id: The server's; None before it is started.
-        stderr_dropped: Bytes of its stderr that were dropped.
+        process_id: The process id of the server; None before its start.
+        stderr_dropped: The number of dropped bytes of its stderr.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StdioTransport:
         self._stderr_size = 0
         self.stderr_dropped = 0
         self.process_id: int | None = None
-        self._last_line = b""  # the beginning of the last line of its stdout
+        self._last_line = b""  # the beginning of the last line of the server's stdout
         self._process: Process
         self._receiver: Receiver | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -91,7 +91,7 @@ class StdioTransport:
 
     @property
     def stderr(self) -> str:
-        """The last 256 KiB that the server wrote to its stderr."""
+        """The last 256 KiB of the server's stderr."""
         return b"".join(self._stderr).decode(errors="replace")
 
     # Opening
@@ -100,7 +100,7 @@ class StdioTransport:
         """Start the program.
 
         Raises:
-            SpawnError: It cannot be started.
+            SpawnError: The program cannot be started.
         """
         self._loop = loop = asyncio.get_running_loop()
         process = await Process.spawn(
@@ -108,14 +108,14 @@ class StdioTransport:
         )
         self._process, self.process_id, self._receiver = process, process.id, receiver
         if self._trace is not None:
-            # Before quoting, which would change a secret that has a quotation mark.
+            # Redact before quoting, which would change a secret that has a quotation mark.
             shown = redact_arguments(self._argv, self._trace.redactor)
             self._trace.noted("spawn", f"{shlex.join(shown)} (pid {process.id})")
         if self._closed:
             await self.close()
             raise ConnectionClosed("the connection was closed while it was being opened")
         for pipe in (process.stdin, process.stdout):
-            # Larger pipes mean fewer turns for large messages. Linux only; it may be refused.
+            # Larger pipes need fewer turns for large messages. Only Linux has them, and may refuse.
             with contextlib.suppress(AttributeError, OSError):
                 fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         loop.add_reader(process.stdout, self._read)
@@ -134,7 +134,7 @@ class StdioTransport:
         if data is None or (data and self._receiver is None):
             return
         if not data:
-            # It closed stdout. Usually it exits within a moment, and its exit code says more.
+            # The server closed its stdout. Wait shortly for its exit: the exit code explains more.
             self._loop.remove_reader(self._process.stdout)
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return
@@ -180,7 +180,6 @@ class StdioTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Write frames: now as far as the pipe has room, the rest later."""
         if self._receiver is None:
             return
         waiting = bool(self._unsent)
@@ -208,7 +207,7 @@ class StdioTransport:
             written = self._write_some(data)
             if not written:
                 return True
-            if not self._unsent:  # it closed its stdin
+            if not self._unsent:  # cleared, because the server closed its stdin
                 return False
             self._unsent_size -= written
             if written < len(data):
@@ -218,12 +217,12 @@ class StdioTransport:
         return False
 
     def _write_some(self, data: bytes | memoryview) -> int:
-        """Write what the pipe has room for now; return how many bytes need no other attempt."""
+        """Write as much as the pipe has room for; return the number of finished bytes."""
         try:
             return os.write(self._process.stdin, data)
         except (BlockingIOError, InterruptedError):
             return 0
-        except OSError:  # it closed its stdin
+        except OSError:  # the server closed its stdin
             self._clear_unsent()
             self._loop.call_later(_EXIT_GRACE, self._disconnect, None)
             return len(data)
@@ -242,9 +241,9 @@ class StdioTransport:
         """Do nothing: a late response is dropped."""
 
     def diagnostics(self) -> str:
-        """Return the error at the end of its stderr, else the last line of it.
+        """Return the error at the end of the server's stderr, else the last line of it.
 
-        If stderr is empty: the last line of its stdout, unless that is a message.
+        If stderr is empty, return the last line of its stdout, unless that is a message.
         """
         return diagnostics(self.stderr) or stdout_text(self._last_line)
 
@@ -253,13 +252,13 @@ class StdioTransport:
         self._disconnect(error)
 
     async def close(self) -> None:
-        """End the server: see `Process.end` for the steps. At most 5 seconds."""
+        """End the server within 5 seconds; see `Process.end` for the steps."""
         self._receiver, self._closed = None, True
         if self.process_id is None:
             return
         if self._ending is None:
             self._ending = asyncio.ensure_future(self._end())
-        # Cancelling `close` must not stop the ending.
+        # Cancelling `close` must not stop the task that ends the server.
         await asyncio.shield(self._ending)
 
     async def _end(self) -> None:
@@ -267,7 +266,7 @@ class StdioTransport:
         self._clear_unsent()
         self._loop.remove_writer(process.stdin)
         try:
-            # Keep reading both pipes: a full one would block the server's exit.
+            # Keep reading both pipes, because a full pipe would block the server's exit.
             await process.end()
         finally:
             self._loop.remove_reader(process.stdout)
@@ -278,16 +277,16 @@ class StdioTransport:
                 self._trace.noted("exit", f"exit code {process.code}")
 
     def _on_exit(self) -> None:
-        if self.process_id is None:  # while it is being opened
+        if self.process_id is None:  # `open` has not finished
             return
-        # Read what it wrote before its exit, then notify the receiver.
+        # Read the output before the exit, then notify the receiver.
         with contextlib.suppress(MemoryError):
             self._read_rest()
             self._read_stderr_rest()
         self._disconnect(None)
 
     def _read_rest(self) -> None:
-        # The server itself left at most a full pipe. A process that it started may keep writing.
+        # Read one full pipe at most: processes that the server started may keep writing.
         for _ in range(_PIPE_BYTES // _READ_BYTES + 1):
             data = self._read_pipe(self._process.stdout)
             if not data or self._receiver is None:
@@ -302,7 +301,7 @@ class StdioTransport:
                 self._receiver.frames_received(frames)
 
     def _read_stderr_rest(self) -> None:
-        # Processes that it started may keep writing: a full pipe is enough.
+        # Read one full pipe at most, as above.
         for _ in range(STDERR_BYTES // _READ_BYTES + 4):
             data = self._read_pipe(self._process.stderr)
             if not data:
@@ -328,14 +327,14 @@ class StdioTransport:
         return ServerExited(f"{program} {how}{because}", code, self.stderr)
 
 
-_LINES = 100  # at the end: enough for a usage text
+_LINES = 100  # lines at the end that are searched: enough for a usage text
 
 # "ValueError: …", "module.Error: …", "TypeError [ERR_INVALID_ARG_TYPE]: …"; the last one counts.
 _RAISED = re.compile(r"(?:[\w$]+\.)*\w*(?:Error|Exception)(?: \[\w+\])?: ")
 # "error: …", "npm error …", "panic: …", "thread 'main' panicked at …"; the first one counts.
 _SAID = re.compile(r"(?:npm )?(?:error|err!|fatal|panic)\b|thread '.*' panicked at ", re.IGNORECASE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_FRAME = re.compile(r"\s+at ")  # of a stack
+_FRAME = re.compile(r"\s+at ")  # a frame of a stack trace
 
 
 def diagnostics(stderr: str) -> str:

@@ -1,4 +1,4 @@
-"""A helper program that starts servers and leaves none of their processes behind.
+"""A helper program that starts servers and ends all of their processes.
 
 `reaper` runs this file in a process of its own, the spawner, which forks a supervisor for each
 server. It imports nothing of this package, so that a supervisor takes little time and memory.
@@ -7,10 +7,10 @@ Rules:
 
 1. A supervisor is the parent of its server. On Linux it is also a subreaper: a process whose
    parent exits becomes its child, whatever session, group or environment that process has.
-2. When the server has exited, the supervisor ends all processes that are left: TERM, then KILL.
-   It exits when it has no more children, and not before.
-3. It does the same, the server included, when its link to our process is closed, as when we
-   are killed, or when it receives a byte on it: then with KILL at once.
+2. When the server has exited, the supervisor ends all remaining processes: TERM, then KILL. It
+   exits only when it has no more children.
+3. It also ends the server and all others when its link to our process is closed, for example
+   because that was killed, or when it receives a byte on the link: then with KILL at once.
 
 A link carries lines: "started ID", or "failed ERRNO TEXT", then "exited CODE".
 """
@@ -40,11 +40,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TERM_PATIENCE = 0.5  # seconds between TERM and KILL for what a server leaves behind
-ORPHAN_PATIENCE = 1.0  # seconds for a server to exit by itself when our process has died
+TERM_PATIENCE = 0.5  # seconds between TERM and KILL for the remaining processes of a server
+ORPHAN_PATIENCE = 1.0  # seconds for a server to exit by itself after our process has exited
 _POLL = 0.02
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_LENGTH = 4  # bytes that tell the length of a request
+_LENGTH = 4  # bytes of the length of a request
 _FDS = 4  # the server's stdin, stdout and stderr, and the link
 
 
@@ -58,12 +58,12 @@ def main() -> None:
         if not request:
             return
         try:
-            if len(fds) == _FDS and os.fork() == 0:  # else there are no descriptors left
+            if len(fds) == _FDS and os.fork() == 0:  # fewer: the process is out of descriptors
                 requests.close()
                 become_subreaper()
                 Supervisor(fds[-1]).run(fds[:-1], *marshal.loads(request))  # noqa: S302 - ours
                 os._exit(0)
-        except OSError as error:  # no process, or in the supervisor no descriptors
+        except OSError as error:  # out of processes, or in the supervisor of descriptors
             os.write(fds[-1], b"failed %d %b\n" % (error.errno or 0, str(error.strerror).encode()))
         finally:
             if os.getpid() != spawner:
@@ -79,7 +79,7 @@ def _receive(requests: socket) -> tuple[list[int], bytes]:
         for fd in fds:
             os.set_inheritable(fd, False)
         missing = _LENGTH + int.from_bytes(data[:_LENGTH], "big") - len(data)
-        while data and missing > 0:  # read no byte of the next request: it has descriptors
+        while data and missing > 0:  # never beyond this request: the next one has descriptors
             more = requests.recv(min(missing, 2**20))
             data, missing = data + more if more else b"", missing - len(more)
     except OSError:
@@ -109,7 +109,7 @@ class Supervisor:
         """Start the server and stay until it and all that it started have ended."""
         try:
             os.chdir(cwd)
-            os.environ["PATH"] = env.get("PATH", os.defpath)  # where `posix_spawnp` looks
+            os.environ["PATH"] = env.get("PATH", os.defpath)  # `posix_spawnp` searches our PATH
             self._server = os.posix_spawnp(
                 argv[0],
                 argv,
@@ -130,7 +130,7 @@ class Supervisor:
         self._wait()
 
     def _wait(self) -> None:
-        kill_at: float | None = None  # when KILL is due
+        kill_at: float | None = None  # the time for KILL
         is_linked = True
         while True:
             timeout = None if kill_at is None else _POLL
@@ -152,7 +152,7 @@ class Supervisor:
                 self._signal_all(SIGKILL)
 
     def _reap(self) -> tuple[bool, bool]:
-        """Return whether the server has just exited, and whether there are children left."""
+        """Reap children; return whether the server has just exited, and whether children remain."""
         has_exited = False
         while True:
             try:
@@ -174,7 +174,7 @@ class Supervisor:
     def _tell(self, line: str) -> None:
         try:  # noqa: SIM105 - `contextlib` would have to be imported
             self._link.send(line.encode(errors="replace") + b"\n")
-        except OSError:  # our process has died
+        except OSError:  # our process has exited
             pass
 
     def _signal_all(self, sign: int) -> None:
@@ -182,15 +182,15 @@ class Supervisor:
         for id in [-self._server] if found is None else found:
             try:  # noqa: SIM105 - as above
                 os.kill(id, sign)
-            except OSError:  # it has exited, or belongs to another user
+            except OSError:  # the process has exited, or belongs to another user
                 pass
 
 
 def _subreaper() -> Callable[[], object]:
-    """Return a function that makes its process a subreaper, where there are such."""
+    """Return a function that makes its process a subreaper; it does nothing except on Linux."""
     if sys.platform != "linux":
         return lambda: None
-    import ctypes  # takes some time: once for all supervisors
+    import ctypes  # slow, so it is imported once for all supervisors
 
     prctl = ctypes.CDLL(None).prctl
     return lambda: prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -207,7 +207,7 @@ def _descendants() -> list[int] | None:
         try:
             with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - as above
                 parent = int(file.read().rpartition(b")")[2].split()[1])
-        except OSError:  # it has exited
+        except OSError:  # the process has exited
             continue
         children.setdefault(parent, []).append(int(name))
     found: list[int] = []

@@ -1,6 +1,6 @@
-"""What passes over a connection, for a person who watches it.
+"""Traces: a record of the frames and events of a connection, for people who watch it.
 
-A connection without a watcher has no part of this, so it costs nothing.
+A connection without a trace has no cost.
 """
 
 from __future__ import annotations
@@ -16,28 +16,26 @@ Note = Literal["spawn", "stderr", "exit", "http", "lost"]
 
 
 class Trace(Protocol):
-    """Receives what passes. Called in the event loop; must not block.
+    """Receives frames and events. Called in the event loop; must not block.
 
     Attributes:
-        redactor: Removes the secrets of the server, which frames and notes contain.
+        redactor: Removes the server's secrets, which frames and notes contain.
     """
 
     redactor: Redactor
 
-    def sent(self, frame: bytes) -> None:
-        """Note a frame that is sent."""
-        ...
+    def sent(self, frame: bytes) -> None: ...
 
     def received(self, frame: bytes) -> None:
-        """Note a frame that has arrived, valid or not."""
+        """Record a frame that has arrived, valid or not."""
         ...
 
     def noted(self, kind: Note, text: str) -> None:
-        """Note what happened beside the messages.
+        """Record an event other than a message.
 
         Args:
-            kind: A program was started, wrote to stderr, or exited; an HTTP exchange; the
-                connection ended by itself.
+            kind: The kind of event: a program was started, wrote to stderr or exited; an HTTP
+                exchange; the connection ended by itself.
             text: The command, the output, the headers or the error.
         """
         ...
@@ -48,7 +46,7 @@ class TracedTransport:
 
     Args:
         transport: The transport.
-        trace: Where the frames are noted.
+        trace: The trace that receives the frames.
     """
 
     def __init__(self, transport: Transport, trace: Trace) -> None:
@@ -56,29 +54,23 @@ class TracedTransport:
         self._trace = trace
 
     async def open(self, receiver: Receiver) -> None:
-        """See `Transport.open`."""
         await self._transport.open(_TracedReceiver(receiver, self._trace))
 
     def send(self, frames: list[bytes]) -> None:
-        """See `Transport.send`."""
         for frame in frames:
             self._trace.sent(frame)
         self._transport.send(frames)
 
     def forget(self, id: RequestId) -> None:
-        """See `Transport.forget`."""
         self._transport.forget(id)
 
     def diagnostics(self) -> str:
-        """See `Transport.diagnostics`."""
         return self._transport.diagnostics()
 
     def abort(self, error: InterlockError) -> None:
-        """See `Transport.abort`."""
         self._transport.abort(error)
 
     async def close(self) -> None:
-        """See `Transport.close`."""
         await self._transport.close()
 
 

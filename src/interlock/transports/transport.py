@@ -1,4 +1,7 @@
-"""Transports carry frames: a frame is the bytes of one JSON-RPC message, without newline."""
+"""The interfaces of transports.
+
+A transport carries frames. A frame is the bytes of one JSON-RPC message, without newline.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from interlock.errors import AuthError, InterlockError
 from interlock.types import RequestId
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""The default limit of one message, in bytes."""
+"""The default size limit of one message, in bytes."""
 
 
 class Receiver(Protocol):
-    """Receives what arrives on a transport. Called in the event loop; must not block."""
+    """Receives the frames of a transport. Called in the event loop; must not block."""
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:
         """Handle frames in the order in which the peer sent them.
 
         Args:
-            frames: One message each.
+            frames: The frames, with one message each.
             request: Our request on whose stream they came, the only one that they may answer;
-                None where one stream is for all.
+                None where all requests share a stream.
         """
         ...
 
@@ -30,7 +33,7 @@ class Receiver(Protocol):
         ...
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Fail request `id`, which will get no response, unless it has ended."""
+        """Fail request `id`, which gets no response, unless it has ended."""
         ...
 
     def connection_lost(self, error: InterlockError) -> None:
@@ -45,7 +48,7 @@ class Transport(Protocol):
         """Connect to the peer and deliver frames to `receiver`. Called once.
 
         Raises:
-            InterlockError: The peer cannot be reached. Nothing is left open then.
+            InterlockError: The peer cannot be reached. No resource stays open.
         """
         ...
 
@@ -58,13 +61,13 @@ class Transport(Protocol):
         ...
 
     def diagnostics(self) -> str:
-        """Return the peer's last output outside of the protocol, as on stderr; "" for none."""
+        """Return the peer's last output outside of the protocol, such as on stderr; "" for none."""
         ...
 
     def abort(self, error: InterlockError) -> None:
         """End now: notify the receiver, and disconnect in the background.
 
-        `close` waits for the end of that.
+        `close` waits for the end of the disconnection.
         """
         ...
 
@@ -74,25 +77,25 @@ class Transport(Protocol):
 
 
 class Authorization(Protocol):
-    """Where the access token of a server comes from."""
+    """The source of a server's access token."""
 
     @property
     def token(self) -> str:
-        """The token to send now; "" when there is none, or it has expired."""
+        """The token to send now; "" if there is none or it has expired."""
         ...
 
     async def valid_token(self) -> str:
-        """Return a token, renewing one that has expired; "" when that needs a person."""
+        """Return a token, renewed if it has expired; "" if that needs a user."""
         ...
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:
-        """Return the headers that authorize one HTTP request; none without a token."""
+        """Return the headers that authorize one HTTP request; {} without a token."""
         ...
 
     def needs_resend(self, status: int, headers: Mapping[str, str]) -> bool:
-        """Note the answer to a request; return whether to send it again with new `headers`.
+        """Process the answer to a request; return whether to resend it with new `headers`.
 
-        A server refuses a request (401) when it wants a nonce of its own in the next one.
+        A server may refuse a request (401) to demand a nonce in the next one (RFC 9449 section 9).
         """
         ...
 
@@ -100,7 +103,7 @@ class Authorization(Protocol):
         """Get a better token than `error.token_used`, which the server has refused.
 
         Raises:
-            AuthError: There is none to be had; `LoginRequired` when a person could get one.
+            AuthError: No better token is available; `LoginRequired` if a user can get one.
         """
         ...
 
@@ -109,5 +112,5 @@ class InProcessServer(Protocol):
     """A server in this program, such as `interlock.Server`."""
 
     def connect(self) -> Transport:
-        """Make the client's end of a new connection to it."""
+        """Return the client's end of a new connection to the server."""
         ...

@@ -1,4 +1,4 @@
-"""GGUF files as models; `gguf.model` says how they run."""
+"""GGUF files as models; see `gguf_model`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Any GGUF file as a model, run by llama.cpp in this process.
 
-The model decides: it gets the conversation in its own chat template, and the tools in the format
-it was trained on. Where the template has no place for tools, `tool_format` has one. A grammar holds
-calls to the names and schemas of the tools. A file without a template gets ChatML, whose turns are
+The model gets the conversation in its own chat template, and the tools in the format that it was
+trained on. If the template has no place for tools, `tool_format` is used. A grammar restricts calls
+to the names and schemas of the tools. A file without a template gets ChatML, whose turns are
 `<|im_start|>ROLE`, the text, and `<|im_end|>`.
 """
 
@@ -29,10 +29,10 @@ from interlock.models.openai import ReplyBuilder, wire_messages, wire_tool
 from interlock.models.vendors import without_files
 
 _CHATML = ("<|im_end|>", "<|im_start|>")
-_MAX_TOKENS = 4096  # of an answer, unless the user sets another limit
+_MAX_TOKENS = 4096  # tokens of an answer, unless the user sets another limit
 _SMALLEST_CONTEXT = 2048
-_STEP = 256  # contexts are a multiple of it
-_FOR_CONTEXT = 0.5  # of the memory that the weights leave free
+_STEP = 256  # a context is a multiple of this
+_FOR_CONTEXT = 0.5  # the share of the memory beside the weights that a context may use
 OPTIONS = frozenset(
     (
         *("context", "frequency_penalty", "max_tokens", "min_p", "presence_penalty"),
@@ -45,12 +45,12 @@ class GgufModel:
     """A model in a GGUF file. The first request loads it; requests run one at a time."""
 
     def __init__(self, path: str | Path, *, options: Mapping[str, Any] | None = None) -> None:
-        """Store the settings and look at the file's header.
+        """Store the settings and read the file's header.
 
         Args:
             path: The file.
-            options: Those of `OPTIONS`, named as llama.cpp does; "context" limits the tokens of
-                prompt and answer, which are else as many as the model and the memory allow.
+            options: Options in `OPTIONS`, named as in llama.cpp. "context" limits the tokens of
+                prompt and answer; the default is as many as the model and the memory allow.
 
         Raises:
             ModelUnavailable: The file is missing, is not a model, or needs more memory
@@ -74,18 +74,16 @@ class GgufModel:
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`."""
         return f"local:{self._path}"
 
     @property
     def context(self) -> int:
-        """Tokens of prompt and answer."""
+        """The number of tokens of prompt and answer together."""
         return self._context
 
     async def stream(
         self, messages: Sequence[Message], tools: Sequence[ToolDefinition] = ()
     ) -> AsyncGenerator[ModelEvent, None]:
-        """Ask the model; yield pieces as they arrive, then one `Reply`."""
         async with self._lock:
             engine = await self._loaded()
             messages = self._markers.messages(without_files(messages))
@@ -145,7 +143,7 @@ class GgufModel:
 
 
 def _context(path: Path, header: Header, wished: int | None) -> int:
-    """Return the tokens of the context: what the model can do, if the memory suffices."""
+    """Return the tokens of the context: as many as the model and the memory allow."""
     memory = free_memory()
     least = header.size + _SMALLEST_CONTEXT * header.token_bytes
     if least > memory:
@@ -188,7 +186,7 @@ async def _chunks(
 
 
 class _Calls:
-    """Turns an answer in `tool_format` into chunks with tool calls."""
+    """Converts an answer in `tool_format` to chunks with tool calls."""
 
     def __init__(self) -> None:
         self.reader = CallReader()

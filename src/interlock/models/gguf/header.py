@@ -1,4 +1,4 @@
-"""Read the header of a GGUF file: what llama.cpp's binding does not report.
+"""The header of a GGUF file, with facts that llama.cpp's binding does not report.
 
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -25,15 +25,15 @@ _MOST_KEYS = 100_000
 
 
 class Header(Struct, frozen=True):
-    """What a GGUF file states about its model.
+    """The facts in a GGUF file about its model.
 
     Attributes:
-        size: Bytes of the file.
-        name: As its author calls it; "" if it has none.
+        size: The bytes of the file.
+        name: The author's name for the model; "" for none.
         architecture: "llama", "qwen3", ...
-        context: Tokens of the longest text that the model was trained on; 0 if unknown.
-        token_bytes: Memory that each token of a conversation takes; 0 if unknown.
-        template: The chat template; "" if it has none.
+        context: The tokens of the longest text that the model was trained on; 0 if unknown.
+        token_bytes: The bytes of memory for each token of a conversation; 0 if unknown.
+        template: The chat template; "" for none.
         markers: Texts that the tokenizer reads as control tokens, such as the end of a turn.
     """
 
@@ -105,7 +105,7 @@ def _markers(metadata: dict[str, Any], template: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Reads the metadata of a file; each read is within its bounds."""
+    """Reads the metadata of a file, never beyond its end."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self._data = data

@@ -1,7 +1,7 @@
-"""Texts that would end a turn or begin a call, if a tool's result or a user wrote them.
+"""Markers: texts that end a turn or begin a call, which users and tools must not write.
 
-The tokenizer of llama.cpp reads such texts as control tokens wherever they stand. An invisible
-character inside makes plain text of them. It is removed from the arguments that the model writes.
+The tokenizer of llama.cpp reads such texts as control tokens, wherever they are. An invisible
+character inside turns them into plain text. It is removed from the arguments that the model writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class Markers:
         self._first = re.compile(f"[{firsts}]") if firsts else None
 
     def as_text(self, text: str) -> str:
-        """Return a text in which no marker is left."""
         if self._first is None:
             return text
         broken = [
@@ -44,7 +43,6 @@ class Markers:
         return JOINER.join((text[: broken[0]], *pieces))
 
     def messages(self, messages: Sequence[Message]) -> list[Message]:
-        """Return a conversation in which no marker is left."""
         return [self._message(message) for message in messages]
 
     def _message(self, message: Message) -> Message:
@@ -58,7 +56,6 @@ class Markers:
         return message
 
     def tools(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
-        """Return tools in whose definitions no marker is left."""
         return [
             ToolDefinition(
                 tool.name,
@@ -69,7 +66,7 @@ class Markers:
         ]
 
     def original(self, call: ToolCall) -> ToolCall:
-        """Return a call of the model, with the markers that it has copied from a text."""
+        """Return a call of the model, with the original markers in texts that it copied."""
         text = encode_lossy(call.input).decode()
         if JOINER not in text:
             return call

@@ -1,7 +1,7 @@
-"""Reduce JSON Schemas to what llama.cpp can compile into a grammar.
+"""Reduction of JSON Schemas to keywords that llama.cpp can compile into a grammar.
 
-llama.cpp drops a whole grammar because of one keyword that it does not know, and large numbers and
-patterns make it slow. What is left out here is checked before the tool runs, as for every model.
+llama.cpp drops a whole grammar because of one unknown keyword, and large numbers and patterns make
+it slow. The dropped keywords are checked before the tool runs, as for every model.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 from interlock.models.vendors import object_schema
 
 _TYPES = frozenset(("string", "number", "integer", "boolean", "null", "object", "array"))
-_NOTES = ("title", "description", "default")  # they help the model, and do not limit it
+_NOTES = ("title", "description", "default")  # keywords that restrict no value
 _SECTIONS = ("$defs", "definitions")
 _LONGEST_LIST = 16  # the largest minItems and maxItems that are kept
-_MOST_VALUES = 500  # of an enum
+_MOST_VALUES = 500  # values of an enum
 _DEEPEST = 20
 
 
@@ -61,7 +61,7 @@ def _object(schema: dict[str, Any], root: dict[str, Any], depth: int) -> dict[st
     properties = listed if isinstance(listed, dict) else {}
     names = schema.get("required")
     required = [each for each in names if each in properties] if isinstance(names, list) else []
-    # Arguments that the schema does not name are mostly inventions of the model.
+    # By default, forbid arguments that the schema does not name: models mostly invent these.
     others = schema.get("additionalProperties", not properties)
     return {
         "properties": {name: _reduce(each, root, depth + 1) for name, each in properties.items()},
@@ -85,5 +85,5 @@ def _resolves(reference: Any, root: dict[str, Any]) -> bool:
         case ["#", section, name] if section in _SECTIONS:
             found = root.get(section)
             target = found.get(name) if isinstance(found, dict) else None
-            return isinstance(target, dict) and "$ref" not in target  # else it may never end
+            return isinstance(target, dict) and "$ref" not in target  # prevents an endless loop
     return False

@@ -1,11 +1,11 @@
-"""Tools for models whose chat template has no place for them.
+"""A format of tools for models whose chat template has no place for them.
 
-The tools stand in the instructions, one JSON object a line. A call is written as::
+The instructions list the tools, one JSON object a line. A call is written as::
 
     <tool_call>{"name": "time__now", "arguments": {"zone": "Asia/Tokyo"}}</tool_call>
 
-An answer is text, then any number of calls. A grammar holds calls to the names and the schemas of
-the tools. Results are messages of the user, in `<tool_response>`.
+An answer is text, then any number of calls. A grammar restricts calls to the names and the schemas
+of the tools. Results are messages of the user, in `<tool_response>`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock.models.model import ToolDefinition
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"
 MARKERS = frozenset((OPEN, CLOSE, RESULT, RESULT_END))
-_MOST_CALLS = 16  # of one answer
+_MOST_CALLS = 16  # calls in one answer
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 _INSTRUCTIONS = f"""\
 You can call these tools:
@@ -72,9 +72,9 @@ def plain_messages(
 
     Args:
         messages: The conversation.
-        tools: Those that the model may call.
-        system_role: Whether the template has one; else the first user message begins with the
-            instructions.
+        tools: The tools that the model may call.
+        system_role: Whether the template has a system role; if not, the first user message begins
+            with the instructions.
     """
     wire: list[dict[str, Any]] = []
     system = [each.content for each in messages if isinstance(each, SystemMessage)]
@@ -110,12 +110,13 @@ class CallReader:
     """Separates the text of an answer from its tool calls, while it arrives.
 
     Attributes:
-        ended: The model repeats itself, or has made as many calls as it may: stop it.
+        ended: Whether to stop the model, because it repeats itself or has reached the limit of
+            calls.
     """
 
     def __init__(self) -> None:
         self.ended = False
-        self._held = ""  # the beginning of a call, perhaps, or a call so far
+        self._held = ""  # an incomplete call, or text that may be the beginning of one
         self._in_call = False
         self._seen: list[str] = []
 
@@ -145,7 +146,7 @@ class CallReader:
         return ("" if self._seen and not text.strip() else text), calls
 
     def finish(self) -> tuple[str, list[tuple[str, str]]]:
-        """Return what is left at the end of an answer: text, or a call that was cut off."""
+        """Return the rest at the end of an answer: text, or a call that was cut off."""
         held, self._held = self._held, ""
         if self.ended or not held:
             return "", []
@@ -161,5 +162,5 @@ def _parts(body: str) -> tuple[str, str]:
 
 
 def _overlap(text: str, marker: str) -> int:
-    """Return how many characters at the end of `text` may be the beginning of `marker`."""
+    """Return the number of characters at the end of `text` that may begin `marker`."""
     return next((n for n in range(len(marker) - 1, 0, -1) if text.endswith(marker[:n])), 0)

@@ -1,4 +1,4 @@
-"""The embedded model; `local.model` says how it answers."""
+"""The embedded model; see `embedded`."""
 
 from __future__ import annotations
 

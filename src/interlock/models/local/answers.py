@@ -1,4 +1,4 @@
-"""Tool results as an answer for the user, in the tool's own words."""
+"""Answers for the user that are made of tool results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _format_result(result: ToolMessage, input: dict[str, Any]) -> str:
         return f"{title}: done, and nothing was returned."
     if content.startswith("- "):
         return f"{title}:\n\n{content}"
-    # Markdown would join the lines of a text.
+    # Fenced, because Markdown would join the lines of a text.
     return f"{title}:\n\n{fenced(content)}" if "\n" in content else f"{title}: {content}"
 
 

@@ -1,14 +1,14 @@
 """The embedded model: Gemma 3 270M in this process, without an API key or a network.
 
-It lets a new user see everything work, and lets tests use a real model. It is too small to choose
+It shows a new user a working chat, and tests can use a real model. It is too small to choose
 tools: in measurements it spoiled several choices for each one it improved, whether it judged the
 tools, wrote under a grammar, or compared likelihoods. Therefore:
 
 1. `ranking` chooses the tool by the words and the values of the request.
 2. `filling` takes the arguments from the request. The user is asked for missing ones.
 3. A tool's result is the answer; the model does not rephrase it.
-4. If no tool is sure, the answer is a fixed sentence that says so. The model itself answers small
-   talk and makes up texts on request, since it invents the facts in all other answers.
+4. If no tool fits with certainty, the answer is a fixed sentence. The model itself only answers
+   small talk and makes up texts on request, because it invents the facts in all other answers.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ INTRODUCTION = (
     "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
     "words of a request, and I know no facts."
 )
-MAX_TOKENS = 128  # of an answer
-ENOUGH_TOKENS = 40  # after which the answer ends with its sentence; long answers get worse
+MAX_TOKENS = 128  # tokens of an answer
+ENOUGH_TOKENS = 40  # tokens after which an answer ends with its sentence; long answers are worse
 SURE = 0.8  # a tool with this score is called
 FAR = 0.3  # a tool with a missing argument must lead by this much to be preferred
 CLEAR = 1.35  # a tool with this score is meant, even if a required argument is missing
@@ -84,7 +84,6 @@ class LocalModel:
 
     @property
     def name(self) -> str:
-        """Provider and model, as in `--model`."""
         return "local:gemma-3-270m"
 
     async def stream(
@@ -92,8 +91,8 @@ class LocalModel:
     ) -> AsyncGenerator[ModelEvent, None]:
         """Call a tool, return its result, or answer in words. See `Model.stream`.
 
-        One user message leads to calls of one tool at most: if the last messages are results,
-        they are the answer.
+        One user message leads to calls of at most one tool: if the last messages are results, the
+        results are the answer.
         """
         if self._closed:
             raise ModelUnavailable(f"{self.name} has been closed")
@@ -206,7 +205,7 @@ async def _in_thread(write: Callable[[Callable[[], bool]], Text]) -> Text:
     """Run `write` in a thread. If cancelled, stop it and wait for its end.
 
     Args:
-        write: Called with a function that returns whether to go on.
+        write: Called with a function that returns whether to continue.
     """
     stopped = threading.Event()
     work = asyncio.ensure_future(asyncio.to_thread(write, lambda: not stopped.is_set()))
@@ -238,7 +237,7 @@ def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) ->
 
 
 def _about_the_outside(request: str) -> bool:
-    """Return whether the request names things that only a tool can look at."""
+    """Return whether the request names things that only a tool can access."""
     spans = find_spans(request[:LONGEST])
     return any(
         span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])

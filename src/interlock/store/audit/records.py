@@ -26,7 +26,7 @@ COLUMNS = (
     "body",
     "hash",
 )
-# How a call ended, or what it waits for.
+# The end of a call, or the reason why it waits.
 Status = Literal[
     "ok",
     "tool_error",
@@ -50,7 +50,7 @@ _decode = msgspec.json.Decoder(JsonObject).decode
 def as_object(row: tuple[Any, ...]) -> JsonObject:
     """Return the object of a row: its columns, and between them the members of its body.
 
-    Empty members are left out.
+    Empty members are omitted.
     """
     *columns, body, hash = row
     found = dict(zip(COLUMNS, columns, strict=False))
@@ -64,7 +64,7 @@ def as_object(row: tuple[Any, ...]) -> JsonObject:
 
 
 def stored_object(row: tuple[Any, ...]) -> JsonObject:
-    """Return the object of a row, whatever the database has in its columns.
+    """Return the object of a row, even if its columns have invalid values.
 
     A damaged row has the member `damaged`, which names its invalid columns, and its body as text.
     """
@@ -87,7 +87,7 @@ def stored_object(row: tuple[Any, ...]) -> JsonObject:
 
 def invalid_columns(row: tuple[Any, ...]) -> list[str]:
     """Return the names of the columns whose values no writer can have written."""
-    # Most rows are valid, and this is faster than a look at each column.
+    # Most rows are valid, and this check is faster than one of each column.
     if [*map(type, row)] == _ALL_TYPES and row[1] > 0 and is_unicode(row[0] + "".join(row[3:-1])):
         return []
     columns = zip(_TYPES.items(), row, strict=True)
@@ -116,7 +116,7 @@ def is_unicode(text: str) -> bool:
 
 
 def as_text(value: object) -> str:
-    """Return a column's value as a text to be shown: a blob as in SQL, such as "x'ff'"."""
+    """Return a column's value as text for display; a blob as in SQL, such as "x'ff'"."""
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     return str(value).encode(errors="surrogateescape").decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Charts of calls: counts, bytes and percentiles over time, from the rollups."""
+"""Charts of calls over time: counts, bytes and percentiles, from the rollups."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from interlock.store.audit.postgres_tables import AuditTables
 
 MAX_BUCKETS = 240
-TOP = 20  # names with a line of their own, those with most calls
+TOP = 20  # lines of a chart: the names with the most calls
 PERCENTILES = (50, 95, 99)
 NAMES = [f"p{percent}" for percent in PERCENTILES]
 MINUTE = 60 * 1_000_000  # microseconds
 
 By = Literal["outcome", "tool", "key"]
-_POSITIONS: dict[By, int] = {"tool": 3, "key": 4, "outcome": 5}  # in a row
+_POSITIONS: dict[By, int] = {"tool": 3, "key": 4, "outcome": 5}  # positions in a row
 _OUTCOME = _POSITIONS["outcome"]
 
 
@@ -32,11 +32,11 @@ class Line(Struct, frozen=True):
 
     Attributes:
         name: An outcome, the address of a tool, or the id of a key; "" for calls without one.
-        calls: In each bucket.
-        bytes: Of results in each bucket.
-        percentiles: Of durations in each bucket, by p50, p95 and p99, in milliseconds; None where
+        calls: The number of calls in each bucket.
+        bytes: The bytes of results in each bucket.
+        percentiles: The durations in each bucket, by p50, p95 and p99, in milliseconds; None where
             no call has a duration.
-        total: Calls, bytes and percentiles of the whole time.
+        total: The calls, bytes and percentiles of the whole period.
     """
 
     name: str
@@ -46,7 +46,6 @@ class Line(Struct, frozen=True):
     total: dict[str, float | None]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that the admin API shows."""
         return {
             "name": self.name,
             "calls": self.calls,
@@ -60,11 +59,11 @@ class Series(Struct, frozen=True):
     """A chart of calls over time.
 
     Attributes:
-        by: What each line is about.
-        since: Begin of the first bucket, in microseconds since 1970.
-        until: End of the last bucket.
-        step: Length of a bucket, in seconds.
-        lines: Those with most calls first, `TOP` at most.
+        by: The property that each line stands for.
+        since: The begin of the first bucket, in microseconds since 1970.
+        until: The end of the last bucket.
+        step: The length of a bucket, in seconds.
+        lines: At most `TOP` lines, those with the most calls first.
         others: The sum of further lines; None if there are none.
         total: The sum of all lines.
     """
@@ -78,7 +77,6 @@ class Series(Struct, frozen=True):
     total: Line
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that the admin API shows."""
         shown = {
             "by": self.by,
             "since": rfc3339(self.since),
@@ -103,11 +101,11 @@ async def read_series(
 
     Args:
         tables: The database.
-        by: What each line is about.
-        since: In microseconds since 1970; the first bucket may begin before it.
-        until: As `since`; the last bucket may end after it.
-        buckets: At most so many, up to `MAX_BUCKETS`.
-        failures: Percentiles contain calls that failed or were stopped.
+        by: The property that each line stands for.
+        since: The begin in microseconds since 1970; the first bucket may begin before it.
+        until: The end, likewise; the last bucket may end after it.
+        buckets: The largest number of buckets, up to `MAX_BUCKETS`.
+        failures: Whether percentiles include calls that failed or were stopped.
 
     Raises:
         AuditUnavailable: The database does not answer.
@@ -138,7 +136,7 @@ async def read_series(
 
 
 def _buckets(first: int, last: int, most: int) -> tuple[int, int, int, int]:
-    """Return the first minute, the minutes of a bucket, the buckets, and the span of their rows."""
+    """Return the first minute, the bucket's minutes, the buckets, and the span of their rows."""
     width = max(1, -(-(last - first) // max(1, min(most, MAX_BUCKETS))))
     span = max(each for each in (1, *SPANS) if each <= 2 * width)
     width = -(-width // span) * span
@@ -147,7 +145,7 @@ def _buckets(first: int, last: int, most: int) -> tuple[int, int, int, int]:
 
 
 async def _rows(tables: AuditTables, span: int, first: int, last: int) -> list[tuple[Any, ...]]:
-    """Return rows of a span, and of shorter ones where those are not added up yet."""
+    """Return rows of a span, and of shorter spans where the sums are not written yet."""
     rows = []
     for each in reversed((1, *SPANS)):
         if each > span:

@@ -1,9 +1,9 @@
-"""Counts of calls by the minute, for charts that never read the audit trail itself.
+"""Rollups: counts of calls by the minute, so that charts never read the audit trail itself.
 
 1. A writer of audit records adds to the row of the present minute in the transaction of the
    outcome or refusal. Each writer has rows of its own, so writers never wait for each other.
-2. A row is written with its whole new value, so that a commit which is repeated counts once.
-3. `add_up` adds finished minutes up to rows of `SPANS` minutes. A chart over any time reads a few
+2. A row is written with its whole new value, so that a repeated commit counts once.
+3. `add_up` adds finished minutes up to rows of `SPANS` minutes. A chart over any period reads a few
    rows of the right size for each of its points.
 4. Durations are counts in 32 logarithmic steps. Their sums are exact, and percentiles are within
    one step, a factor of 1.6.
@@ -31,12 +31,12 @@ STEPS = 32
 # The longest duration of each step but the last, in milliseconds: 0.25 to 333,000.
 BOUNDS = tuple(0.25 * 1.6**step for step in range(STEPS - 1))
 SPANS = (5, 30, 180, 1_440)  # minutes of the rows that `add_up` writes
-GRACE = 2  # minutes until a span is summed, for the clocks of other machines
+GRACE = 2  # minutes until a span is summed: other machines' clocks may differ
 MAX_KEPT = 20_000  # rows of the present minute in memory
-SPANS_AT_ONCE = 50  # that are read together
+SPANS_AT_ONCE = 50  # spans that are read together
 WRITTEN_AT_ONCE = 1_000  # rows in one transaction of the upkeep
-PAUSE = 0.05  # seconds between two transactions that delete, for the records of calls
-BITS = 32  # of one count in a histogram
+PAUSE = 0.05  # seconds between two deletions, so that calls can write their records
+BITS = 32  # bits of one count in a histogram
 
 _BYTES = STEPS * BITS // 8
 _LIMITED = frozenset(
@@ -74,7 +74,7 @@ _DELETE_SUMS = "DELETE FROM rollup_sums WHERE span = ? AND minute <= ?"
 
 
 class Totals(NamedTuple):
-    """What a row counts. The histogram is one integer of 32 counts of 32 bits each."""
+    """The counts of a row. The histogram is one integer of 32 counts of 32 bits each."""
 
     calls: int = 0
     size: int = 0  # bytes of results
@@ -86,7 +86,6 @@ class Totals(NamedTuple):
         return Totals(self.calls + calls, self.size + size, histogram)
 
     def plus_totals(self, other: Totals) -> Totals:
-        """Return the sum of two totals."""
         return Totals(*map(add, self, other))
 
 
@@ -105,7 +104,7 @@ _measured = msgspec.json.Decoder(_Measured).decode
 
 
 def outcome_of(kind: str, status: str, reason: str) -> str:
-    """Return the final word for a record; "" if it does not end a call."""
+    """Return the outcome that a record stands for; "" if it does not end a call."""
     if kind == "outcome":
         return {"ok": "ran", "cancelled": "stopped"}.get(status, "failed")
     if kind == "refused":
@@ -119,14 +118,14 @@ class RollupWriter:
     """The rows of the present minute of one writer of audit records.
 
     Args:
-        writer: Its id.
+        writer: The id of the writer.
         wall: The wall clock, in seconds since 1970.
     """
 
     def __init__(self, writer: str, *, wall: Callable[[], float] = time) -> None:
         self._writer = self._name = writer
         self._wall = wall
-        self._rows: dict[_Key, Totals] = {}  # as they are in the database
+        self._rows: dict[_Key, Totals] = {}  # the rows in the database
         self._minute = 0
         self._restarts = 0
 
@@ -144,7 +143,7 @@ class RollupWriter:
             if not outcome:
                 continue
             measured = _measured(body)
-            # A name that a caller made up has no server, and no row of its own.
+            # A made-up name of a tool has no server, and gets no row of its own.
             at = (minute, self._name, tenant, server, tool if server else "", key, outcome)
             calls, size, histogram = changed.get(at) or known.get(at) or NOTHING
             if measured.ms is not None:
@@ -153,19 +152,18 @@ class RollupWriter:
         return changed
 
     def keep(self, changed: Mapping[_Key, Totals]) -> None:
-        """Remember rows that are committed."""
         self._rows.update(changed)
         if len(self._rows) > MAX_KEPT:
             self._restart()
 
     def _turn(self, minute: int) -> None:
-        if minute < self._minute:  # the clock was set back: these rows are not known any more
+        if minute < self._minute:  # the clock was set back: these rows were dropped
             self._restart()
         self._minute = minute
         self._rows.clear()
 
     def _restart(self) -> None:
-        """Forget all rows; what follows is in others, as if of another writer."""
+        """Drop all rows; further calls count in new rows, as if of another writer."""
         self._rows.clear()
         self._restarts += 1
         self._name = f"{self._writer}.{self._restarts}"
@@ -189,11 +187,11 @@ async def add_up(
 
     Args:
         tables: The database.
-        is_first: Write the last spans again: another process may have written them in part.
+        is_first: Whether to rewrite the last spans, which another process may have left partial.
         wall: The wall clock, in seconds since 1970.
 
     Raises:
-        AuditUnavailable: The database does not answer; the next call goes on.
+        AuditUnavailable: The database does not answer; the next call continues.
     """
     now = int(wall() // 60) - GRACE
     for smaller, span in pairwise((1, *SPANS)):
@@ -225,7 +223,7 @@ async def purge(tables: AuditTables, before: int) -> None:
     """Delete the rows of all minutes before this one, in small transactions.
 
     Raises:
-        AuditUnavailable: The database does not answer; the next call goes on.
+        AuditUnavailable: The database does not answer; the next call continues.
     """
     while oldest := await tables.fetch(_OLDEST, before, WRITTEN_AT_ONCE):
         await tables.write((_DELETE, [oldest[-1]]))
@@ -237,7 +235,7 @@ async def purge(tables: AuditTables, before: int) -> None:
 
 
 async def rows_of(tables: AuditTables, span: int, since: int, until: int) -> list[Row]:
-    """Return the rows of minutes, or of longer spans, that begin in a time."""
+    """Return the rows of minutes, or of longer spans, that begin in a period."""
     if span == 1:
         return await tables.fetch(_MINUTES, since, until)
     return await tables.fetch(_SUMS, span, since, until)

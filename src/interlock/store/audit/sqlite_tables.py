@@ -1,4 +1,4 @@
-"""The audit tables in a SQLite file, written by a thread and a connection of their own."""
+"""The audit tables in a SQLite file, with a thread and a connection of their own."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class SqliteAudit:
     """The audit tables in one SQLite file. Methods run one at a time, in a thread.
 
     Attributes:
-        reads_any_text: Texts that are not UTF-8 are read with surrogates; otherwise a query that
-            reads one fails, which is faster.
+        reads_any_text: Whether texts that are not UTF-8 are read with surrogates. If not, a query
+            that reads such a text fails, and other queries are faster.
     """
 
     def __init__(self, path: Path) -> None:
@@ -40,37 +40,35 @@ class SqliteAudit:
         self._file = without_links(path)
         self._connection: sqlite3.Connection | None = None
         self.reads_any_text = False
-        self._commits = 0  # since the log was last copied into the file
+        self._commits = 0  # number since the log was last copied into the file
         self._lock: WriterLock | None = None
         self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
             SimpleQueue()
         )
-        # A daemon, so that a disk that hangs does not keep the process from exiting.
+        # A daemon thread, so that a disk that hangs does not block the exit of the process.
         self._thread = Thread(target=self._run_jobs, name="interlock-audit", daemon=True)
         self._thread.start()
 
     async def hold(self, writer: str) -> None:
-        """Show other processes until `close` that a writer is alive."""
+        """Hold a lock until `close` that shows other processes that a writer is alive."""
         try:
             self._lock = WriterLock(self._file, writer)
         except OSError as error:
             raise AuditUnavailable(f"{self._file} cannot be locked: {error.strerror}") from None
 
     async def is_alive(self, writer: str) -> bool:
-        """Return whether a writer's process is alive."""
         return writer_lock.is_alive(self._file, writer)
 
     async def forget(self, writer: str) -> None:
-        """Remove what a dead writer held."""
         writer_lock.remove(self._file, writer)
 
     def write(self, *statements: Statement | Claim) -> asyncio.Future[int]:
-        """Run statements in one transaction; return how many rows the last one changed.
+        """Run statements in one transaction; return the number of rows changed by the last one.
 
         Raises:
             ClaimFailed: Nothing was changed.
             AuditUnavailable: Nothing was changed, or the answer was lost.
-            AuditFailed: A sync failed, so nothing can be written any more.
+            AuditFailed: A sync failed, so this process cannot write any more.
         """
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._jobs.put((partial(self._write, statements), done))
@@ -91,7 +89,7 @@ class SqliteAudit:
         return await self._submit(lambda: self._scan(sql, parameters, work))
 
     async def snapshot(self) -> None:
-        """Let all further queries see the database as it is now."""
+        """Begin a snapshot, so that all further queries see the present state."""
         await self.fetch("BEGIN")
 
     async def close(self) -> None:
@@ -182,8 +180,8 @@ class SqliteAudit:
                 sqlite_file.uri(self._file, mode="rw"),
                 uri=True,
                 isolation_level=None,
-                # `_begin` waits for the lock: SQLite would wait for longer and longer times
-                # between two attempts, while other writers overtake it.
+                # `_begin` waits for the lock, because SQLite's pauses between attempts grow, and
+                # other writers would overtake it.
                 timeout=0.01,
             )
             for setting in sqlite_file.SETTINGS:

@@ -1,4 +1,4 @@
-"""What an audit trail needs besides records: starts and stops, signatures and retention.
+"""The upkeep of an audit trail: starts and stops, signatures, counts and retention.
 
 1. A writer records "started" first and "stopped" last. The next start closes the chain of a writer
    that was killed, and records each of its calls without an outcome as "unfinished".
@@ -42,7 +42,7 @@ DAY = 86_400 * 1_000_000  # microseconds
 MINUTE = 60 * 1_000_000
 PURGE_EVERY = 3_600.0  # seconds
 PURGED_AT_ONCE = 200  # records in one transaction
-PURGE_PAUSE = 0.05  # seconds between two transactions, for the records of calls
+PURGE_PAUSE = 0.05  # seconds between two transactions, so that calls can write their records
 
 _DEAD = (
     "SELECT writer, base_seq, COALESCE(open_seq, 0) FROM audit_heads"
@@ -78,14 +78,14 @@ async def open_trail(
     about: JsonObject | None = None,
     on_failed: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[AuditWriter, None]:
-    """Open an audit trail and keep it in order until the end.
+    """Open an audit trail, and sign, count and purge it until the end of the block.
 
     Args:
-        location: As for `ConversationStore.open`.
-        key: Signs the trail.
-        settings: How long records are kept, and the file that gets a copy.
+        location: The location of the database, as for `ConversationStore.open`.
+        key: The key that signs the trail.
+        settings: The settings of retention and of the copy.
         about: Members of the record "started", such as the program's version.
-        on_failed: Called once, when a sync has failed: no record can be written until this
+        on_failed: Called once, when a sync has failed. No record can be written until this
             process is restarted, so it should exit.
 
     Raises:
@@ -105,12 +105,12 @@ async def open_trail(
 
 
 class AuditUpkeep:
-    """The work on a trail that no call waits for.
+    """Background work on a trail, for which no call waits.
 
     Args:
-        writer: Records what was done.
-        key: Signs the trail.
-        keep: Seconds until a record is deleted.
+        writer: The writer that records the work.
+        key: The key that signs the trail.
+        keep: The seconds until a record is deleted.
     """
 
     def __init__(self, writer: AuditWriter, key: GatewayKey, keep: float) -> None:
@@ -184,10 +184,10 @@ class AuditUpkeep:
         await self._tables.forget(writer)
 
     async def purge(self, now: int) -> int:
-        """Delete the days that are older than the trail is kept; return how many records.
+        """Delete expired days of the trail; return the number of deleted records.
 
         Raises:
-            AuditUnavailable: The database does not answer; the next call goes on.
+            AuditUnavailable: The database does not answer; the next call continues.
         """
         before = (now - self._keep) // DAY * DAY
         await rollups.purge(self._tables, before // MINUTE)
@@ -205,7 +205,7 @@ class AuditUpkeep:
         return total
 
     async def _purge_chain(self, writer: str, base_seq: int, before: int) -> tuple[int, int]:
-        """Return the number of the last record that was deleted, and how many were."""
+        """Return the number of the last deleted record, and the count of deleted records."""
         total = 0
         while True:
             rows = await self._tables.fetch(_OLDEST, writer, base_seq, PURGED_AT_ONCE)

@@ -1,8 +1,8 @@
 """Verification of an audit trail: no record was changed, removed, moved or added.
 
-Each record is checked against the record before it as stored, so that one change is reported once,
-at its place. The signed heads then show whether chains were rewritten or cut, and the heads in a
-copy of the trail whether the whole database is an older one.
+Each record is checked against the stored record before it, so that one change is reported once, at
+its place. The signed heads then show whether chains were rewritten or cut. The heads in a copy of
+the trail show whether the whole database was replaced by an older one.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from interlock.store.audit.writer import FIRST_HASH, base_message, chain_hash, h
 from interlock.text.timestamps import rfc3339
 from interlock.types import JsonObject
 
-MAX_PROBLEMS = 100  # that are listed; a chain may have more
+MAX_PROBLEMS = 100  # listed problems; a trail may have more
 
-# Positions in a row, which is without the writer.
+# Positions in a row, which lacks the column of the writer.
 _AT, _KIND, _BODY, _HASH = 1, 3, 11, 12
 _HASHED, _TEXTS = slice(_AT, _BODY), slice(_AT + 1, _BODY)
 
@@ -33,12 +33,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TrailProblem(NamedTuple):
-    """A place where the trail is not what was written.
+    """A place where the trail was changed.
 
     Attributes:
-        writer: The chain.
-        seq: The record; 0 for the chain as a whole.
-        text: What is wrong.
+        writer: The writer of the chain.
+        seq: The number of the record; 0 for the chain as a whole.
+        text: The problem.
     """
 
     writer: str
@@ -67,7 +67,6 @@ class StoredHead(Struct, frozen=True):
     base_signature: bytes | None
 
     def invalid_columns(self) -> list[str]:
-        """Return the names of the columns whose values no writer can have written."""
         columns = _HEAD_TYPES.items()
         return [name for name, kind in columns if not is_valid(getattr(self, name), kind)]
 
@@ -76,7 +75,7 @@ _HEAD_TYPES = get_type_hints(StoredHead)
 
 
 class Mark(NamedTuple):
-    """A record that the trail must have, as a copy of the trail states."""
+    """A record that the trail must contain, because a copy of the trail contains it."""
 
     seq: int
     hash: bytes
@@ -88,14 +87,14 @@ class Verification:
 
     Args:
         heads: The heads of all chains.
-        key: Checks signatures; None to leave them unchecked.
-        marks: What a copy of the trail states of each chain.
+        key: The key for checking signatures; None to leave them unchecked.
+        marks: The marks of each chain in a copy of the trail.
 
     Attributes:
-        records: How many were checked.
+        records: The number of checked records.
         first, last: The times of the oldest and of the newest record, in microseconds since 1970.
-        problems: What was found, up to `MAX_PROBLEMS`.
-        total: How many problems there are.
+        problems: The problems found, up to `MAX_PROBLEMS`.
+        total: The number of all problems.
     """
 
     def __init__(
@@ -115,12 +114,11 @@ class Verification:
         self._key = key
         self._chain: _Chain | None = None
         self._seen: set[str] = set()
-        self._heads: dict[str, StoredHead | None] = {}  # None: a damaged one
+        self._heads: dict[str, StoredHead | None] = {}  # None for a damaged head
         for head in heads:
             self._heads[head.writer] = self._checked(head)
 
     def as_json(self) -> JsonObject:
-        """Return the JSON object that commands and the admin API show."""
         return {
             "whole": not self.total,
             "records": self.records,
@@ -131,14 +129,14 @@ class Verification:
         }
 
     def check(self, writer: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Check the next rows of the table `audit`, all of one writer, without its column."""
+        """Check the next rows of one writer in the table `audit`, without the writer's column."""
         chain = self._chain
         if chain is None or writer != chain.writer:
             chain = self._begin(writer)
         chain.check(rows)
 
     def finish(self) -> None:
-        """Check what only the end shows."""
+        """Check for missing ends and missing chains, after all rows."""
         self._end_chain()
         for writer, head in self._heads.items():
             if writer not in self._seen and head is not None and head.seq > head.base_seq:
@@ -187,7 +185,7 @@ class Verification:
             message = head_message(head.writer, head.seq, head.hash, head.signed_at)
             if not self._key.has_signed(message, head.signature):
                 self._report(head.writer, head.seq, "the head is not signed by this key")
-        elif head.ended is not None or head.seq:  # it has no signature only while it is new
+        elif head.ended is not None or head.seq:  # only a new head lacks a signature
             self._report(head.writer, head.seq, "the head has no signature")
         return head
 
@@ -258,7 +256,7 @@ class _Chain:
                     ).digest()
                 ):
                     self._report_change(row, last)
-                "".join(row[_TEXTS])  # fails for a blob, which can be encoded like a text
+                "".join(row[_TEXTS])  # raises for a blob, which could be encoded like a text
                 if seq in expected:
                     wanted, text = expected.pop(seq)
                     if wanted != hash:
@@ -283,7 +281,7 @@ class _Chain:
             self._report_place(seq, last)
 
     def _report_damage(self, row: tuple[Any, ...]) -> None:
-        """Report a damaged row, and go on behind it."""
+        """Report a damaged row, and continue after it."""
         seq, hash = row[0], row[_HASH]
         invalid = invalid_columns((self.writer, *row))
         if "seq" in invalid:
@@ -304,7 +302,7 @@ class _Chain:
             self._report(self.writer, seq, "exists, although the head states that it was purged")
 
     def _read_purge(self, body: str) -> None:
-        with suppress(ValueError, RecursionError):  # of a changed record
+        with suppress(ValueError, RecursionError):  # the record was changed
             before = msgspec.json.decode(body, type=_Purge).before
             self.purged_before = max(before, self.purged_before)
 
@@ -335,14 +333,14 @@ class _CopiedLine(Struct):
 
 
 def read_copy(path: Path, key: GatewayKey | None) -> dict[str, Mark]:
-    """Return the newest record of each chain that a copy of the trail states.
+    """Return the newest record of each chain in a copy of the trail.
 
     Args:
         path: The file that `gateway.audit.copy` names.
-        key: Checks the signatures of its heads; None to leave them unchecked.
+        key: The key for checking the signatures of its heads; None to leave them unchecked.
 
     Raises:
-        ConfigError: It cannot be read, is not a copy of a trail, or a head has no valid signature.
+        ConfigError: The file cannot be read, is not a copy, or has a head without valid signature.
     """
     marks: dict[str, Mark] = {}
     for number, line in _lines(path):
@@ -364,7 +362,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.endswith(b"\n"):  # the last one may be cut off
+                if line.endswith(b"\n"):  # the last line may be cut off
                     yield number, line
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None

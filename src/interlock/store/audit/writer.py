@@ -1,4 +1,4 @@
-"""Audit records: on the disk before the call they announce, and chained by hashes.
+"""The writer of audit records, which are durable before their call and chained by hashes.
 
 1. `AuditWriter.append` returns when the record is durable. If it raises, the call must not be made.
 2. Each writer has its own chain. A hash covers the previous hash, the number and all columns of a
@@ -39,7 +39,7 @@ from interlock.store.database.rows import storable
 from interlock.text import base32
 from interlock.text.timestamps import now_micros
 
-FIRST_HASH = bytes(32)  # what precedes the first record of a chain
+FIRST_HASH = bytes(32)  # the previous hash of a chain's first record
 SIGN_RECORDS = 1_000  # records between two signatures of the end of a chain
 SIGN_EVERY = 60.0  # seconds
 
@@ -50,7 +50,7 @@ _INSERT = (
 _KIND, _CALL = 4, 5  # positions in a row
 _INSERT_HEAD = "INSERT INTO audit_heads (writer, started, host, seq, hash) VALUES (?, ?, ?, 0, ?)"
 LAST = "SELECT seq, hash FROM audit WHERE writer = ? ORDER BY seq DESC LIMIT 1"
-# A writer that another process took for dead is running again.
+# Resets `ended`, which another process may have set because it took the writer for dead.
 _SIGN = (
     "UPDATE audit_heads SET ended = NULL, seq = ?, hash = ?, signature = ?, signed_at = ?,"
     " open_seq = ? WHERE writer = ?"
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 class AuditRecord(Struct, frozen=True):
     """One step of a call. Fields that do not apply are empty."""
 
-    kind: str  # such as "intent" or "outcome"
+    kind: str  # the kind of step, such as "intent" or "outcome"
     call: str = ""
     user: str = ""
     key: str = ""
@@ -83,9 +83,9 @@ class Added(Struct, frozen=True):
     """Records of one transaction.
 
     Attributes:
-        at: When they were added, in nanoseconds since 1970.
-        records: In their order.
-        claim: Must succeed in the same transaction; None for none.
+        at: The time of adding, in nanoseconds since 1970.
+        records: The records in their order.
+        claim: The claim that must succeed in the same transaction; None for none.
     """
 
     at: int
@@ -108,17 +108,17 @@ class AuditWriter:
 
     Args:
         tables: The database.
-        name: What is written to, for errors.
-        key: Signs the end of the chain; None for no signatures.
-        copy: Gets each record after it is durable.
+        name: The name of the trail, for errors.
+        key: The key that signs the end of the chain; None for no signatures.
+        copy: The file that receives each record after it is durable.
         on_failed: Called once, when no record can be written until this process is restarted.
 
     Attributes:
-        id: Names the writer and its chain.
-        rows: How many records it has written.
-        head: The end of its chain, as far as it is committed.
-        is_failing: The last commit has failed.
-        group: The records that are being added; `queue` and `append_soon` add to it.
+        id: The id of the writer and its chain.
+        rows: The number of written records.
+        head: The committed end of the chain.
+        is_failing: Whether the last commit has failed.
+        group: The group commit to which `queue` and `append_soon` add records.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class AuditWriter:
         copy: AuditCopy | None = None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.id = base32.encode(secrets.randbits(40), 8)  # short, as each record states it
+        self.id = base32.encode(secrets.randbits(40), 8)  # short, because each record has it
         self.rows = 0
         self.head = START
         self.is_failing = False
@@ -183,13 +183,13 @@ class AuditWriter:
         """Write a record; it is durable when this returns.
 
         Args:
-            record: What to write.
-            claim: Must succeed in the same transaction. If it fails, it is marked so, and the
-                record is not written.
+            record: The record.
+            claim: The claim that must succeed in the same transaction. If it fails, it is marked
+                as failed, and the record is not written.
 
         Raises:
-            AuditUnavailable: It could not be made durable within a second, so the call it
-                announces must not be made. A later record may succeed.
+            AuditUnavailable: The record did not become durable within a second, so its call must
+                not be made. A later record may succeed.
             AuditFailed: No record can be written until this process is restarted.
         """
         await self.append_all((record,), claim)
@@ -199,7 +199,7 @@ class AuditWriter:
         await self.group.add(Added(time_ns(), tuple(records), claim))
 
     def queue(self, record: AuditRecord, claim: Claim | None = None) -> asyncio.Future[None]:
-        """Queue a record; return a future that is done when it is durable, or fails as `append`.
+        """Queue a record; return a future that ends or fails as `append` does.
 
         Raises:
             AuditUnavailable: The database does not answer, or the writer has been closed.
@@ -224,17 +224,16 @@ class AuditWriter:
 
     @property
     def tables(self) -> AuditTables:
-        """The database that it writes to."""
         return self._tables
 
     @property
     def dropped(self) -> int:
-        """How many records of `append_soon` are lost, as too many failed or the disk lost them."""
+        """The number of lost records of `append_soon`: too many failed, or the disk lost them."""
         return self.group.dropped
 
     @property
     def lag(self) -> float:
-        """For how many seconds the oldest queued record has been waiting."""
+        """The seconds for which the oldest queued record has been waiting."""
         return self.group.lag
 
     # Committing
@@ -267,7 +266,7 @@ class AuditWriter:
                 statements.append((_SIGN, [signed]))
             if statements:
                 await self._tables.write(*statements)
-        except ClaimFailed:  # the records of these claims must not be part of the chain
+        except ClaimFailed:  # the chain must not include the records of these claims
             self._head = before
             await self._commit([each for each in items if not _has_failed(each)])
             return
@@ -283,15 +282,15 @@ class AuditWriter:
         self._committed(rows, counts, signed)
 
     def _chained(self, head: Head, items: list[Added | None]) -> list[Row]:
-        """Return the rows of records behind the end of the chain."""
+        """Return the rows for records, which continue the chain."""
         seq, hash = head
         rows = []
         for item in items:
-            if item is None:  # of `sign_soon`
+            if item is None:  # added by `sign_soon`
                 continue
             # Records of one transaction are a microsecond apart, so that lists have an order.
             for at, record in enumerate(item.records, item.at // 1_000):
-                # One long loop: every record passes here, and calls would cost more than the rest.
+                # One long loop, because calls for each record would cost more than the rest.
                 body = record.body.decode(errors="replace")
                 texts = (
                     "" if record.tenant == TENANT else record.tenant,
@@ -305,12 +304,12 @@ class AuditWriter:
                     record.reason,
                 )
                 together = body + "".join(texts)
-                if not together.isascii() or "\0" in together:  # a name that a caller made up
+                if not together.isascii() or "\0" in together:  # a made-up name from a caller
                     body, *rest = map(storable, (body, *texts))
-                    texts = tuple(rest)  # type: ignore[assignment] # as many as there were
+                    texts = tuple(rest)  # type: ignore[assignment] # same length
                 columns = (at, *texts)
                 seq += 1
-                hash = sha256(  # as `chain_hash`
+                hash = sha256(  # inlined `chain_hash`
                     hash + seq.to_bytes(8, "big") + _encode(columns) + body.encode()
                 ).digest()
                 rows.append((self.id, seq, *columns, body, hash))
@@ -368,18 +367,18 @@ class AuditWriter:
 
 
 def open_tables(location: str | Path | None) -> AuditTables:
-    """Return the audit tables of a database that has our version."""
+    """Return the audit tables of a database of this program's version."""
     found = find(location)
     return SqliteAudit(found) if isinstance(found, Path) else PostgresAudit(found)
 
 
 def head_message(writer: str, seq: int, hash: bytes, at: int) -> bytes:
-    """Return what is signed of the end of a chain."""
+    """Return the message to sign for the end of a chain."""
     return msgspec.json.encode(("interlock head", writer, seq, hash.hex(), at))
 
 
 def base_message(writer: str, seq: int, hash: bytes) -> bytes:
-    """Return what is signed of the last record that was purged from a chain."""
+    """Return the message to sign for the last record that was purged from a chain."""
     return msgspec.json.encode(("interlock base", writer, seq, hash.hex()))
 
 

@@ -1,7 +1,7 @@
 """Locks that show which audit writers of a SQLite file are alive.
 
 Each writer holds a lock on a file of its own beside the database. The system releases it when the
-process dies, however it dies. The file of a dead writer is removed by the next start.
+process ends, for any reason. The next start removes the file of a dead writer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class WriterLock:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def release(self) -> None:
-        """Remove the file and release the lock."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
@@ -37,7 +36,7 @@ def is_alive(database: Path, writer: str) -> bool:
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # another user's
+        return True  # the process belongs to another user
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,1 +1,1 @@
-"""Conversations in the database: messages, calls, files, search and transcripts."""
+"""Conversations in the database, with their messages, calls, files, search and transcripts."""

@@ -1,4 +1,4 @@
-"""Which documents of apps users have accepted."""
+"""The table of the app documents that users have accepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class ChatAppStore:
         return await self._database.read(work)
 
     async def accept(self, owner: str, server: str, uri: str, hash: str) -> None:
-        """Store the hash of the document that a user accepts."""
         columns = chat_apps.c
         key = {"owner": storable(owner), "server": storable(server), "uri": storable(uri)}
 

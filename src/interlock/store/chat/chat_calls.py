@@ -1,4 +1,4 @@
-"""The calls of conversations, as the cards of the chat page show them."""
+"""The calls of conversations, for the cards of the chat page."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from interlock.store.database.database import Database
 from interlock.store.database.rows import storable
 from interlock.types import JsonObject
 
-MAX_KEPT = 16 * 1024 * 1024  # bytes of a result
+MAX_KEPT = 16 * 1024 * 1024  # bytes of a stored result
 
 
 class ChatCall(Struct, frozen=True):
     """A call that has ended.
 
     Attributes:
-        id: As in the audit trail.
-        conversation_id: Where it was made.
+        id: The call's id in the audit trail.
+        conversation_id: The conversation of the call.
         tool_call_id: The model's id of the call.
-        tool: An address.
-        arguments: As they were sent.
+        tool: The address of the tool.
+        arguments: The arguments as they were sent.
         outcome: One of the words of `calls.endings`.
         reason: The code of the layer that refused it; "" if none did.
-        seconds: How long it took.
-        at: When it ended, in microseconds since 1970.
-        approval: Who decided about it, and when; None if it needed no approval.
+        seconds: The duration of the call.
+        at: The time of its end, in microseconds since 1970.
+        approval: The decision, its author and its time; None if it needed no approval.
         result: The server's result, encoded; None for none.
     """
 
@@ -58,7 +58,7 @@ class ChatCallStore:
         self._owner = storable(owner)
 
     async def add(self, call: ChatCall) -> None:
-        """Keep a call. A result over `MAX_KEPT` bytes is left out."""
+        """Store a call. A result over `MAX_KEPT` bytes is omitted."""
         result = call.result
         if result is not None and len(result) > MAX_KEPT:
             result = None

@@ -18,14 +18,14 @@ from interlock.text.timestamps import now_micros
 
 
 class ChatFile(Struct, frozen=True):
-    """A file. Its name is shown, and never used as a path.
+    """An attached file. Its name is for display only, and never used as a path.
 
     Attributes:
-        id: Unique.
-        name: As its sender calls it.
-        type: The media type, as found in its content.
-        bytes: Its size.
-        created: In microseconds since 1970.
+        id: The unique id of the file.
+        name: The sender's name for the file.
+        type: The media type, detected from the content.
+        bytes: The size of the file.
+        created: The time of upload, in microseconds since 1970.
     """
 
     id: str
@@ -43,7 +43,6 @@ class ChatFileStore:
         self._owner = storable(owner)
 
     async def add(self, name: str, type: str, content: bytes) -> ChatFile:
-        """Keep a file."""
         file = ChatFile(
             f"f_{secrets.token_urlsafe(12)}", storable(name), type, len(content), now_micros()
         )
@@ -77,7 +76,7 @@ class ChatFileStore:
         return ChatFile(row.id, row.name, row.type, row.bytes, row.created), row.content
 
     async def named(self, ids: Sequence[str]) -> list[ChatFile]:
-        """Return files without their content, those that exist."""
+        """Return the existing ones of some files, without their content."""
         columns = tables.chat_files.c
         shown = [getattr(columns, name) for name in ChatFile.__struct_fields__]
         query = select(*shown).where(columns.owner == self._owner, columns.id.in_(ids))

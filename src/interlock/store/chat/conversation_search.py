@@ -1,8 +1,8 @@
-"""Conversations whose title or one of whose messages has all words of a query.
+"""Search for conversations whose title or one of whose messages has all words of a query.
 
-1. The last changed conversations come first, so a frequent word is found in a few of them; reading
-   all its places in an index would cost more the more often people say it.
-2. What is not frequent there is looked up in the index; see `store.database.search`.
+1. The last changed conversations are read first, where a frequent word is soon found. Reading all
+   places of such a word in an index would be slow.
+2. Words that are rare there are looked up in the index; see `store.database.search`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.search import POSTGRES_MATCH, POSTGRES_SCAN, Words
 
 MAX_ROW = 2**63 - 1
-AT_ONCE = 1_000  # messages that a search reads at once
-# Conversations, and messages in them, that are read before PostgreSQL asks its index: a
-# few, and more where at least every fourth conversation was found.
+AT_ONCE = 1_000  # messages that one query of a search reads
+# Conversations, and messages in them, that are read before PostgreSQL uses its index: a few, and
+# more if at least every fourth conversation matched.
 WALKS = ((100, 1_000), (200, 20_000))
 _NEWEST_MATCHES = text(
     "SELECT message_words.conversation_id, message_words.id FROM message_index"
@@ -31,13 +31,13 @@ _NEWEST_MATCHES = text(
 async def matching(
     connection: AsyncConnection, owner: str, query: str, limit: int
 ) -> ColumnElement[bool]:
-    """Return a condition for conversations, which at least the last changed matches fulfil.
+    """Return a condition that selects at least the last changed matching conversations.
 
     Args:
-        connection: Of the database.
-        owner: Whose conversations are searched.
+        connection: A connection to the database.
+        owner: The owner of the conversations.
         query: Words, and phrases in double quotes.
-        limit: How many conversations are wanted.
+        limit: The largest number of conversations.
     """
     words, columns = Words(query), tables.conversations.c
     titles = _titled(columns.title, words.plain or [query])
@@ -94,7 +94,7 @@ def _with_words(words: Words) -> ColumnElement[str]:
 async def _walked(
     connection: AsyncConnection, owner: str, words: Words, limit: int
 ) -> list[str] | None:
-    """Return the last changed matches, or all; None where reading on would not be cheap."""
+    """Return the last changed matches, or all; None if the index would be faster."""
     for conversations, messages in WALKS:
         rows = await _walk(connection, owner, words, conversations, messages)
         read = [(id, is_match) for id, is_match in rows if is_match is not None]
@@ -109,7 +109,7 @@ async def _walked(
 async def _walk(
     connection: AsyncConnection, owner: str, words: Words, conversations: int, messages: int
 ) -> list[tuple[str, bool | None]]:
-    """Return the last changed conversations, and whether each matches; None: it was not read."""
+    """Return the last changed conversations, and whether each matches; None for unread ones."""
     columns, said = tables.conversations.c, tables.messages.c
     order = columns.updated.desc(), columns.id.desc()
     chosen = select(columns.id, columns.title, columns.updated).where(columns.owner == owner)

@@ -1,4 +1,4 @@
-"""Conversations: create, list, extend and read them, and continue one after a crash."""
+"""The store of conversations, which can be continued after a crash."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from interlock.store.database.database import Database, open_database
 from interlock.store.database.rows import message_from_row, row_from_message, storable
 from interlock.types import JsonObject
 
-# No letters that look alike, and none that a shell or a URL treats specially.
+# Without letters that look alike, and without characters that are special in a shell or a URL.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12  # 59 bits
 
@@ -49,23 +49,23 @@ class Conversation(Struct, frozen=True):
 
     id: str
     title: str
-    model: str  # as in `--model`, or ""
+    model: str  # the model, as for `--model`; "" for none
     created: datetime  # UTC
-    updated: datetime  # UTC, of the last message or change
+    updated: datetime  # UTC; the time of the last message or change
     message_count: int = 0
     owner: str = ""  # the principal it belongs to; "" is the local user
-    settings: JsonObject = {}  # of the chat page
+    settings: JsonObject = {}  # settings of the chat page
     parent: str = ""  # the conversation that it was copied from; "" for none
-    forked_at: int | None = None  # how many messages were copied
+    forked_at: int | None = None  # the number of copied messages
 
 
 class StoredMessage(Struct, frozen=True):
-    """A message with its place in the conversation."""
+    """A message with its position in the conversation."""
 
     position: int  # from 0
     created: datetime  # UTC
     message: Message
-    model: str = ""  # that wrote it; "" if unknown
+    model: str = ""  # the model that wrote it; "" if unknown
 
 
 # The method `ConversationStore.list` hides the builtin from annotations below it.
@@ -81,10 +81,10 @@ class ConversationStore:
 
     Other processes may use the database at the same time. A change that was acknowledged
     survives a crash. Every method may raise a `StoreError`; see the tree in `interlock.errors`.
-    A PostgreSQL server that has ended raises it at once, one that hangs after 6 seconds, or 11
-    when all 15 connections are already waiting. The change was then made as a whole or not at
-    all. The store works again when the server does. Call the methods from any task of the event
-    loop that opened the store.
+    It is raised at once if a PostgreSQL server has ended, and after 6 seconds if the server
+    hangs, or 11 if all 15 connections are already waiting. The change was then made as a whole or
+    not at all. The store works again as soon as the server does. Call the methods from any task
+    of the event loop that opened the store.
     """
 
     def __init__(self, database: Database, owner: str = "") -> None:
@@ -99,7 +99,7 @@ class ConversationStore:
         """Open a database, create it if needed, and upgrade it to this program's version.
 
         Args:
-            location: A path or a postgresql:// URL. None: INTERLOCK_DATABASE, else
+            location: A path or a postgresql:// URL; None for INTERLOCK_DATABASE, else
                 `conversations.db` in the user's data folder.
             owner: The principal whose conversations are used; "" is the local user.
 
@@ -120,7 +120,6 @@ class ConversationStore:
 
     @property
     def database(self) -> Database:
-        """Where they are."""
         return self._database
 
     def owned_by(self, owner: str) -> ConversationStore:
@@ -129,18 +128,16 @@ class ConversationStore:
 
     @property
     def calls(self) -> ChatCallStore:
-        """The calls of these conversations."""
         return ChatCallStore(self._database, self._owner)
 
     @property
     def files(self) -> ChatFileStore:
-        """The owner's files."""
         return ChatFileStore(self._database, self._owner)
 
     # Conversations
 
     async def create(self, title: str = "", model: str = "") -> Conversation:
-        """Create an empty conversation. Characters no database can hold become U+FFFD."""
+        """Create an empty conversation. Characters that no database can hold become U+FFFD."""
         conversation = self._new(title, model)
         await self._database.write(lambda connection: _insert(connection, conversation))
         return conversation
@@ -178,7 +175,7 @@ class ConversationStore:
         """Return a page of conversations, last changed first.
 
         Args:
-            limit: The most to return.
+            limit: The largest number of conversations.
             before: The last conversation of the previous page.
         """
         columns = tables.conversations.c
@@ -198,7 +195,7 @@ class ConversationStore:
 
         Args:
             text: Words, and phrases in double quotes; see `store.database.search`.
-            limit: The most to return; the last changed ones come first.
+            limit: The largest number of conversations; the last changed ones come first.
         """
         wanted, columns = storable(text), tables.conversations.c
 
@@ -214,8 +211,8 @@ class ConversationStore:
         """Copy a conversation, to continue it in two ways.
 
         Args:
-            id: The conversation, which stays as it is.
-            count: How many messages to copy, from the start; None for all.
+            id: The conversation, which stays unchanged.
+            count: The number of messages to copy, from the start; None for all.
         """
         original = await self.resolve(id)
         copied_count = original.message_count if count is None else count
@@ -241,7 +238,7 @@ class ConversationStore:
         return copy
 
     async def branches(self, id: str) -> _Conversations:
-        """Return the copies of a conversation and, if it is one, of its parent, oldest first."""
+        """Return a conversation's copies, oldest first; for a copy, also those of its original."""
         found = await self.resolve(id)
         columns = tables.conversations.c
         related = or_(columns.parent == found.id, columns.id == (found.parent or found.id))
@@ -262,15 +259,13 @@ class ConversationStore:
         model: str | None = None,
         settings: JsonObject | None = None,
     ) -> None:
-        """Change the title, the model or the settings; None leaves one unchanged."""
+        """Change the title, the model or the settings; None keeps a value."""
         encoded = None if settings is None else encode(settings).decode()
         given = {"title": title, "model": model, "settings": encoded}
         changes = {name: storable(value) for name, value in given.items() if value is not None}
         await self._database.write(lambda connection: self._touch(connection, id, **changes))
 
     async def delete(self, id: str) -> None:
-        """Delete a conversation and its messages."""
-
         async def work(connection: AsyncConnection) -> None:
             deleted = await connection.execute(delete(tables.conversations).where(self._owned(id)))
             if not deleted.rowcount:
@@ -281,9 +276,9 @@ class ConversationStore:
     # Messages
 
     async def append(self, id: str, *messages: Message, model: str = "") -> None:
-        """Add all messages at the end, next to each other, or none; they are durable on return.
+        """Append all messages together or none; they are durable on return.
 
-        A cancelled call returns only once it is known whether they were added.
+        A cancelled call returns only when it is certain whether they were added.
 
         Args:
             id: The conversation.
@@ -307,7 +302,7 @@ class ConversationStore:
     async def usage(self, conversation: Conversation) -> dict[str, Usage]:
         """Return the tokens of a conversation by the model that used them.
 
-        The conversation's model has used those of answers that name none.
+        Answers without a model count for the conversation's model.
         """
         columns = tables.messages.c
         wanted = select(columns.model, columns.usage).join(tables.conversations)
@@ -325,12 +320,12 @@ class ConversationStore:
         return found
 
     async def page(self, id: str, *, before: int | None = None, limit: int = 60) -> _Stored:
-        """Return messages in their order, beginning with one of the user.
+        """Return a page of messages in their order, beginning with a message of the user.
 
         Args:
             id: The conversation.
             before: The position of the first message of the page after it; None for the last page.
-            limit: About how many; the whole exchange that the first of them belongs to is added.
+            limit: The approximate number; the exchange of the first message is returned whole.
         """
         columns = tables.messages.c
         mine = select(tables.messages).join(tables.conversations).where(self._owned(id))
@@ -359,8 +354,8 @@ class ConversationStore:
         """Return the messages in a form that every provider accepts, to continue from them.
 
         Tool calls that a crash or a cancellation left unanswered are answered as interrupted. The
-        answers at the end are stored. No other program should be using the conversation: a tool
-        result that it adds later is stored, but the model no longer sees it.
+        answers at the end are stored. No other program should be using the conversation: tool
+        results that it adds later are stored, but not sent to the model.
         """
         messages = await self.messages(id)
         if not unanswered_calls(messages):
@@ -428,7 +423,7 @@ async def _insert(connection: AsyncConnection, conversation: Conversation) -> No
 
 
 def _copied_calls(original: str, copy: str) -> Insert:
-    """Copy the cards of all calls; those of messages that were not copied are never shown."""
+    """Return an insert that copies all calls; those of messages not copied are never shown."""
     columns = tables.chat_calls.c
     others = [each for each in columns if each is not columns.conversation_id]
     copied = select(literal(copy), *others).where(columns.conversation_id == original)

@@ -19,7 +19,7 @@ from interlock.messages import (
 
 
 def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """Return the calls that end the conversation and have no answer yet, in order."""
+    """Return the unanswered calls at the end of a conversation, in order."""
     answers = list(takewhile(_is_answer, reversed(messages)))
     last = messages[-len(answers) - 1] if len(answers) < len(messages) else None
     if not isinstance(last, AssistantMessage):
@@ -30,13 +30,13 @@ def unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
 def answer_every_call(messages: Sequence[Message]) -> list[Message]:
     """Return the conversation with one answer to each call, in the required order.
 
-    Missing answers are errors that say "interrupted". An answer that came too late, because two
-    programs used the conversation, is left out: the model was told that the call was interrupted.
+    A missing answer becomes the error "interrupted". An answer that came too late, because two
+    programs used the conversation, is dropped: the model has already received that error.
     """
     result: list[Message] = []
     for position, message in enumerate(messages):
         if isinstance(message, ToolMessage):
-            continue  # added after its call below
+            continue  # the answer is added after its call, below
         result.append(message)
         if isinstance(message, AssistantMessage) and message.tool_calls:
             answers = list(takewhile(_is_answer, islice(messages, position + 1, None)))

@@ -1,4 +1,4 @@
-"""Whole conversations for other programs and people: as JSON, and as Markdown."""
+"""Export of whole conversations as JSON, and as Markdown."""
 
 from __future__ import annotations
 

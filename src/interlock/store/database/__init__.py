@@ -1,1 +1,1 @@
-"""A database, SQLite or PostgreSQL: where it is, its tables, and short transactions in it."""
+"""The database, SQLite or PostgreSQL: its location, its tables, and short transactions."""

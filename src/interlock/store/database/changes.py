@@ -1,7 +1,7 @@
 """The table `changes`: a row for each write that running gateways must notice.
 
-A `ChangeFeed` reads it once in `POLL_EVERY` seconds, and wakes those that follow a kind of rows.
-Each of them has a `ChangeReader` of its own, so that it can also read at any other time.
+A `ChangeFeed` reads the table every `POLL_EVERY` seconds, and wakes the followers of each kind of
+rows. Each follower has a `ChangeReader` of its own, so that it can also read at any other time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from interlock.text.timestamps import now_micros
 
 Kind = Literal["approvals", "credentials", "keys", "pins", "plugins", "probe"]
 
-POLL_EVERY = 0.9  # seconds; a gateway obeys some changes within one
-KEPT = 86_400 * 1_000_000  # microseconds that a row is kept
+POLL_EVERY = 0.9  # seconds, because some changes must take effect within one second
+KEPT = 86_400 * 1_000_000  # microseconds for which a row is kept
 # In PostgreSQL a transaction may commit after another one with a higher id, so this many ids
 # before the highest one are read again.
 _OVERLAP = 100
@@ -39,7 +39,7 @@ _NEWEST = select(func.max(changes.c.id))
 _ADDED = select(changes.c.id, changes.c.kind, changes.c.key).where(
     changes.c.id > bindparam("newest") - _OVERLAP
 )
-# With the newest row of any kind, which shows how far the reader has come.
+# The newest row of any kind is included, because it sets the reader's position.
 _ADDED_OF_KIND = _ADDED.where(
     (changes.c.kind == bindparam("kind")) | (changes.c.id == _NEWEST.scalar_subquery())
 )
@@ -48,13 +48,13 @@ _Rows = Sequence[Row[int, str, str]]
 
 
 class ChangeReader:
-    """Reads on from the rows that it has seen.
+    """Reads the rows that were added since its last call.
 
     Args:
         kind: The kind of the rows; None for all.
 
     Attributes:
-        newest: The highest id of all rows at the last call.
+        newest: The highest id of all rows at the last call; the reader's position.
     """
 
     def __init__(self, kind: Kind | None = None) -> None:
@@ -63,13 +63,13 @@ class ChangeReader:
         self._seen: set[int] = set()
 
     async def read(self, connection: AsyncConnection) -> set[str]:
-        """Return the keys of the rows that were added since the last call, at first of some."""
+        """Return the keys of rows added since the last call; the first call returns some."""
         return {row.key for row in await self.rows(connection)}
 
     async def rows(self, connection: AsyncConnection) -> _Rows:
-        """Return the rows that were added since the last call, at first some."""
+        """Return the rows added since the last call; the first call returns some."""
         found = None if self.newest is None else await self._after(self.newest, connection)
-        if found is None or found[0] < (self.newest or 0):  # an older copy was restored
+        if found is None or found[0] < (self.newest or 0):  # an older backup was restored
             found = await self._after(await connection.scalar(_NEWEST) or 0, connection)
         self.newest, rows = found
         added = [row for row in rows if row.id not in self._seen]
@@ -86,10 +86,10 @@ class ChangeReader:
 
 
 class ChangeFeed:
-    """Reads the table regularly, once for all that follow it.
+    """Reads the table regularly on behalf of all followers.
 
     Args:
-        database: Where the table is.
+        database: The database of the table.
     """
 
     def __init__(self, database: Database) -> None:
@@ -107,15 +107,15 @@ class ChangeFeed:
     async def follow(
         self, kind: Kind, step: Callable[[bool], Awaitable[None]], log: logging.Logger, source: str
     ) -> AsyncGenerator[None, None]:
-        """Run `step` after each reading, whatever it raises, until the end of the block.
+        """Until the end of the block, run `step` after each reading, even after it has failed.
 
-        Of errors in a row, the first one is logged as a warning. Unexpected ones are all logged.
+        Of consecutive errors, only the first is logged, as a warning. Unexpected ones all are.
 
         Args:
-            kind: What is followed.
-            step: Is passed whether rows of this kind may have been added since its last success.
-            log: Where errors are logged.
-            source: What is followed, for the log.
+            kind: The kind of rows to follow.
+            step: Called with whether rows of this kind may have been added since its last success.
+            log: The logger of errors.
+            source: The name of the rows in the log.
         """
         follower = _Follower(kind)
         self._followers.add(follower)
@@ -132,19 +132,19 @@ class ChangeFeed:
                 continue
             try:
                 kinds = await self._database.read(self._added_kinds)
-            except InterlockError:  # followers then read the table themselves, and log the error
+            except InterlockError:  # followers read the table themselves, and log the error
                 kinds = None
-            except Exception:  # the next change must still be noticed
+            except Exception:  # later changes must still be read
                 _log.exception("changes could not be read")
                 kinds = None
             for each in self._followers:
                 each.wake(has_changed=kinds is None or each.kind in kinds)
 
     async def _added_kinds(self, connection: AsyncConnection) -> set[str] | None:
-        """Return the kinds of the rows that were added since the last call; None for any."""
+        """Return the kinds of rows added since the last call; None if any kind is possible."""
         before = self._reader.newest or 0
         added = await self._reader.rows(connection)
-        if (self._reader.newest or 0) < before:  # an older copy was restored
+        if (self._reader.newest or 0) < before:  # an older backup was restored
             return None
         return {row.kind for row in added}
 
@@ -152,7 +152,7 @@ class ChangeFeed:
 class _Follower:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self._has_changed = True  # perhaps since the follower began
+        self._has_changed = True  # a change may have come before the follower began
         self._woken = asyncio.Event()
 
     def wake(self, *, has_changed: bool) -> None:
@@ -174,7 +174,7 @@ class _Follower:
             except InterlockError as error:
                 if succeeded:
                     log.warning("%s cannot be read: %s", source, error)
-            except Exception:  # the next change must still be noticed
+            except Exception:  # later changes must still be read
                 log.exception("changes of %s could not be used", source)
             succeeded, self._has_changed = False, True
 
@@ -189,7 +189,7 @@ async def note_change(connection: AsyncConnection, kind: Kind, key: str) -> None
 
 
 def change_statements(kind: Kind, key: str) -> tuple[Statement, Statement]:
-    """Return what adds a row, and deletes old rows, in a transaction of the audit trail."""
+    """Return statements for the audit trail's transaction that add a row and delete old rows."""
     now = now_micros()
     return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
 

@@ -1,4 +1,4 @@
-"""Changes of a row that take effect in the transaction of an audit record, or keep it unwritten."""
+"""Claims: changes of a row without which the transaction of an audit record fails."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 from msgspec import Struct
 
 Row = tuple[Any, ...]
-Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and the parameters of each of its runs
+Statement = tuple[str, Sequence[Row]]  # SQL with `?`, and the parameters of each execution
 
 
 class Claim(Struct, eq=False):
     """A change of exactly one row, such as the use of an approval.
 
-    If the row is not as the condition of the change wants it, neither the change nor the record
-    that it belongs to is written.
+    If the row does not meet the condition of the change, neither the change nor its audit record
+    is written.
 
     Attributes:
-        sql: The change, with `?`.
-        row: Its parameters.
-        then: What else to write in the same transaction.
-        has_failed: The row was not as wanted.
+        sql: The SQL of the change, with `?`.
+        row: The parameters of the SQL.
+        then: Further statements of the same transaction.
+        has_failed: Whether the row did not meet the condition.
     """
 
     sql: str
@@ -34,12 +34,12 @@ class Claim(Struct, eq=False):
 
 
 class ClaimFailed(Exception):
-    """Some claims failed, and are marked so. Nothing of the transaction took effect."""
+    """Some claims failed and are marked as failed; the transaction was rolled back."""
 
 
 @cache
 def numbered(sql: str) -> str:
-    """Return SQL with `$1` for the first `?`, as PostgreSQL wants it."""
+    """Return SQL with `$1`, `$2`, … instead of `?`, for PostgreSQL."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
 

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, TypeVarTuple
 
-# SQLAlchemy loads it when it is first used; fail here if it is missing
-import greenlet  # type: ignore[import-untyped]  # noqa: F401  # it ships no types
+# SQLAlchemy imports greenlet on first use; this import makes a missing one fail early.
+import greenlet  # type: ignore[import-untyped]  # noqa: F401  # ships no types
 from sqlalchemy import Connection, CursorResult, Dialect, Engine, Executable
 from sqlalchemy.util import greenlet_spawn
 
@@ -26,7 +26,7 @@ class AsyncConnection:
     """A connection, in a transaction that its first statement begins.
 
     Args:
-        core: The connection that waits in greenlets.
+        core: The SQLAlchemy connection, whose calls wait in greenlets.
     """
 
     def __init__(self, core: Connection) -> None:
@@ -34,11 +34,10 @@ class AsyncConnection:
 
     @property
     def dialect(self) -> Dialect:
-        """The kind of database."""
         return self._core.dialect
 
     async def execute(self, statement: Executable, parameters: Any = None) -> Rows:
-        """Run a statement; return its result, which has all rows."""
+        """Run a statement; return its result with all rows fetched."""
         return await greenlet_spawn(self._core.execute, statement, parameters)
 
     async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
@@ -46,11 +45,10 @@ class AsyncConnection:
         return await greenlet_spawn(self._core.scalar, statement, parameters)
 
     async def run_sync(self, work: Callable[[Connection, *Ts], T], *args: *Ts) -> T:
-        """Run work with the connection of SQLAlchemy; its statements do not block the loop."""
+        """Run `work` with SQLAlchemy's connection, without blocking the event loop."""
         return await greenlet_spawn(work, self._core, *args)
 
     async def commit(self) -> None:
-        """Commit the transaction."""
         await greenlet_spawn(self._core.commit)
 
 
@@ -61,7 +59,7 @@ async def connect(engine: Engine) -> AsyncGenerator[AsyncConnection]:
     try:
         yield AsyncConnection(core)
     finally:
-        # If this is cancelled, the pool discards the connection.
+        # If this await is cancelled, the pool discards the connection.
         await greenlet_spawn(core.close)
 
 

@@ -1,4 +1,4 @@
-"""Creation of the tables, and refusal of a database that has other tables than this program's."""
+"""Creation of the tables, and refusal of databases with tables of other programs or versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_created(connection: Connection, location: str) -> bool:
         StoreError: Another checkout made the tables.
         StoreTooNew: A newer program made the tables.
     """
-    # One query reads all names: another process may commit all tables before the next query.
+    # Read all names in one query: another process may create the tables between two queries.
     names = set(inspect(connection).get_table_names())
     revision = connection.scalar(select(versions.c.version_num)) if versions.name in names else None
     if revision == REVISION:
@@ -33,7 +33,7 @@ def is_created(connection: Connection, location: str) -> bool:
     if names >= _FIRST_COLUMNS.keys() and (revision is not None or _has_first_columns(connection)):
         raise _other_version(location, revision, is_server=is_server)
     if is_server:
-        names &= {*metadata.tables, versions.name}  # other programs may share the database
+        names &= {*metadata.tables, versions.name}  # ignores tables of other programs
     if names:
         raise StoreCorrupt(
             f"{location} is another program's database (table {min(names)!r}):"
@@ -68,7 +68,7 @@ def _other_version(location: str, revision: str | None, *, is_server: bool) -> S
     if revision is None or revision in OUTDATED:
         maker = "an older checkout"
     elif revision.startswith(UNRELEASED):
-        maker = "another checkout"  # the version does not show which of the two is older
+        maker = "another checkout"  # a version does not show which of two checkouts is older
     else:
         return StoreTooNew(
             f"{location} was made by a newer interlock (version {revision}): upgrade interlock,"

@@ -1,7 +1,7 @@
 """A database with this program's tables, used in short transactions.
 
-1. Work runs to its end even when its caller is cancelled: it happens as a whole or not at all.
-2. A connection is held for one piece of work and never while the caller waits for something else.
+1. Work runs to its end even if its caller is cancelled: it takes effect as a whole or not at all.
+2. A connection is held for one piece of work, and never while the caller awaits other things.
 3. In SQLite, one task of a process writes at a time; processes take turns by SQLite's lock.
 4. Every error of the database is raised as a `StoreError`.
 5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
@@ -21,7 +21,7 @@ from time import monotonic
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; fail here if it is missing
+import aiosqlite  # noqa: F401  # SQLAlchemy loads it by name; a missing one fails here
 from sqlalchemy import URL, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import AdaptedConnection, DBAPIConnection
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -43,7 +43,7 @@ from interlock.store.database.location import find, prepare_file, public_name, w
 # connection of the pool.
 LOCK_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
-# What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
+# The errors of SQLAlchemy and its drivers. Any other exception is a bug and is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
 _CREATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
@@ -55,12 +55,12 @@ class Database:
     """An open database.
 
     Args:
-        engine: Its connections.
-        location: Its path, or the public part of its URL, for messages.
+        engine: The engine with the connections.
+        location: The path of the database, or the public part of its URL, for messages.
         file: The SQLite file, without symbolic links.
 
     Attributes:
-        location: As given.
+        location: The given location.
     """
 
     def __init__(self, engine: Engine, location: str, file: Path | None = None) -> None:
@@ -68,16 +68,16 @@ class Database:
         self._engine = engine
         self._file = file
         self._writing = asyncio.Lock()
-        self._commits = 0  # since the log was last copied into the file
+        self._commits = 0  # number since the log was last copied into the file
         self._running: set[asyncio.Task[Any]] = set()
         self._closed = False
 
     async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing."""
+        """Run `work`, which changes nothing."""
         return await self._run_to_completion(self._run(work))
 
     async def write(self, work: Work[T]) -> T:
-        """Run work in one transaction, which is durable when this returns."""
+        """Run `work` in one transaction, which is durable when this returns."""
         return await self._run_to_completion(self._write(work))
 
     async def close(self) -> None:
@@ -152,7 +152,7 @@ class Database:
             return result
 
     async def _empty_log(self, file: Path) -> None:
-        async with self._writing:  # after all waiting writers
+        async with self._writing:  # fair: runs after all waiting writers
             await self._checkpoint(file, over=0)
 
     async def _checkpoint(self, file: Path, *, over: int) -> None:
@@ -166,7 +166,7 @@ async def open_database(location: str | Path | None) -> Database:
     """Open the database at a path or URL, or the user's own; create its tables if it has none.
 
     Raises:
-        StoreError: It cannot be opened; the subclass and the text say why.
+        StoreError: The database cannot be opened; the subclass and the text give the reason.
         MissingExtra: asyncpg, which PostgreSQL needs, is not installed.
     """
     found = find(location)
@@ -205,7 +205,7 @@ async def _check(connection: AsyncConnection, location: str) -> None:
 
 
 async def _enable_log(connection: AsyncConnection) -> None:
-    # When several processes start at once, SQLite fails here at once instead of waiting.
+    # When several processes start together, SQLite fails here immediately instead of waiting.
     deadline = monotonic() + LOCK_TIMEOUT
     while await connection.scalar(text("PRAGMA journal_mode")) != "wal":
         try:
@@ -217,15 +217,15 @@ async def _enable_log(connection: AsyncConnection) -> None:
 
 
 def _sqlite_engine(file: Path, writable: bool) -> Engine:
-    # The driver's debug messages repeat every parameter, and so the contents of messages.
+    # The driver's debug log would repeat every parameter, and so the contents of messages.
     logging.getLogger("aiosqlite").setLevel(logging.INFO)
     query = {"uri": "true", "mode": "rw" if writable else "ro"}
     if not writable and not sqlite_file.log_of(file).exists():
-        # Without a log nothing is being written, and none can be created in a read-only folder.
+        # Without a log no process is writing, and no log can be created in a read-only folder.
         query["immutable"] = "1"
     engine = create_engine(
         URL.create("sqlite+aiosqlite", database="file:" + quote(str(file)), query=query),
-        # Transactions begin where this file starts them, not where the sqlite3 module guesses.
+        # `isolation_level` None: transactions begin at our BEGIN, not where sqlite3 guesses.
         connect_args={"timeout": LOCK_TIMEOUT, "isolation_level": None},
         hide_parameters=True,
         max_overflow=0,
@@ -278,7 +278,7 @@ def _postgres_engine(url: str) -> Engine:
 
     @event.listens_for(engine, "close")
     def terminate(connection: AdaptedConnection, _record: object) -> None:
-        # An orderly end would wait for a server that hangs, once for each connection.
+        # An orderly close would wait for a hanging server, once for each connection.
         connection.driver_connection.terminate()
 
     return engine

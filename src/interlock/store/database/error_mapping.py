@@ -49,7 +49,7 @@ def damage_error(verdict: str, location: str) -> StoreError:
     """Return the error for a file that fails SQLite's check with this verdict."""
     code = _UNREAD.search(verdict)
     if code is not None and int(code[1]) & 0xFF == sqlite3.SQLITE_IOERR:
-        # A page that cannot be read now is not necessarily damaged.
+        # A page that is unreadable now is not necessarily damaged.
         kind, text = _SQLITE[sqlite3.SQLITE_IOERR]
         return kind(f"{location} {text}")
     return StoreCorrupt(f"{location} is damaged: restore a backup, or move it away")
@@ -74,7 +74,7 @@ def store_error(error: Exception, location: str) -> StoreError:
     if is_failed_sync(error):
         return unsynced_error(location)
     if isinstance(cause, sqlite3.Error) and hasattr(cause, "sqlite_errorcode"):
-        # The low byte is the kind of error, the rest its details.
+        # The low byte of the code is the kind of error; the rest has details.
         kind, text = _SQLITE.get(cause.sqlite_errorcode & 0xFF, (StoreError, f"failed: {cause}"))
         return kind(f"{location} {text}")
     if sqlstate := getattr(cause, "sqlstate", None):
@@ -90,5 +90,5 @@ def store_error(error: Exception, location: str) -> StoreError:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the driver's error in one of SQLAlchemy."""
+    """Return the driver's error inside SQLAlchemy's error."""
     return getattr(error, "orig", None) or error

@@ -1,4 +1,4 @@
-"""Where the database is: a SQLite file or a PostgreSQL URL."""
+"""The location of the database: a SQLite file or a PostgreSQL URL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def find(location: str | Path | None) -> str | Path:
     """Return the PostgreSQL URL or the absolute path of the database to use.
 
     Args:
-        location: A path or URL. None: INTERLOCK_DATABASE, else a file in the user's data folder.
+        location: A path or URL; None for INTERLOCK_DATABASE, else a file in the data folder.
 
     Raises:
         StoreError: Databases of this kind are not supported.
@@ -56,7 +56,7 @@ def public_name(url: str) -> str:
 
 
 def without_links(path: Path) -> Path:
-    """Return the file's path without symbolic links, so that it is equal for all links."""
+    """Return the file's path without symbolic links, so that all links have equal paths."""
     return path.resolve()
 
 
@@ -64,7 +64,7 @@ def prepare_file(path: Path) -> bool:
     """Create the file for its owner only if it is missing; return whether it can be written.
 
     Raises:
-        StoreError: It cannot be created, is not a file, or cannot be read.
+        StoreError: The file cannot be created or read, or is not a file.
     """
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""`INSERT … ON CONFLICT` in words that SQLite and PostgreSQL share."""
+"""`INSERT … ON CONFLICT` in SQL that SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from sqlalchemy.sql import SyntaxExtension
 
 
 class OnConflict(SyntaxExtension, TextClause):
-    """What an insert does when its row exists; used as `insert(…).ext(OnConflict(…))`.
+    """The action of an insert whose row exists; used as `insert(…).ext(OnConflict(…))`.
 
-    SQLAlchemy has it in its dialects only, and the one of PostgreSQL takes 2 MB.
+    SQLAlchemy has this clause in its dialects only, and that of PostgreSQL takes 2 MB of memory.
 
     Args:
         action: The SQL after `ON CONFLICT`.
@@ -21,10 +21,9 @@ class OnConflict(SyntaxExtension, TextClause):
         super().__init__(f"ON CONFLICT {action}")
 
     def apply_to_insert(self, insert_stmt: Insert) -> None:
-        """Add this after the values; SQLAlchemy calls it."""
         insert_stmt.apply_syntax_extension_point(self.append_replacing_same_type, "post_values")
 
 
-KEEP_EXISTING = OnConflict("DO NOTHING")  # the row that exists
+KEEP_EXISTING = OnConflict("DO NOTHING")
 
 __all__ = ["KEEP_EXISTING", "OnConflict"]

@@ -12,10 +12,10 @@ def import_driver() -> Any:
     """Return the module asyncpg, which the extra `postgres` installs.
 
     Raises:
-        MissingExtra: It is not installed.
+        MissingExtra: The extra is not installed.
     """
     try:
-        import asyncpg  # type: ignore[import-untyped]  # it ships no types
+        import asyncpg  # type: ignore[import-untyped]  # ships no types
     except ModuleNotFoundError as error:
         raise MissingExtra("a PostgreSQL database", "postgres") from error
     return asyncpg
@@ -45,7 +45,7 @@ async def connect(url: str, *, timeout: float, command_timeout: float) -> Any:
             },
         )
     except ValueError:
-        # Its text may repeat the URL, with the password.
+        # Drop the driver's text, which may repeat the URL with the password.
         raise StoreError(f"{name}: the URL is not a valid postgresql:// URL") from None
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         silent = isinstance(error, TimeoutError) and not str(error)

@@ -12,12 +12,12 @@ async def prepare(location: str | Path | None) -> None:
     """Create the database if it is missing, and check it.
 
     Raises:
-        StoreError: It cannot be used; the subclass and the text say why.
+        StoreError: The database cannot be used; the subclass and the text give the reason.
         MissingExtra: A package for this kind of database is not installed.
     """
     place = find(location)
     if isinstance(place, str) or not sqlite_file.is_ready(without_links(place)):
-        # SQLAlchemy takes longer to import than a few records to write, or a page of them to read.
+        # Imported here, because importing SQLAlchemy takes longer than a few reads or writes.
         from interlock.store.database.database import open_database
 
         await (await open_database(location)).close()

@@ -12,7 +12,7 @@ from interlock.store.database.claims import Claim, Row, Statement, numbered
 from interlock.store.database.connection import AsyncConnection
 from interlock.store.database.database import Database
 
-# Writes a change and its audit record, given the change, and the rows before and after it.
+# Writes a change and its audit record. Arguments: the change, and the rows before and after it.
 Record = Callable[..., Awaitable[None]]
 
 
@@ -27,7 +27,7 @@ def claim_of(change: Insert | Update | Delete, *then: Statement) -> Claim:
 
     Args:
         change: The change.
-        then: What else to write in the same transaction.
+        then: Further statements of the same transaction.
     """
     return Claim(*statement_of(change), then)
 
@@ -35,24 +35,23 @@ def claim_of(change: Insert | Update | Delete, *then: Statement) -> Claim:
 async def make_change(
     database: Database, claim: Claim, record: Record | None, *about: object
 ) -> bool:
-    """Make a change; return False if the row is not as the change wants it.
+    """Make a change; return False if the row does not meet its condition.
 
     Args:
-        database: Where the row is.
+        database: The database of the row.
         claim: The change.
         record: Writes it together with its audit record; None to write it without one.
         about: Further arguments of `record`.
 
     Raises:
-        StoreError: The change was not made, or it is unknown whether it was. Its record is in the
-            same transaction.
+        StoreError: The change and its record were not written, or it is unknown whether they were.
     """
     await (record or unrecorded(database))(claim, *about)
     return not claim.has_failed
 
 
 def unrecorded(database: Database) -> Record:
-    """Return what makes a change without a record."""
+    """Return a `Record` that makes a change without an audit record."""
 
     async def change(claim: Claim, *_: object) -> None:
         claim.has_failed = not await database.write(lambda connection: _run(connection, claim))

@@ -1,9 +1,9 @@
 """Conversion of messages to rows and back, without loss.
 
 A text column cannot hold every Python string: PostgreSQL refuses NUL, and no database accepts half
-of a surrogate pair, which a stream cut in the wrong place leaves behind. JSON can express both. So
-JSON columns need no care, and `content` with such characters is written twice: without them in its
-own column, exactly in `content_json`.
+of a surrogate pair, which remains when a stream is cut in the wrong place. JSON can express both,
+so JSON columns need no conversion. `content` with such characters is written twice: without them
+in its own column, and exactly in `content_json`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from interlock.messages import (
     UserMessage,
 )
 
-MAX_DEPTH = 200  # of nested objects and lists; Python's JSON decoder fails near 1000
+MAX_DEPTH = 200  # levels of objects and lists; Python's JSON decoder fails near 1000
 
 
 def row_from_message(message: Message) -> dict[str, str | None]:
@@ -75,7 +75,7 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
     """Return the message of a row. Columns that are NULL have defaults.
 
     Raises:
-        StoreCorrupt: No version of this program writes such a row.
+        StoreCorrupt: The row is not one that this program writes.
     """
     try:
         return _message(row)
@@ -104,7 +104,7 @@ def _call_object(call: ToolCall) -> dict[str, Any]:
 def _encode(value: object, what: str) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        # Only a text with many brackets can nest too deeply, so few values are walked.
+        # Counting brackets first avoids a walk through most values.
         if text.count("{") + text.count("[") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
             raise ValueError(f"nested over {MAX_DEPTH} deep")
         return json.dumps(value, separators=(",", ":")) if _has_surrogates(text) else text
@@ -159,5 +159,5 @@ def _message(row: Mapping[str, Any]) -> Message:
 
 def _attachments(row: Mapping[str, Any]) -> tuple[Attachment, ...]:
     text = row["attachments"]
-    # The standard decoder also accepts half of a surrogate pair, in a name.
+    # json accepts a lone surrogate in an attachment's name; msgspec would refuse it.
     return () if text is None else msgspec.convert(json.loads(text), tuple[Attachment, ...])

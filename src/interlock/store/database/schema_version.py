@@ -1,6 +1,6 @@
 """The version of the tables. This module needs no SQLAlchemy.
 
-Until the first release, each edit of `tables.py` makes another version by itself. There are no
+Until the first release, each edit of `tables.py` makes another version automatically. There are no
 migrations: a database of another version is refused. The release replaces `REVISION` by a number.
 """
 
@@ -21,7 +21,8 @@ def revision_of(source: str) -> str:
     return UNRELEASED + sha256("".join(code.split()).encode()).hexdigest()[:16]
 
 
-# SQLAlchemy's metadata would have to be imported, and its DDL differs between its versions.
+# A hash of the source, because a hash of SQLAlchemy's DDL would need SQLAlchemy, whose DDL differs
+# between its versions.
 REVISION = revision_of(Path(__file__).with_name("tables.py").read_text(encoding="utf-8"))
 
 __all__ = ["OUTDATED", "REVISION", "UNRELEASED", "revision_of"]

@@ -1,8 +1,8 @@
 """One SQLite file and its write-ahead log, shared by all connections of this process.
 
-After a failed sync, nothing in this process can tell what is on the disk: the next sync may
-succeed without writing what the first one lost. So the process no longer writes to that file, no
-longer syncs it, and leaves its log in place. The next start reads from the log what is intact.
+After a failed sync, this process cannot find out what is on the disk: the next sync may succeed
+without writing the data that the first one lost. So the process no longer writes to that file or
+syncs it, and leaves its log in place. The next start reads the intact part of the log.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from interlock.store.database.schema_version import REVISION
 
-# After so many commits of a connection, or from this length on, in bytes, the log is copied into
-# the file and starts over. It keeps its length then: to write over a file costs a sync half the
-# time that it takes to make the file longer.
+# After so many commits of a connection, or above this length in bytes, the log is copied into the
+# file and starts over. The log keeps its length then, because syncing overwritten bytes takes half
+# the time of syncing a longer file.
 COMMITS = 64
 LONGEST_LOG = 8 * 1024 * 1024
 CHECK_PAGES = 4096  # a file of up to 16 MiB is checked completely at start, in at most 10 ms
@@ -28,7 +28,7 @@ SETTINGS = (
     "PRAGMA synchronous = FULL",  # a commit survives a power failure
     # SQLite does not report a failed sync when it copies the log by itself, so the writers do it.
     "PRAGMA wal_autocheckpoint = 0",
-    f"PRAGMA journal_size_limit = {LONGEST_LOG}",  # of a log that starts over
+    f"PRAGMA journal_size_limit = {LONGEST_LOG}",  # bytes of a log that starts over
 )
 
 _CHECK = "PRAGMA quick_check(1)"
@@ -36,7 +36,7 @@ _unsynced: set[Path] = set()
 
 
 def mark_unsynced(file: Path) -> None:
-    """Remember that a sync of the file failed; `file` is without symbolic links."""
+    """Record that a sync of the file failed; `file` has no symbolic links."""
     _unsynced.add(file)
 
 
@@ -46,9 +46,9 @@ def is_unsynced(file: Path) -> bool:
 
 
 def is_ready(file: Path) -> bool:
-    """Return whether the file is whole and has this program's version.
+    """Return whether the file is intact and has this program's version.
 
-    If not, `open_database` prepares it, or raises an error that says what is wrong.
+    If not, `open_database` prepares it, or raises an error with the reason.
     """
     if is_unsynced(file):
         return False
@@ -60,7 +60,7 @@ def is_ready(file: Path) -> bool:
             if (revision, mode) != (REVISION, "wal"):
                 return False
             return bool(pages > CHECK_PAGES or connection.execute(_CHECK).fetchone() == ("ok",))
-    except (sqlite3.Error, TypeError):  # such as a table without a row
+    except (sqlite3.Error, TypeError):  # TypeError: the table has no row
         return False
 
 
@@ -70,15 +70,15 @@ def log_of(file: Path) -> Path:
 
 
 def needs_checkpoint(file: Path, commits: int, *, over: int) -> bool:
-    """Return whether the log should be copied into the file, and may be.
+    """Return whether the log should and may be copied into the file.
 
     Args:
-        file: Without symbolic links.
-        commits: How many a connection has made since it last copied the log.
-        over: The longest that the log may be, in bytes.
+        file: The path of the file, without symbolic links.
+        commits: The number of a connection's commits since it last copied the log.
+        over: The largest length of the log, in bytes.
     """
-    # Not `log_of`: each path has new interned strings, and the interpreter's table of these grows
-    # when many have come and gone.
+    # Not `log_of`, because each `Path` interns new strings, which makes the interpreter's table of
+    # them grow.
     try:
         is_due = commits >= COMMITS or os.stat(f"{file}-wal").st_size > over  # noqa: PTH116
     except OSError:
@@ -95,8 +95,8 @@ def uri(file: Path, **query: str) -> str:
 def log_preserved(file: Path) -> Iterator[None]:
     """Keep the log in place while connections close, if a sync has failed.
 
-    The last connection that closes would copy the log into the file and sync. Within this
-    context, the last one is a connection that cannot write.
+    The last connection to close would copy the log into the file and sync. Within this context,
+    the last one is a connection that cannot write.
     """
     if file not in _unsynced:
         yield

@@ -47,7 +47,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 metadata = MetaData()
 
-# Almost every outcome is "ok" without a reason. Indexes leave those out: the intent leads to them.
+# Almost every outcome is "ok" without a reason. Indexes omit those: their intent leads to them.
 _NOT_PLAIN = "status <> 'ok' OR reason <> ''"
 
 
@@ -65,8 +65,8 @@ conversations = Table(
     Column("updated", UtcDateTime, nullable=False),
     Column("owner", String, nullable=False, server_default=""),  # "" is the local user
     Column("settings", Text, nullable=False, server_default="{}"),  # JSON, of the chat page
-    Column("parent", String, nullable=False, server_default=""),  # it was copied from this one
-    Column("forked_at", Integer),  # how many messages were copied
+    Column("parent", String, nullable=False, server_default=""),  # the copied conversation
+    Column("forked_at", Integer),  # the number of copied messages
     Index("conversations_owner_updated", "owner", "updated"),
 )
 
@@ -88,7 +88,7 @@ messages = Table(
     Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
-    Column("model", Text),  # that wrote it; NULL for messages of others
+    Column("model", Text),  # the model that wrote it; NULL for others
     Column("attachments", Text),  # [{media_type, data, name?}], data in base64
     Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
 )
@@ -116,8 +116,8 @@ _SQLITE_WORDS = (
     " WHERE conversation_id = old.conversation_id AND position = old.position; END",
 )
 _INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its limit is in bytes
-# Only letters and digits are left, so that PostgreSQL does not take a path or a host for one word.
-# The words are stored: to look for a phrase, it reads those of each message with all its words.
+# Only letters and digits are kept, so that PostgreSQL does not treat a path or a host as one word.
+# The words are stored, because a search for a phrase reads the words of each candidate message.
 _POSTGRES_WORDS = (
     "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
     f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
@@ -143,7 +143,7 @@ chat_calls = Table(
         ForeignKey("conversations.id", ondelete="CASCADE"),
         primary_key=True,
     ),
-    Column("id", String, primary_key=True),  # of the call, as in the audit trail
+    Column("id", String, primary_key=True),  # the call's id in the audit trail
     Column("tool_call_id", String, nullable=False),  # the model's id of the call
     Column("tool", String, nullable=False),  # an address
     Column("arguments", Text, nullable=False),  # JSON
@@ -201,7 +201,7 @@ audit = Table(
     _partial_index("audit_at", "at", where=_NOT_PLAIN),
     _partial_index("audit_user_at", "user", "at", where=_NOT_PLAIN),
     _partial_index("audit_tool_at", "tool", "at", where=_NOT_PLAIN),
-    # Of the few records that are not a call that succeeded.
+    # Indexes of the few records other than successful calls.
     _partial_index("audit_kind_at", "kind", "at", where="kind NOT IN ('intent', 'outcome')"),
     _partial_index("audit_status_at", "status", "at", where="status NOT IN ('', 'ok')"),
     _partial_index("audit_reason_at", "reason", "at", where="reason <> ''"),
@@ -222,11 +222,11 @@ audit_heads = Table(
     Column("started", BigInteger, nullable=False),  # microseconds since 1970, as below
     Column("ended", BigInteger),  # NULL: the writer is running or was killed
     Column("host", String, nullable=False),
-    Column("seq", BigInteger, nullable=False),  # of the last record when `ended` or `signed_at`
+    Column("seq", BigInteger, nullable=False),  # the last record at `ended` or `signed_at`
     Column("hash", LargeBinary, nullable=False),
-    Column("signature", LargeBinary),  # of `seq` and `hash`
+    Column("signature", LargeBinary),  # signature over `seq` and `hash`
     Column("signed_at", BigInteger),
-    Column("open_seq", BigInteger),  # no intent before it lacks an outcome
+    Column("open_seq", BigInteger),  # every intent before it has an outcome
     # The last record that was purged; 0 and NULL if none was.
     Column("base_seq", BigInteger, nullable=False, server_default=text("0")),
     Column("base_hash", LargeBinary),
@@ -278,16 +278,16 @@ approvals = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("tenant", String, nullable=False),
-    Column("call", String, nullable=False),  # that asked for it
+    Column("call", String, nullable=False),  # the call that requested it
     Column("state", String, nullable=False),  # pending, approved, denied, expired, used
     Column("user", String, nullable=False),
     Column("key", String, nullable=False),
     Column("server", String, nullable=False),
     Column("tool", String, nullable=False),  # an address
     Column("arguments", LargeBinary, nullable=False),  # sealed
-    Column("hash", String, nullable=False),  # of the arguments, as in audit records
+    Column("hash", String, nullable=False),  # hash of the arguments, as in audit records
     Column("rule", String, nullable=False),
-    Column("policy", String, nullable=False),  # hash of the policy that asked
+    Column("policy", String, nullable=False),  # hash of the policy that demands it
     Column("pin", String, nullable=False),  # hash of the definition that was called
     Column("approvers", Text, nullable=False),  # JSON list
     Column("created", BigInteger, nullable=False),  # microseconds since 1970, as below
@@ -309,14 +309,14 @@ pins = Table(
     Column("kind", String, primary_key=True),  # tool, prompt, or server: launch and instructions
     Column("name", String, primary_key=True),  # "" for a server
     Column("state", String, nullable=False),  # accepted, changed, new, gone
-    Column("hash", String),  # of the accepted definition; NULL: none was accepted yet
+    Column("hash", String),  # hash of the accepted definition; NULL for none
     Column("definition", Text),
-    Column("seen_hash", String),  # of what the server offers now, where it differs
+    Column("seen_hash", String),  # hash of the server's definition, where it differs
     Column("seen_definition", Text),
-    Column("risk", String),  # the operator's word
+    Column("risk", String),  # as the operator stated it
     Column("decided_by", String),
     Column("decided_at", BigInteger),  # microseconds since 1970
-    Column("since", BigInteger, nullable=False),  # when it came into this state
+    Column("since", BigInteger, nullable=False),  # the time since which it has had this state
 )
 
 # Results that were too large for a model; their bytes are in files.
@@ -340,7 +340,7 @@ rollups = Table(
     "rollups",
     metadata,
     Column("minute", Integer, primary_key=True, autoincrement=False),  # minutes since 1970
-    Column("writer", String, primary_key=True),  # of the audit records
+    Column("writer", String, primary_key=True),  # the writer of the audit records
     Column("tenant", String, primary_key=True),  # as in the audit records
     Column("server", String, primary_key=True),
     Column("tool", String, primary_key=True),  # an address
@@ -357,7 +357,7 @@ rollup_sums = Table(
     "rollup_sums",
     metadata,
     Column("span", Integer, primary_key=True, autoincrement=False),  # minutes
-    Column("minute", Integer, primary_key=True, autoincrement=False),  # at which it begins
+    Column("minute", Integer, primary_key=True, autoincrement=False),  # the first minute
     Column("tenant", String, primary_key=True),
     Column("server", String, primary_key=True),
     Column("tool", String, primary_key=True),
@@ -399,7 +399,7 @@ login_codes = Table(
     Column("expires", BigInteger, nullable=False),  # microseconds since 1970
 )
 
-# What users show to servers, sealed for the row.
+# Credentials of users for servers, sealed for the row.
 credentials = Table(
     "credentials",
     metadata,
@@ -416,7 +416,7 @@ credentials = Table(
     Column("leased_until", BigInteger, nullable=False),
 )
 
-# Which user has which plugin.
+# The plugins that users have installed.
 plugin_installations = Table(
     "plugin_installations",
     metadata,
@@ -427,7 +427,7 @@ plugin_installations = Table(
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
-# As Alembic makes it: earlier checkouts look at it, and later releases will.
+# Made as by Alembic, because earlier checkouts read it, and later releases will.
 versions = Table(
     "alembic_version",
     MetaData(),
