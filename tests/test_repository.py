@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from interlock import Client
 from interlock.config import StdioServer, load
+from tests import pythons
 from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
@@ -148,6 +149,18 @@ def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
     assert not (tmp_path / ".venv").exists()
 
 
+@pytest.mark.slow("starts uv")
+def test_python_that_cannot_be_had_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(pythons, "BUILD", tmp_path / "build")
+
+    assert pythons.main(["3.99"], ["-c", "raise SystemExit(1)"]) == 0
+
+    missing = "Python 3.99: MISSING: neither PATH, uv, pyenv nor a release of Debian has it"
+    assert missing in capfd.readouterr().out.splitlines()
+
+
 # Requirements
 
 
@@ -186,6 +199,7 @@ PEERS = (
     "mcp-proxy.txt",
     "contextforge.txt",
     "litellm.txt",
+    "floors.txt",
 )
 
 
@@ -200,6 +214,20 @@ def test_every_set_of_requirements_agrees_with_the_tested_one():
         assert set(pins(ROOT / "requirements" / file)) <= set(tested)
 
 
+def test_floors_are_the_oldest_versions_that_are_allowed():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = pins(ROOT / "requirements/floors.txt")
+    extras = project["optional-dependencies"].values()
+
+    for requirement in map(Requirement, sum(extras, project["dependencies"])):
+        name = canonicalize_name(requirement.name)
+        (floor,) = [each for each in requirement.specifier if each.operator == ">="] or [None]
+        if floor is not None:
+            assert pinned[name].startswith(floor.version), name
+        else:
+            assert name == "interlock"
+
+
 def test_installing_interlock_alone_brings_at_most_20_distributions():
     assert len(pins(ROOT / "requirements/base.txt")) + 1 <= 20
 
@@ -208,12 +236,13 @@ def test_base_requirements_are_those_of_the_package_alone():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     counted = pins(ROOT / "requirements/base.txt")
     needed: set[str] = set()
+    for requirement in map(Requirement, project["dependencies"]):
+        assert counted[canonicalize_name(requirement.name)] in requirement.specifier
 
     def need(requirements: Iterator[Requirement]) -> None:
         for requirement in requirements:
             name = canonicalize_name(requirement.name)
             if name not in needed and applies(requirement):
-                assert counted[name] in requirement.specifier
                 needed.add(name)
                 need(map(Requirement, metadata.requires(name) or []))
 

@@ -17,7 +17,6 @@ import uvloop
 from interlock.agent import AgentEvent
 from interlock.calls import Caller
 from interlock.models import TextDelta
-from interlock.server.http.sockets import SocketConnection
 from interlock.types import JsonObject
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.turn import Turn, TurnLimits
@@ -71,7 +70,7 @@ async def main() -> None:
         listener.listen(1_024)
         print(listener.getsockname()[1], flush=True)
         config = uvicorn.Config(
-            app, log_level="error", lifespan="off", ws=SocketConnection,
+            app, log_level="error", lifespan="off", ws="websockets-sansio",
             ws_per_message_deflate=False,
         )  # fmt: skip
         await uvicorn.Server(config).serve([listener])

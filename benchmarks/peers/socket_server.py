@@ -19,7 +19,6 @@ import uvicorn
 
 from interlock.messages import AssistantMessage, Message, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
-from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.engines import AgentEngine
@@ -78,7 +77,7 @@ async def main() -> None:
                 app,
                 port=0,
                 log_level="error",
-                ws=SocketConnection,
+                ws="websockets-sansio",
                 ws_per_message_deflate=False,
             )
             server = uvicorn.Server(config)

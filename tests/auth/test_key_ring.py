@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -286,7 +287,7 @@ async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_p
         assert (await store.get(later.id)).last_used is not None
     await database.close()
 
-    with sqlite3.connect(tmp_path / "k.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "k.db")) as connection, connection:
         assert second not in "\n".join(connection.iterdump())
 
 

@@ -30,7 +30,6 @@ from playwright.async_api import (
     expect,
 )
 
-from interlock.server.http.sockets import SocketConnection
 from tests.browser import chromium
 
 HERE = Path(__file__).parent
@@ -183,7 +182,7 @@ async def served(app: Any) -> AsyncIterator[str]:
     """Serve an application on a free port; gives its URL."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws=SocketConnection)
+        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="websockets-sansio")
         server = uvicorn.Server(config)
         listener.listen()  # early requests wait in the socket
         serving = asyncio.create_task(server.serve([listener]))

@@ -225,6 +225,20 @@ def test_deep_schema_costs_its_tool_only():
     assert "nested too deep" in missing["deep"]
 
 
+@pytest.mark.parametrize("keyword", ["const", "default", "enum"])
+def test_value_of_a_schema_is_limited_in_depth(keyword: str):
+    def compiled(levels: int) -> dict[str, str]:
+        value: Any = [1]
+        for _ in range(levels - 1):
+            value = [value]
+        parameter = {"name": "a", "in": "query", "schema": {keyword: value}}
+        found = read(paths={"/x": {"get": {"parameters": [parameter]}}})
+        return compile_tools(found, read_tools({"x": "GET /x"}))[1]
+
+    assert compiled(127) == {}
+    assert compiled(129) == {"x": "a value in a schema is nested too deep (limit 128 levels)"}
+
+
 def test_pattern_that_is_not_checked_is_noted_and_the_others_are_checked():
     patterns = {"back": r"^(a)\1$", "broken": "(", "good": "^a$"}
     names = [

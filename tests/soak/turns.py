@@ -35,7 +35,6 @@ from interlock import StdioServer, Toolbox
 from interlock.langgraph import chat_graph
 from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage
 from interlock.models import ModelEvent, Reply, TextDelta
-from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.engines import AgentEngine
@@ -137,7 +136,7 @@ async def served(kind: str, folder: str) -> AsyncIterator[int]:
     ):
         app = ChatApp(engine, limits=limits)
         config = uvicorn.Config(
-            app, log_level="error", ws=SocketConnection, ws_per_message_deflate=False
+            app, log_level="error", ws="websockets-sansio", ws_per_message_deflate=False
         )
         uvicorn_server = uvicorn.Server(config)
         uvicorn_server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -49,9 +50,16 @@ async def test_value_is_read_by_its_user_and_server_only(either: CredentialStore
     assert await either.values("user:anna", "github", tenant="other") == {}
 
 
+def sealed_in(file: Path) -> bytes:
+    """Return the only sealed value of a database."""
+    with closing(sqlite3.connect(file)) as database:
+        sealed: bytes = database.execute("SELECT sealed FROM credentials").fetchone()[0]
+        return sealed
+
+
 async def test_database_contains_no_value_in_clear(store: CredentialStore, file: Path):
     await store.set(TOKEN, "canary-1234")
-    sealed = sqlite3.connect(file).execute("SELECT sealed FROM credentials").fetchone()[0]
+    sealed = sealed_in(file)
 
     assert sealed.startswith(KEY.id.encode())
     for each in file.parent.iterdir():
@@ -66,7 +74,7 @@ async def test_row_that_was_moved_cannot_be_opened(
     store: CredentialStore, file: Path, column: str, value: str
 ):
     await store.set(TOKEN, "canary-1234")
-    with sqlite3.connect(file) as connection:
+    with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute(f'UPDATE credentials SET "{column}" = ?', (value,))
     moved = {"user": "user:anna", "server": "github", "tenant": "default", column: value}
 
@@ -96,7 +104,7 @@ async def test_deleted_value_is_listed_as_revoked_and_its_secret_is_gone(
     assert await store.values("user:anna", "github") == {}
     (listed,) = await store.list(user="user:anna")
     assert listed.state(now_micros()) == "revoked"
-    assert sqlite3.connect(file).execute("SELECT sealed FROM credentials").fetchone() == (b"",)
+    assert sealed_in(file) == b""
 
 
 @pytest.mark.parametrize(

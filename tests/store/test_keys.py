@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ async def test_database_never_holds_a_key(tmp_path: Path):
         stored, key = await store.create("anna")
         _, second = await store.rotate(stored.id)
 
-    with sqlite3.connect(tmp_path / "k.db") as database:
+    with closing(sqlite3.connect(tmp_path / "k.db")) as database, database:
         dump = "\n".join(database.iterdump())
     assert key.rpartition("_")[2] not in dump
     assert second.rpartition("_")[2] not in dump

@@ -23,7 +23,6 @@ from interlock.langgraph import chat_graph
 from interlock.langgraph.agent import GraphAgent, agent_graph
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
-from interlock.server.http.sockets import SocketConnection
 from interlock.store import ConversationStore
 from interlock.toolbox import Toolbox
 from interlock.web.chat.app import ChatApp
@@ -169,7 +168,7 @@ def place(tmp_path: Path) -> Path:
 async def listening(app: Any) -> AsyncIterator[int]:
     """Serve an ASGI application; the value is its port."""
     config = uvicorn.Config(
-        app, port=0, log_level="error", ws=SocketConnection, ws_per_message_deflate=False
+        app, port=0, log_level="error", ws="websockets-sansio", ws_per_message_deflate=False
     )
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]

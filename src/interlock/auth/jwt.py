@@ -136,7 +136,7 @@ class JwtVerifier:
                 leeway=self._leeway,
                 options={"require": self._required},
             )
-        except (self._jwt.PyJWTError, ValueError, RecursionError) as error:
+        except (self._jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             _log.debug("a token was refused: %s", type(error).__name__)
             return None
 

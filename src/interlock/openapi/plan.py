@@ -234,7 +234,7 @@ def compile_tools(
             plans[name] = compiler.compile(name, selection)
         except DocumentError as error:
             missing[name] = str(error)
-        except RecursionError:  # in a value, such as a default: schemas have a limit
+        except RecursionError:  # schemas have a limit, but the caller's stack may be deep already
             missing[name] = "a part of the operation is nested too deep"
     return plans, missing
 

@@ -33,6 +33,7 @@ _COUNTS = (
 )
 _TEXTS = ("title", "description", "format", "contentMediaType", "contentEncoding")
 _FLAGS = ("uniqueItems", "deprecated")
+_VALUES = ("const", "default", "enum")
 
 # Keywords that hold schemas: one, a list, or an object of them.
 ONE = (
@@ -152,6 +153,7 @@ class Translator:
         if depth > MAX_DEPTH:
             raise DocumentError(f"a schema is nested too deep (limit {MAX_DEPTH} levels)")
         self._count(1)
+        _check_values(node)
         hidden |= self._hidden(node)
         if self._has_files and bodies.is_binary(node):
             return _file(node)
@@ -354,6 +356,25 @@ def references_in(schemas: Iterable[Schema]) -> Counter[str]:
 def definition_of(reference: str) -> str:
     """Return the name of the definition that `#/$defs/NAME` refers to."""
     return reference.removeprefix("#/$defs/")
+
+
+def _check_values(node: JsonObject) -> None:
+    """Refuse values that are nested too deep to be encoded.
+
+    Raises:
+        DocumentError: One of them is.
+    """
+    level = [node[keyword] for keyword in _VALUES if keyword in node]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise DocumentError(f"a value in a schema is nested too deep (limit {MAX_DEPTH} levels)")
 
 
 def _plain_keywords(node: JsonObject) -> JsonObject:

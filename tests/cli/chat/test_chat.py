@@ -7,6 +7,7 @@ import re
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -359,7 +360,7 @@ def damaged(home: Path) -> str:
 
 def newer(home: Path) -> str:
     path = home / "x.db"
-    with sqlite3.connect(path) as database:
+    with closing(sqlite3.connect(path)) as database, database:
         for table in ("conversations", "messages"):
             database.execute(f"CREATE TABLE {table} (id TEXT)")
         database.execute("CREATE TABLE alembic_version (version_num TEXT PRIMARY KEY)")

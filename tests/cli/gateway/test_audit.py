@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_verify_of_a_whole_trail_names_its_size_and_time(interlock, trail: Path)
 
 
 def test_verify_names_writer_and_record_of_a_change(interlock, trail: Path):
-    with sqlite3.connect(trail) as database:
+    with closing(sqlite3.connect(trail)) as database, database:
         database.execute("UPDATE audit SET \"user\" = 'user:eve' WHERE seq = 2")
         ((writer,),) = database.execute("SELECT writer FROM audit_heads")
 
@@ -134,7 +135,7 @@ def test_verify_names_writer_and_record_of_a_change(interlock, trail: Path):
 
 @pytest.mark.parametrize("body", ["'not json'", "x'ff'", "CAST(x'ff' AS TEXT)"])
 def test_damaged_record_is_marked_and_all_others_are_shown(interlock, trail: Path, body: str):
-    with sqlite3.connect(trail) as database:
+    with closing(sqlite3.connect(trail)) as database, database:
         database.execute(f"UPDATE audit SET body = {body} WHERE seq = 2")
 
     refused, damaged = interlock("audit", "list").out.splitlines()
@@ -152,7 +153,7 @@ def test_damaged_record_is_marked_and_all_others_are_shown(interlock, trail: Pat
 
 @pytest.mark.parametrize("ms", ['"x"', "null", "[]"])
 def test_list_shows_a_call_whose_duration_was_changed(interlock, trail: Path, ms: str):
-    with sqlite3.connect(trail) as database:
+    with closing(sqlite3.connect(trail)) as database, database:
         database.execute("UPDATE audit SET body = ? WHERE seq = 3", [f'{{"ms":{ms}}}'])
 
     ran = interlock("audit", "list")
@@ -161,7 +162,7 @@ def test_list_shows_a_call_whose_duration_was_changed(interlock, trail: Path, ms
 
 
 def test_verify_finds_a_cut_trail_whose_head_lost_its_signature(interlock, trail: Path):
-    with sqlite3.connect(trail) as database:
+    with closing(sqlite3.connect(trail)) as database, database:
         database.execute("DELETE FROM audit WHERE seq > 3")
         database.execute(
             "UPDATE audit_heads SET seq = 3, signature = NULL,"

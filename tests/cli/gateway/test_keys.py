@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_keys_are_in_the_database_of_the_gateway(interlock, tmp_path: Path):
 
     id = create(interlock, "anna", "--config", str(file))
 
-    with sqlite3.connect(database) as opened:
+    with closing(sqlite3.connect(database)) as opened, opened:
         assert opened.execute("SELECT id FROM keys").fetchall() == [(id,)]
     assert interlock("keys", "list", "--json").json == []
 

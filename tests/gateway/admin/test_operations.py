@@ -6,7 +6,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ REFUSE_RECORDS = (
 
 def tables_of(file: Path) -> dict[str, list[object]]:
     """Return what changes can be made of, but for what time alone changes."""
-    with sqlite3.connect(file) as database:
+    with closing(sqlite3.connect(file)) as database, database:
         return {
             table: sorted(map(repr, database.execute(f"SELECT * FROM {table}")))
             for table in ("approvals", "credentials", "pins", "plugin_installations")
@@ -129,7 +129,7 @@ async def test_change_whose_record_cannot_be_written_is_not_made(prepared, tmp_p
             if each.method != "GET" and each.path.removeprefix(BASE) not in READS
         }
         assert {(each.method, each.route) for each in changes} == every
-        with sqlite3.connect(tmp_path / "gateway.db") as database:
+        with closing(sqlite3.connect(tmp_path / "gateway.db")) as database, database:
             database.execute(REFUSE_RECORDS)
         before = tables_of(tmp_path / "gateway.db")
         starts = gateway.assembly.gateway.toolbox.status["crm"].starts

@@ -6,6 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -255,7 +256,10 @@ async def test_call_that_cannot_be_recorded_is_a_503_and_is_not_sent(running, tm
     crm = offering("x")
     async with running(crm=crm) as gateway:
         key = await gateway.key()
-        with sqlite3.connect(tmp_path / "gateway.db", isolation_level=None) as other:
+        with (
+            closing(sqlite3.connect(tmp_path / "gateway.db", isolation_level=None)) as other,
+            other,
+        ):
             other.execute("BEGIN IMMEDIATE")
             reply = await gateway.call("crm__x", key)
             other.execute("ROLLBACK")

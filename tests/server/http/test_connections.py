@@ -268,35 +268,3 @@ async def test_made_up_requests_get_the_same_answers_with_and_without_kept_heads
 
     assert found == expected
     assert parsed < repeating.parsed - parsed - 50  # so many heads were not parsed again
-
-
-class Written(list):
-    """A transport that keeps each write."""
-
-    write = list.append
-
-    def is_closing(self):
-        return False
-
-    def close(self):
-        self.append(b"closed")
-
-
-async def test_head_and_body_of_a_reply_are_one_write():
-    written = Written()
-    transport = connections.HeadWithBody(written)
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.write(b"{}")
-    assert written == [b"HTTP/1.1 200 OK\r\n\r\n{}"]
-
-
-async def test_head_of_a_stream_does_not_wait_for_the_first_event():
-    written = Written()
-    transport = connections.HeadWithBody(written)
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    assert written == []
-    await asyncio.sleep(0)
-    assert written == [b"HTTP/1.1 200 OK\r\n\r\n"]
-    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
-    transport.close()
-    assert written[1:] == [b"HTTP/1.1 200 OK\r\n\r\n", b"closed"]

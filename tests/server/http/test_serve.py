@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from interlock import Context
+from interlock import Context, Server
 from interlock.errors import ConfigError
 from interlock.server.http import app, connections, serve
 from interlock.server.http.request import HttpRequest
@@ -439,6 +439,16 @@ def test_public_address_without_authentication_is_refused(host):
     with pytest.raises(ConfigError, match="unprotected=True"):
         serve.check_exposure(host, protected=False)
     serve.check_exposure(host, protected=True)
+
+
+@each_row(
+    ("host", "name"),
+    [("127.0.0.1:21400", "127.0.0.1"), ("[::1]:21400", "::1"), (":21400", "127.0.0.1")],
+)
+def test_host_with_a_port_is_refused_with_the_remedy(host, name):
+    remedy = f"host {host!r} contains a port; use host={name!r}, port=21400"
+    with pytest.raises(ConfigError, match=f"^{re.escape(remedy)}$"):
+        Server("x").run_http(host)
 
 
 @each_row("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])

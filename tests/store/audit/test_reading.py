@@ -174,7 +174,7 @@ async def test_filters_use_indexes_instead_of_reading_every_record(tmp_path):
     assert not [plan for plan in plans if "SCAN audit " in f"{plan} " and "INDEX" not in plan]
     # Only records of the same microsecond, and those of one call, are sorted.
     sorted_ones = [each for each in plans if "TEMP B-TREE" in each and "audit_call" not in each]
-    assert not [each for each in sorted_ones if "RIGHT PART" not in each]
+    assert not [each for each in sorted_ones if "TEMP B-TREE FOR ORDER BY" in each]
 
 
 @pytest.mark.slow("works through much data")

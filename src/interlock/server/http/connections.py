@@ -1,89 +1,51 @@
-"""Connections of uvicorn with limits, and with a short path for a whole request in one piece.
+"""HTTP/1.1 connections with limits, and with a short path for a whole request in one piece.
+
+httptools parses requests, and uvicorn accepts connections: `uvicorn.Config(http=...)` takes any
+protocol class. uvicorn's own class for httptools is private and has none of these limits.
 
 1. A head that a connection has sent before is not parsed again, whatever `Content-Length` says:
    clients repeat theirs for each call, and to parse it takes longer than much of what follows.
-2. A connection is asked by `UvicornServer` whether it is idle, so requests need no timers.
+2. `UvicornServer` asks each connection whether it is idle, so requests need no timers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections import Counter
+import logging
+from collections import Counter, deque
 from time import monotonic
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
+import httptools
 from msgspec import Struct
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from interlock.server.http.exchange import CountedTransport, ServedExchange
 from interlock.server.http.request import SAID, RequestHeaders
-from interlock.server.http.responses import AT_ONCE, Scope
+from interlock.server.http.responses import AT_ONCE, Header, Scope
 
 MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
 MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
+MAX_BODY_AHEAD = 64 * 1024  # bytes of a body that wait for the application
 MAX_KEPT_HEAD = 2 * 1024  # bytes of a head that is kept
 KEPT_HEADS = 4  # of a connection
-_JSON_HEAD = b"HTTP/1.1 200 OK\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
-
-
-class HeadWithBody:
-    """A transport that sends the head of a response together with the body that follows.
-
-    The host writes them one after the other, and each write costs a system call and may wake
-    the client. A head without a body is sent at the end of the loop's turn.
-    """
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._head = b""
-        self.written = 0  # bytes, in all
-        self.is_closing = transport.is_closing
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send data, after the head that may be waiting."""
-        self.written += len(data)
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head + data)
-        elif data[:5] == b"HTTP/":
-            self._head = bytes(data)
-            asyncio.get_running_loop().call_soon(self._flush)
-        else:
-            self._transport.write(data)
-
-    def write_whole(self, response: bytes) -> None:
-        """Send a head together with its body."""
-        self.written += len(response)
-        if self._head:
-            self._flush()
-        self._transport.write(response)
-
-    def _flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head)
-
-    def close(self) -> None:
-        """Close, after what has been written."""
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+_MALFORMED = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: 30\r\nconnection: close\r\n\r\nInvalid HTTP request received."
+)
+_log = logging.getLogger(__name__)
 
 
 class _Head(Struct, frozen=True):
-    """A head that a connection has sent, as uvicorn has parsed it.
+    """A head that a connection has sent, after parsing.
 
     Attributes:
-        scope: Of the request, to be copied; it has its `RequestHeaders`.
-        place: Of `Content-Length` among the headers.
+        scope: The scope of the request, to be copied; it has its `RequestHeaders`.
+        place: The index of `Content-Length` among the headers.
     """
 
-    scope: Any
+    scope: Scope
     place: int
 
 
@@ -93,110 +55,143 @@ def bounded_connection(max_per_address: int, dropped: Counter[str]) -> type[Boun
     return type("BoundConnection", (BoundedConnection,), shared)
 
 
-class BoundedConnection(HttpToolsProtocol):
-    """A connection of uvicorn.
+class BoundedConnection(asyncio.Protocol):
+    """A connection of one client. uvicorn makes it and calls `shutdown`.
 
     Attributes:
         idle_since: When the last response was complete, by the monotonic clock; 0 if a request
             has begun since, or none has come.
+        scope: The scope of the request that is being parsed, or was parsed last.
     """
 
     addresses: Counter[str]  # connections by address
     max_per_address: int
     dropped: Counter[str]
+    transport: CountedTransport
+    scope: Scope
+    url = b""
     address = ""
     idle_since = 0.0
     is_refused = False
     is_between = True  # the parser has seen a whole message, and nothing of the next one
+    is_in_fields = False  # the parser reads headers, not trailers
+    expects_continue = False
     chunk = 0  # bytes received last
     # Bytes since the request began or its body went on, at most: the first chunk may hold
     # others. They are its head, or what chunks of the body and trailers have around them.
     overhead = 0
-    fields = sys.maxsize  # number of its headers, once they are complete
-    defaults: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")  # headers, and as they are sent
-    answering: RequestResponseCycle
-    extensions: Any  # of ASGI
-    heads: dict[bytes, _Head]
-    whole_transport: HeadWithBody
+    answering: ServedExchange | None = None
+    newest: ServedExchange | None = None  # the parser adds to its body
 
-    # The parser itself accepts headers of any size; small ones take ten times their bytes.
+    def __init__(
+        self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None
+    ) -> None:
+        self._config = config
+        self._app = config.loaded_app
+        self._state = server_state
+        self._app_state = app_state
+        self._parser: Any = httptools.HttpRequestParser(self)
+        # A response to the first request is possible although more follows its `Connection: close`.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._waiting: deque[ServedExchange] = deque()
+        self._is_paused = False
+        self.headers: list[Header] = []
+        self.heads: dict[bytes, _Head] = {}
+        self.extensions = {AT_ONCE: self.answer_at_once}
 
-    def on_message_begin(self) -> None:
-        """Note where the head begins."""
-        self.is_between = False
-        self.overhead = self.chunk
-        self.fields = sys.maxsize
-        super().on_message_begin()
+    # Connection
 
-    def on_body(self, body: bytes) -> None:
-        """Add to the body."""
-        self.overhead = 0
-        super().on_body(body)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, unless too many connections come from the same address."""
+        self.transport = CountedTransport(transport, self._state)
+        self._state.connections.add(self)
+        peer, own = (transport.get_extra_info(each) for each in ("peername", "sockname"))
+        self._client = (str(peer[0]), int(peer[1])) if isinstance(peer, tuple) else None
+        self._server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else None
+        self.address = self._client[0] if self._client else ""
+        self.addresses[self.address] += 1
+        if self.addresses[self.address] > self.max_per_address:
+            self.dropped["too many connections of an address"] += 1
+            self.transport.abort()
 
-    def on_headers_complete(self) -> None:
-        """Begin the request, unless its head is too large."""
-        if self.overhead > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
-            self.is_refused = True
-            raise ValueError("the head is too large")  # stops the parser
-        if not self.url.startswith(b"/"):
-            _use_host_of_target(self)
-        self.fields = len(self.headers)
-        super().on_headers_complete()
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as its parent
+        """Tell the application, and release the connection."""
+        self._uncount()
+        self._state.connections.discard(self)
+        for exchange in (self.answering, self.newest):
+            if exchange is not None:
+                exchange.disconnect()
+        self.transport.resume_writing()
+        # They refer to this connection, which would wait for the garbage collector.
+        self._parser = self.answering = self.newest = None
+        self._waiting.clear()
+        self.extensions.clear()
+        self.heads.clear()
 
-    def on_message_complete(self) -> None:
-        """End the body."""
-        self.is_between = not self.parser.should_upgrade()
-        super().on_message_complete()
+    def _uncount(self) -> None:
+        self.addresses[self.address] -= 1
+        if not self.addresses[self.address]:
+            del self.addresses[self.address]
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.answering = cycle
-        cycle.scope["extensions"] = self.extensions
-        super()._start_asgi_task(cycle, app)
+    def pause_writing(self) -> None:
+        """Let the application wait until the client has read more."""
+        self.transport.pause_writing()
 
-    def answer_at_once(self, scope: Scope, body: bytes) -> bool:
-        """Answer as two messages of a response would; see `AT_ONCE`."""
-        cycle = self.answering
-        if cycle.scope is not scope or cycle.response_started or cycle.disconnected:
-            return False
-        if not cycle.keep_alive or self.flow.write_paused:
-            return False
-        if self.defaults[0] is not cycle.default_headers:  # they have another date each second
-            lines = [b"%b: %b\r\n" % header for header in cycle.default_headers]
-            self.defaults = cycle.default_headers, b"".join(lines)
-        head = _JSON_HEAD % (self.defaults[1], len(body))
-        self.whole_transport.write_whole(head + body)  # first: memory may run out
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        cycle.message_event.set()
-        cycle.on_response()
-        return True
+    def resume_writing(self) -> None:
+        """Let the application go on."""
+        self.transport.resume_writing()
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser does not accept."""
-        if self.is_refused:
-            self._refuse_head()
-        else:
-            super().send_400_response(msg)
+    def pause_reading(self) -> None:
+        """Let the client wait."""
+        if not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
 
-    def _refuse_head(self) -> None:
-        """Refuse a head that is too large, and close the connection."""
-        self.dropped["HTTP 431"] += 1
-        self.transport.write(_TOO_LONG)
-        self.transport.close()
+    def resume_reading(self) -> None:
+        """Read what comes."""
+        if self._is_paused:
+            self._is_paused = False
+            self.transport.resume_reading()
+
+    def shutdown(self) -> None:
+        """Close, after the response that is under way."""
+        if self.is_answered:
+            self.transport.close()
+        elif self.newest is not None:
+            self.newest.keeps_alive = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether no request waits for its answer."""
+        return self.newest is None or self.newest.is_complete
+
+    @property
+    def is_in_head(self) -> bool:
+        """Whether the client has connected or begun a request, and not sent its whole head."""
+        return not self.idle_since and self.is_answered
+
+    # Parser. It accepts headers of any size; small ones take ten times their bytes.
 
     def data_received(self, data: bytes) -> None:
         """Begin the requests that have come, or go on with them."""
+        self.idle_since = 0.0
         was_between = self.is_between
         head, length = _split(data) if was_between else (b"", b"")
         known = self.heads.get(head)
         if known is not None and self.is_free:
-            self.idle_since = 0.0
             self._repeat(known, length, data[len(head) + len(length) :])
             return
         self.chunk = len(data)
         self.overhead += self.chunk
-        super().data_received(data)
-        del self.headers[self.fields :]  # trailers, which the parser adds to the headers
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._is_for_socket():
+                self._become_socket()
+                return
+        except httptools.HttpParserError:
+            self._refuse_malformed()
+            return
         if self.overhead > MAX_HEAD + MAX_CHUNK and not self.transport.is_closing():
             self._refuse_head()
         elif head and self.is_between and known is None:
@@ -205,27 +200,146 @@ class BoundedConnection(HttpToolsProtocol):
     @property
     def is_free(self) -> bool:
         """Whether a further request can begin."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or (cycle.response_complete and cycle.keep_alive)
+        newest = self.newest
+        return newest is None or (newest.is_complete and newest.keeps_alive)
 
-    @property
-    def is_in_head(self) -> bool:
-        """Whether the client has connected or begun a request, and not sent its whole head."""
-        cycle: RequestResponseCycle | None = self.cycle
-        return not self.idle_since and (cycle is None or cycle.response_complete)
+    def on_message_begin(self) -> None:
+        """Note where the head begins."""
+        self.is_between = False
+        self.is_in_fields = True
+        self.expects_continue = False
+        self.overhead = self.chunk
+        self.url = b""
+        self.headers = []
+
+    def on_url(self, url: bytes) -> None:
+        """Add to the target."""
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Trailers are ignored."""
+        if self.is_in_fields:
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expects_continue = True
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Begin the request, unless its head is too large."""
+        if self.overhead > MAX_HEAD and _size_of_head(self) > MAX_HEAD:
+            self.is_refused = True
+            raise ValueError("the head is too large")  # stops the parser
+        self.is_in_fields = False
+        if not self.url.startswith(b"/"):
+            _use_host_of_target(self)
+        version = self._parser.get_http_version()
+        self.scope = self._scope(version)
+        if self._parser.should_upgrade() and self._is_for_socket():
+            return
+        keeps_alive = version != "1.0" and self._parser.should_keep_alive()
+        self._begin(
+            ServedExchange(self, self.scope, keeps_alive=keeps_alive, expects=self.expects_continue)
+        )
+
+    def _scope(self, version: str) -> Scope:
+        target = httptools.parse_url(self.url)
+        path = target.path.decode("ascii")
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "server": self._server,
+            "client": self._client,
+            "scheme": "http",
+            "root_path": "",
+            "headers": self.headers,
+            "state": self._app_state.copy(),
+            "method": self._parser.get_method().decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": target.path,
+            "query_string": target.query or b"",
+            "extensions": self.extensions,
+        }
+
+    def on_body(self, body: bytes) -> None:
+        """Add to the body."""
+        self.overhead = 0
+        exchange = self.newest
+        if (
+            exchange is not None
+            and not exchange.is_complete
+            and exchange.add(body) > MAX_BODY_AHEAD
+        ):
+            self.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """End the body."""
+        self.is_between = not self._parser.should_upgrade()
+        if self.newest is not None:
+            self.newest.end()
+
+    # Requests
+
+    def _begin(self, exchange: ServedExchange) -> None:
+        """Answer a request, after those before it."""
+        is_next = self.is_answered
+        self.newest = exchange
+        if is_next:
+            self._start(exchange)
+        else:
+            self.pause_reading()
+            self._waiting.append(exchange)
+
+    def _start(self, exchange: ServedExchange) -> None:
+        self.answering = exchange
+        task = asyncio.get_running_loop().create_task(exchange.run(self._app))
+        task.add_done_callback(self._state.tasks.discard)
+        self._state.tasks.add(task)
+
+    def answer_at_once(self, scope: Scope, body: bytes) -> bool:
+        """Answer as two messages of a response would; see `AT_ONCE`."""
+        exchange = self.answering
+        return exchange is not None and exchange.scope is scope and exchange.answer_at_once(body)
+
+    def on_response_complete(self) -> None:
+        """Begin the next request, if it has come already."""
+        self._state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.resume_reading()
+        if self._waiting:
+            self._start(self._waiting.popleft())
+        else:
+            self.idle_since = monotonic()
+
+    def _refuse_malformed(self) -> None:
+        if self.is_refused:
+            self._refuse_head()
+            return
+        _log.warning("invalid HTTP request received")
+        self.transport.write(_MALFORMED)
+        self.transport.close()
+
+    def _refuse_head(self) -> None:
+        """Refuse a head that is too large, and close the connection."""
+        self.dropped["HTTP 431"] += 1
+        self.transport.write(_TOO_LONG)
+        self.transport.close()
+
+    # Heads that are repeated
 
     def _keep_head(self, head: bytes, length: bytes) -> None:
         """Keep the head of a request that came whole, in one piece; both as `_split` returns them.
 
         It is not kept if it is not as plain as most.
         """
-        scope = self.scope
+        scope, newest = self.scope, self.newest
         said = RequestHeaders(self.headers)
-        if said.repeated or b"transfer-encoding" in said.by_name or self.expect_100_continue:
+        if said.repeated or b"transfer-encoding" in said.by_name or self.expects_continue:
             return
-        if self.cycle.scope is not scope or not self.cycle.keep_alive:
+        if newest is None or newest.scope is not scope or not newest.keeps_alive:
             return
-        scope[SAID] = said  # type: ignore[literal-required] # as the request needs it, too
+        scope[SAID] = said  # as the request needs it, too
         if len(self.heads) >= KEPT_HEADS:
             del self.heads[next(iter(self.heads))]
         place = self.headers.index((b"content-length", length))
@@ -235,79 +349,34 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin a request whose head this connection has sent before."""
         headers = head.scope["headers"].copy()
         headers[head.place] = (b"content-length", length)
-        scope: Any = {
+        self.scope = {
             **head.scope,
             "headers": headers,
-            "state": self.app_state.copy(),
+            "state": self._app_state.copy(),
             SAID: head.scope[SAID].with_length(length),
         }
-        self.scope = scope
-        self.cycle = cycle = RequestResponseCycle(
-            scope=scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=False,
-            keep_alive=True,
-            on_response=self.on_response_complete,
+        exchange = self.newest = ServedExchange(self, self.scope, keeps_alive=True)
+        exchange.add(body)
+        exchange.end()
+        self._start(exchange)
+
+    # WebSocket
+
+    def _is_for_socket(self) -> bool:
+        if self._config.ws_protocol_class is None:
+            return False
+        said = dict(self.headers)
+        tokens = [each.strip() for each in said.get(b"connection", b"").lower().split(b",")]
+        return b"upgrade" in tokens and said.get(b"upgrade", b"").lower() == b"websocket"
+
+    def _become_socket(self) -> None:
+        """Pass the connection on to uvicorn's class for WebSockets; it counts for its address."""
+        self._state.connections.discard(self)
+        lines = [b"%b: %b\r\n" % header for header in self.headers]
+        begin = b"%b %b HTTP/1.1\r\n" % (self.scope["method"].encode(), self.url)
+        protocol = self._config.ws_protocol_class(
+            config=self._config, server_state=self._state, app_state=self._app_state
         )
-        cycle.body += body
-        cycle.more_body = False
-        cycle.message_event.set()
-        self._start_asgi_task(cycle, self.app)
-
-    # As their parent's, but `UvicornServer` looks for idle connections, instead of a timer each.
-
-    def _unset_keepalive_if_required(self) -> None:
-        self.idle_since = 0.0
-
-    def on_response_complete(self) -> None:
-        """Begin the next request, if it has come already."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        else:
-            self.idle_since = monotonic()
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as its parent
-        """Begin, unless too many connections come from the same address."""
-        self.whole_transport = HeadWithBody(transport)
-        self.extensions = {AT_ONCE: self.answer_at_once}
-        self.headers = []
-        self.heads = {}
-        super().connection_made(self.whole_transport)  # type: ignore[arg-type] # all that is used
-        self.address = self.client[0] if self.client else ""
-        self.addresses[self.address] += 1
-        if self.addresses[self.address] > self.max_per_address:
-            self.dropped["too many connections of an address"] += 1
-            transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the connection."""
-        self._uncount()
-        super().connection_lost(exc)
-        # They refer to this connection, which would wait for the garbage collector.
-        self.extensions.clear()
-        self.heads.clear()
-
-    def _uncount(self) -> None:
-        self.addresses[self.address] -= 1
-        if not self.addresses[self.address]:
-            del self.addresses[self.address]
-
-    def handle_websocket_upgrade(self) -> None:
-        """Become a WebSocket, which counts for its address as well."""
-        super().handle_websocket_upgrade()
-        protocol: Any = self.transport.get_protocol()
-        if protocol is self:
-            return
         lost = protocol.connection_lost
 
         def connection_lost(exc: Exception | None) -> None:
@@ -315,6 +384,9 @@ class BoundedConnection(HttpToolsProtocol):
             lost(exc)
 
         protocol.connection_lost = connection_lost
+        protocol.connection_made(self.transport)
+        protocol.data_received(b"".join([begin, *lines, b"\r\n"]))
+        self.transport.set_protocol(protocol)
 
 
 def _split(data: bytes) -> tuple[bytes, bytes]:

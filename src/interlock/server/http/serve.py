@@ -7,9 +7,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from importlib.util import find_spec
 from time import monotonic
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from interlock.errors import ConfigError, MissingExtra
 from interlock.server.http.responses import Receive, Scope, Send
@@ -18,11 +19,8 @@ from interlock.text.urls import is_loopback
 try:
     import uvicorn
 
-    from interlock.server.http.connections import (
-        BoundedConnection,
-        HeadWithBody,
-        bounded_connection,
-    )
+    from interlock.server.http.connections import BoundedConnection, bounded_connection
+    from interlock.server.http.exchange import CountedTransport
 except ImportError as error:
     raise MissingExtra("serving HTTP", "serve") from error
 
@@ -41,8 +39,12 @@ def check_exposure(host: str, *, protected: bool) -> None:
     """Refuse an address that other machines can reach, unless callers must authenticate.
 
     Raises:
-        ConfigError: The server would be open to everybody.
+        ConfigError: The server would be open to everybody, or the host contains a port.
     """
+    name, _, port = host.rpartition(":")
+    if port.isdecimal() and (":" not in name or name.endswith("]")):  # not an IPv6 address
+        name = name.strip("[]") or "127.0.0.1"
+        raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
     raise ConfigError(f"{host} can be reached by others: set auth=... or unprotected=True")
@@ -116,7 +118,7 @@ class UvicornServer(uvicorn.Server):
                 host=host,
                 port=port,
                 http=bounded_connection(MAX_PER_ADDRESS, app.dropped),
-                ws=socket_connection() if takes_sockets else "none",
+                ws=socket_protocol() if takes_sockets else "none",
                 ws_per_message_deflate=False,
                 ws_max_size=MAX_SOCKET_FRAME,
                 lifespan="on",
@@ -152,9 +154,8 @@ class UvicornServer(uvicorn.Server):
 
     def _end_late_connections(self, now: float) -> None:
         # Unlike timers for each connection, this costs requests nothing.
-        connections = [
-            each for each in self.server_state.connections if isinstance(each, BoundedConnection)
-        ]
+        every: set[Any] = {*self.server_state.connections}  # WebSockets are of another class
+        connections = [each for each in every if isinstance(each, BoundedConnection)]
         self._in_headers = {
             each: self._in_headers.get(each, now) for each in connections if each.is_in_head
         }
@@ -171,7 +172,9 @@ class UvicornServer(uvicorn.Server):
         unread: dict[Any, tuple[int, float]] = {}
         for connection in list(self.server_state.connections):
             transport = connection.transport
-            if isinstance(transport, HeadWithBody) and (size := transport.get_write_buffer_size()):
+            if isinstance(transport, CountedTransport) and (
+                size := transport.get_write_buffer_size()
+            ):
                 read = transport.written - size
                 before, since = self._unread.get(connection, (read, now))
                 unread[connection] = read, since if read == before else now
@@ -208,10 +211,8 @@ class UvicornServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def socket_connection() -> type[asyncio.Protocol]:
-    """Return the class of WebSocket connections, which needs another package."""
-    try:
-        from interlock.server.http.sockets import SocketConnection
-    except ImportError as error:
-        raise MissingExtra("serving WebSockets", "web") from error
-    return SocketConnection
+def socket_protocol() -> Literal["websockets-sansio"]:
+    """Return uvicorn's name for its class of WebSocket connections, which needs another package."""
+    if find_spec("websockets") is None:
+        raise MissingExtra("serving WebSockets", "web")
+    return "websockets-sansio"
