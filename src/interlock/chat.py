@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from interlock import store
 from interlock.agent import Agent, AgentEvent, Record
 from interlock.attachments import TEXT, block
-from interlock.calls import Around, Caller
+from interlock.calls import Caller
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.config.settings import Settings
@@ -43,6 +43,7 @@ from interlock.errors import (
     StoreError,
     UnknownConversation,
 )
+from interlock.layers import AroundCalls
 from interlock.layers.results import ResultBudget
 from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
 from interlock.models import Model, choose, claude_code
@@ -362,7 +363,7 @@ async def open_chat(
     latest: bool = False,
     system: str = "",
     warn: Callable[[str], None],
-    around: Sequence[Around] = (),
+    around: AroundCalls = (),
     handlers: Callable[[str], ClientOptions] | None = None,
     results: ResultBudget | None = None,
     pins: PinKeeper | None = None,

@@ -14,6 +14,7 @@ from interlock.config.gateway import Limits
 from interlock.gateway import Gateway
 from interlock.gateway.explain.explainer import Explainer
 from interlock.gateway.explain.explanation import Explanation
+from interlock.layers import Layers
 from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from tests.support.scripted_server import MODERN, ScriptedServer, text, tool
@@ -53,8 +54,7 @@ async def explaining(
         servers or {"crm": crm()},
         policy,
         environ={},
-        around=[limiter.around],
-        admit=limiter.admit,
+        layers=Layers(admit=limiter.admit, limits=limiter.around),
     )
     async with gateway.running():
         yield gateway, Explainer(gateway, policy, limiter), limiter

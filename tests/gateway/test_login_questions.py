@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.gateway import login_questions
+from interlock.layers import login_questions
 from tests.gateway.conftest import bearer
 from tests.gateway.notes import Notes, User, reason, serving_notes
 from tests.servers.authorization_server import always, refused

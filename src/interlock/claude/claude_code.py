@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.aio import in_thread
-from interlock.calls import Around, Caller, Entry
+from interlock.calls import Caller, Entry
 from interlock.claude import program
 from interlock.claude.built_in_calls import BuiltInCalls
 from interlock.claude.conversation import ConversationState, PromptTurn, SystemInit
@@ -49,6 +49,7 @@ from interlock.errors import (
     RequestTimeout,
     UnknownSession,
 )
+from interlock.layers import AroundCalls
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
 from interlock.text.redaction import Redactor, redact_error
@@ -118,7 +119,7 @@ class ClaudeCode:
         sampling: Sample | None = None,
         questions: AnswerQuestions | None = None,
         policy: Policy | None = None,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         direct: Sequence[str] = (),
         program: str | Path | None = None,
         cwd: str | Path | None = None,

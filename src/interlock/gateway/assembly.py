@@ -1,9 +1,6 @@
 """A configuration becomes a gateway: its servers, policy, limits, keys and audit trail.
 
-    config -> Parts -> Gateway          once at the start, and again for each reload
-
-The layers of a call, from the outside: metrics with the record of refusals, policy, limits,
-approvals, the fair queue of its server, the audit trail.
+config -> Parts -> Gateway          once at the start, and again for each reload
 """
 
 from __future__ import annotations
@@ -13,12 +10,14 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
+from msgspec.structs import replace
+
 from interlock import __version__
 from interlock.auth.gateway_auth import GatewayAuth, RefusedCredential
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.key_ring import KeyRing
 from interlock.auth.principal import Principal
-from interlock.calls import Around, Call, Caller, Entry, Item
+from interlock.calls import Call, Caller, Entry, Item
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Audit, GatewaySettings, Issuer
 from interlock.errors import CallRefused
@@ -28,16 +27,16 @@ from interlock.gateway.explain.explainer import Explainer, credentials_of
 from interlock.gateway.explain.explanation import UNKNOWN
 from interlock.gateway.forwarding.server import Gateway
 from interlock.gateway.health import Health
-from interlock.gateway.login_questions import LoginQuestions
 from interlock.gateway.logins.connect import Logins
 from interlock.gateway.logins.vault import Vault
 from interlock.gateway.manifests import following
-from interlock.gateway.metrics import Metrics, Samples, by_label
 from interlock.gateway.parts import Parts, described_parts, layers_of, limits_of, make_parts
 from interlock.gateway.permission_prompts import PermissionPrompts, ask_nobody
+from interlock.layers import Layers
 from interlock.layers.approvals import Approvals
 from interlock.layers.audit import ARGUMENTS_KEY, LOCAL_USER, AuditTrail
-from interlock.layers.enforcement import enforce
+from interlock.layers.login_questions import LoginQuestions
+from interlock.layers.metrics import Metrics, Samples, by_label
 from interlock.layers.quotas import Quotas
 from interlock.layers.results import ResultBudget
 from interlock.server.catalogue import Kind
@@ -160,10 +159,7 @@ class Assembly:
             parts.servers,
             parts.policy,
             environ=self.environ,
-            around=self._around(parts),
-            outside=self._outside,
-            instead=self._instead,
-            admit=parts.limiter.admit,
+            layers=self._layers_of(parts),
             on_not_admitted=self._not_admitted,
             instructions=parts.settings.instructions or None,
             sealing_key=self.secret.derive("seal"),
@@ -172,7 +168,6 @@ class Assembly:
             results=self.results,
             own_tools=[self._prompts.tool],
             pins=self.pins,
-            asks_pass=True,
             on_unknown=self._unknown,
             on_refused=self._refused_tool,
             on_task=self._note_task,
@@ -336,9 +331,7 @@ class Assembly:
         await self.gateway.replace(
             parts.servers,
             parts.policy,
-            around=self._around(parts),
-            outside=self._outside,
-            admit=parts.limiter.admit,
+            layers=self._layers_of(parts),
         )
         self.results.limits = limits_of(parts)
         self.loaded_at = now_micros()
@@ -360,34 +353,33 @@ class Assembly:
         if self.trail is not None:
             self.trail.note("config", {"before": before, "after": described_parts(self.parts)})
 
-    def _around(self, parts: Parts) -> list[Around]:
-        approve = [self.approvals.around(self.approval_questions)] if parts.policy.asks else []
-        return layers_of(parts, self.trail, *approve, *self._connecting(parts))
+    @property
+    def layers(self) -> Layers:
+        """The layers of every call, for calls beside the toolbox of the gateway."""
+        return self._layers_of(self.parts)
 
-    def _connecting(self, parts: Parts) -> list[Around]:
-        """Return the layer of the servers that may need a credential of the user who calls."""
-        personal = frozenset(
+    def _layers_of(self, parts: Parts) -> Layers:
+        personal = frozenset(  # servers that may need a credential of the user who calls
             each.namespace or name
             for name, each in parts.config.servers.items()
             if needs_of(each) or each.sharing != "shared"
         )
-        return [self._questions.around(personal)] if personal else []
+        asks = parts.policy.asks
+        return replace(
+            layers_of(parts, self.trail),
+            counting=self.metrics.calls,
+            instead=self._instead,
+            approval=self.approvals.around(self.approval_questions) if asks else None,
+            login=self._questions.around(personal) if personal else None,
+        )
 
-    @property
-    def layers(self) -> tuple[list[Around], list[Around]]:
-        """The layers outside and around every call, for calls beside the toolbox of the gateway."""
-        enforced = enforce(self.parts.policy, asks_pass=True, instead=self._instead)
-        return self._outside, [enforced, *self._around(self.parts)]
-
-    def _deciding(self) -> list[Around]:
+    def _deciding(self) -> Layers:
         """Return the layers that decide about a tool of Claude Code."""
-        parts, refusals = self.parts, [self.trail.refusals] if self.trail is not None else []
-        asking = self.approvals.around(ask_nobody)
-        return [
-            *refusals,
-            enforce(parts.policy, asks_pass=True),
-            *layers_of(parts, self.trail, asking),
-        ]
+        return replace(
+            layers_of(self.parts, self.trail),
+            refusals=None if self.trail is None else self.trail.refusals,
+            approval=self.approvals.around(ask_nobody),
+        )
 
     def _configured(self) -> Mapping[str, ServerConfig]:
         """Return the servers of the file by their names in addresses."""
@@ -408,10 +400,6 @@ class Assembly:
             await trail.record("credential", body, by, server=place.server, claim=claim)
 
         return record
-
-    @property
-    def _outside(self) -> list[Around]:
-        return [self.metrics.calls]
 
     def _not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
         self.metrics.note_refusal(error.reason, _key_of(principal))

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from interlock.auth.bearer import check_url
 from interlock.auth.issuers import Issuers, TrustedIssuer
-from interlock.calls import Around
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
 from interlock.gateway.manifests import Plugins, with_plugins
+from interlock.layers import Layers
 from interlock.layers.audit import AuditTrail
 from interlock.layers.fair_queue import FairQueue, queued
 from interlock.layers.limits import Limiter
@@ -100,17 +100,20 @@ def described_parts(parts: Parts) -> JsonObject:
     }
 
 
-def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[Around]:
-    """Return the layers inside of the policy, first one outermost.
+def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
+    """Return the layers of a configuration: those that count, record and ask are still absent.
 
     Args:
         parts: The configuration.
         trail: The audit trail; None for none.
-        asking: Layers that may wait for people, so they come before the queue of the server.
     """
-    queues = {server: queue for (server, *_), queue in parts.queues.items()}
-    inner = [trail.calls] if trail is not None else []
-    return [parts.limiter.around, *asking, queued(queues), *inner]
+    return Layers(
+        admit=parts.limiter.admit,
+        policy=parts.policy,
+        limits=parts.limiter.around,
+        queue=queued({server: queue for (server, *_), queue in parts.queues.items()}),
+        trail=None if trail is None else trail.calls,
+    )
 
 
 def limits_of(parts: Parts) -> ResultLimits:

@@ -5,25 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Raw
 
 from interlock import config
-from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
+from interlock.calls import LOCAL, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.client import ClientOptions
 from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
 from interlock.errors import CapabilityError, ConfigError, RemoteError
+from interlock.layers import AroundCalls, Layers
+from interlock.layers.delivery import CallReceiver, Delivery
 from interlock.layers.results import ResultBudget
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.toolbox import resource_files
-from interlock.toolbox.call_stack import CallStack, Receiver
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
@@ -57,7 +58,7 @@ class Toolbox:
         environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
-        outside: Layers that every call passes before its arguments are validated.
+            Or `Layers`, which have their places.
         forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
         keeps_trying: Start servers that are down in the background, as the back-off allows, and
@@ -86,8 +87,7 @@ class Toolbox:
         servers: Mapping[str, ServerConfig | InProcessServer],
         *,
         environ: Mapping[str, str] | None = None,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
+        around: AroundCalls = (),
         forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
         keeps_trying: bool = False,
@@ -118,7 +118,7 @@ class Toolbox:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
         self.stack: CallHandler
-        self._calls = CallStack(self.results)
+        self._delivery = Delivery(self.results)
         self._replaced: set[Upstream] = set()  # those that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[None]] = set()  # those that `_start` did not wait for
@@ -126,7 +126,7 @@ class Toolbox:
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
-        self._install(servers, self._plan(servers), around, outside)
+        self._install(servers, self._plan(servers), around)
 
     def _resource_tool(self) -> OwnTool:
         return resource_tool(
@@ -174,21 +174,22 @@ class Toolbox:
         self,
         servers: Mapping[str, ServerConfig | InProcessServer],
         planned: dict[str, Upstream],
-        around: Sequence[Around],
-        outside: Sequence[Around],
+        around: AroundCalls,
     ) -> None:
         self._servers = {_name_of(key, server): server for key, server in servers.items()}
         self._upstreams = planned
-        receivers: dict[str, Receiver] = {name: each.calls for name, each in planned.items()}
+        receivers: dict[str, CallReceiver] = {name: each.calls for name, each in planned.items()}
         receivers[OWN] = self.own
-        self.stack = self._calls.stack(receivers, around, outside)
+        self.stack = Layers.of(around).build(
+            self._delivery.sending(receivers), self._delivery.validation(receivers)
+        )
 
     @classmethod
     def from_config(
         cls,
         path: str | Path | None = None,
         *,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         **options: Unpack[ClientOptions],
     ) -> Toolbox:
         """Read an `mcpServers` file.
@@ -212,7 +213,7 @@ class Toolbox:
         cls,
         environ: Mapping[str, str] | None = None,
         *,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         **options: Unpack[ClientOptions],
     ) -> Toolbox:
         """Read MCP_ENABLED, MCP_SERVERS and what belongs to them; see `config.environment`.
@@ -321,8 +322,7 @@ class Toolbox:
         self,
         servers: Mapping[str, ServerConfig | InProcessServer],
         *,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
+        around: AroundCalls = (),
         idle_timeout: float | None = None,
         check: Callable[[Mapping[str, Upstream]], None] = lambda _: None,
         swap: Callable[[], None] = lambda: None,
@@ -335,7 +335,7 @@ class Toolbox:
 
         Args:
             servers: As for `Toolbox`.
-            around, outside: As for `Toolbox`.
+            around: As for `Toolbox`.
             idle_timeout: As for `open`, while new servers start.
             check: Called with all servers before that; raises to replace nothing.
             swap: Called in the same step.
@@ -354,7 +354,7 @@ class Toolbox:
                 await asyncio.gather(*(each.close() for each in new))
                 raise
             replaced = {*self._upstreams.values()} - {*planned.values()}
-            self._install(servers, planned, around, outside)
+            self._install(servers, planned, around)
             swap()
             for each in replaced:
                 self._keep(asyncio.create_task(self._retire(each)))
@@ -363,7 +363,7 @@ class Toolbox:
     async def _retire(self, upstream: Upstream) -> None:
         """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
         self._replaced.add(upstream)
-        await self._calls.last_call(upstream.calls, RETIREMENT)
+        await self._delivery.last_call(upstream.calls, RETIREMENT)
         self._replaced.discard(upstream)
         await upstream.close()
 

@@ -12,6 +12,7 @@ from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway
+from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.revisions import ALL
 from interlock.types import (
@@ -185,7 +186,9 @@ async def test_requests_for_items_pass_the_layers_of_the_stack():
 
         return note
 
-    async with Client.memory(gateway_of({"lib": library()}, around=[around])) as client:
+    async with Client.memory(
+        gateway_of({"lib": library()}, layers=Layers(around=[around]))
+    ) as client:
         await client.read_resource("doc://one")
         await client.get_prompt("lib__review")
 

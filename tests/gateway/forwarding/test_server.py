@@ -12,6 +12,7 @@ from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
 from interlock.gateway import Gateway
+from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.support import OWN_TOOLS
@@ -102,7 +103,8 @@ async def test_reference_of_a_refusal_is_the_id_of_the_call_in_its_records():
 
         return note
 
-    gateway = Gateway({"s": upstream("pay")}, policy(policy={"rules": [SMALL]}), outside=[noted])
+    found = policy(policy={"rules": [SMALL]})
+    gateway = Gateway({"s": upstream("pay")}, found, layers=Layers(counting=noted))
     async with Client.memory(gateway) as client:
         denied = await client.call_tool("s__pay", {"amount": 80})
 

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
-from interlock.client.caller_answers import lacking
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
 from interlock.gateway.forwarding.call_link import CallLink
@@ -21,6 +20,7 @@ from interlock.layers.kept_results import URI
 from interlock.policy import Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result

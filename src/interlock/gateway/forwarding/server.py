@@ -16,16 +16,16 @@ from collections.abc import (
     Collection,
     Iterable,
     Mapping,
-    Sequence,
 )
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
+from msgspec.structs import replace
+
 from interlock import __version__
 from interlock.auth import Principal
-from interlock.calls import Around, Caller, CallHandler, Entry, Item
+from interlock.calls import Caller, Entry, Item
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
@@ -36,7 +36,7 @@ from interlock.gateway.forwarding.forwarder import Forwarder, NoteRefusal, calle
 from interlock.gateway.forwarding.offers import check_names
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.tasks import ForwardedTasks, NoteTask
-from interlock.layers.enforcement import enforce
+from interlock.layers import Layers
 from interlock.layers.results import ResultBudget
 from interlock.policy import Policy
 from interlock.protocol import Request
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
 
-Admit = Callable[[Principal | None], None]
 NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
 
+_NO_LAYERS = Layers()
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 SERVERS = "servers"  # in place of instructions: those of the servers
 MAX_INSTRUCTIONS = 4_096  # characters of one server
@@ -79,10 +79,7 @@ class Gateway:
         servers: As for `Toolbox`.
         policy: Who may use which tool. Lists and calls obey it alike.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
-        around: Further layers around every call, inside the policy.
-        outside: Further layers outside of policy and validation, such as the record of refusals.
-        instead: The handlers of single tools by address, in place of `around`.
-        admit: Refuses calls of a caller, whatever their tool, by an exception.
+        layers: The other layers of every call.
         name: For display.
         instructions: What a model should know before it uses the tools; "servers" for what the
             servers of each caller say.
@@ -94,8 +91,6 @@ class Gateway:
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         pins: Which definitions are accepted; None for all.
-        asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
-            denied.
         on_not_admitted: Called with the caller and the error when `admit` has refused a call.
         on_unknown: Called when a client names a tool, resource or prompt that does not exist for
             it: with the caller, the kind, the name, and what exists under it for others.
@@ -118,10 +113,7 @@ class Gateway:
         policy: Policy,
         *,
         environ: Mapping[str, str] | None = None,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
-        instead: Mapping[str, CallHandler] | None = None,
-        admit: Admit | None = None,
+        layers: Layers = _NO_LAYERS,
         name: str = "interlock",
         instructions: str | None = None,
         sealing_key: bytes | None = None,
@@ -130,7 +122,6 @@ class Gateway:
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
-        asks_pass: bool = False,
         on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
         on_unknown: NoteUnknown = lambda *_: None,
         on_refused: NoteRefusal = lambda *_: None,
@@ -138,12 +129,10 @@ class Gateway:
         refuses_clashes: bool = False,
     ) -> None:
         self._refuses_clashes = refuses_clashes
-        self._enforce = partial(enforce, asks_pass=asks_pass, instead=instead or {})
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[self._enforce(policy), *around],
-            outside=outside,
+            around=replace(layers, policy=policy),
             forwards=True,
             handlers=self._handlers,
             credentials=credentials,
@@ -155,7 +144,7 @@ class Gateway:
         self.dropped: Counter[str] = Counter()
         self.subscribers = Subscribers()
         self._forward_to_toolbox(policy, sealing_key, on_refused)
-        self._admit, self._on_not_admitted = admit, on_not_admitted
+        self._admit, self._on_not_admitted = layers.admit, on_not_admitted
         self._idle_timeout = idle_timeout
         self._on_unknown = on_unknown
         self.tells_of_servers = instructions == SERVERS
@@ -292,9 +281,7 @@ class Gateway:
         servers: Mapping[str, ServerConfig | InProcessServer],
         policy: Policy,
         *,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
-        admit: Admit | None = None,
+        layers: Layers = _NO_LAYERS,
     ) -> None:
         """Replace servers, policy and layers in one step: see `Toolbox.replace`.
 
@@ -305,12 +292,11 @@ class Gateway:
         def swap() -> None:
             self._catalogue.policy = policy
             self._forwarder.policy = policy
-            self._admit = admit
+            self._admit = layers.admit
 
         await self.toolbox.replace(
             servers,
-            around=[self._enforce(policy), *around],
-            outside=outside,
+            around=replace(layers, policy=policy),
             idle_timeout=self._idle_timeout,
             check=lambda upstreams: self._check_names(policy, upstreams),
             swap=swap,

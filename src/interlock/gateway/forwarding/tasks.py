@@ -24,7 +24,6 @@ from collections.abc import Callable
 from msgspec import Raw
 
 from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.client.caller_answers import lacking
 from interlock.context import Context
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
@@ -33,6 +32,7 @@ from interlock.gateway.forwarding.task_ids import SealedTask
 from interlock.protocol import Request
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.questions import lacking
 from interlock.revisions import INVALID_PARAMS
 from interlock.server.encoders import Encoder
 from interlock.server.tasks import (

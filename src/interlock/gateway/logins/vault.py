@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
+from interlock.calls import Call
 from interlock.config import HttpServer
 from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
 from interlock.server.sealing import EncryptingSeal
@@ -193,6 +194,24 @@ class Vault:
         """Return some users with a usable credential for a server, the latest first."""
         users = await self._store.users_of(server)
         return [owner_of(Place(user, server, "", tenant)) for tenant, user in users]
+
+    # As `CheckedLogins`
+
+    def is_needed(self, server: str) -> bool:
+        """Return whether a server needs a credential of each user."""
+        upstream = self.upstreams().get(server)
+        return upstream is not None and bool(upstream.needs)
+
+    async def check(self, call: Call) -> None:
+        """Check that the user of a call has what its server needs.
+
+        Raises:
+            LoginRequired: Something is missing.
+            InterlockError: Whether that is so cannot be determined.
+        """
+        upstream = self.upstreams().get(call.entry.server)
+        if upstream is not None:
+            await upstream.calls.check_credentials(call)
 
     # Users
 

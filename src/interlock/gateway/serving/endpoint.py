@@ -23,8 +23,8 @@ from interlock.gateway.assembly import Assembly
 from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
 from interlock.gateway.logins.login_pages import LoginPages
-from interlock.gateway.metrics import Samples
 from interlock.gateway.serving.admin_app import AdminApp
+from interlock.layers.metrics import Samples
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage

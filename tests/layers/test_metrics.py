@@ -6,7 +6,7 @@ import pytest
 
 from interlock.calls import Call, Outcome
 from interlock.errors import CallRefused, RequestTimeout, UnknownTool
-from interlock.gateway.metrics import Histogram, Metrics, by_label
+from interlock.layers.metrics import Histogram, Metrics, by_label
 from tests.layers.support import Upstream, call_of
 
 
