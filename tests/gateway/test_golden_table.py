@@ -19,7 +19,7 @@ from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
 from interlock.errors import InterlockError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.explain.explainer import Explainer
 from interlock.gateway.explain.explanation import Explanation
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
@@ -159,7 +159,7 @@ def context_of(principal: Principal, revision: str) -> Context:
     )
 
 
-async def answer(gateway: Gateway, context: Context, method: str, **params: Any) -> Json:
+async def answer(gateway: ForwardingServer, context: Context, method: str, **params: Any) -> Json:
     """Return the result or the error of a request."""
     request = Request(1, method, msgspec.Raw(msgspec.json.encode(params)))
     try:
@@ -194,7 +194,7 @@ def is_made_or_asked(result: Json) -> bool:
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
-    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})
     explainer = Explainer(gateway, policy, Limiter(Limits()))
     async with gateway.running():
         for principal, allowed in TABLE:
@@ -222,7 +222,7 @@ async def test_golden_table_of_principals_and_tools(revision: str):
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_items(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
-    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})
     readable = {"user:root": ["crm", "git", "docs", "lab"]}
     async with gateway.running():
         for principal, _ in TABLE:

@@ -1,6 +1,6 @@
 """A configuration becomes a gateway: its servers, policy, limits, keys and audit trail.
 
-config -> Parts -> Gateway          once at the start, and again for each reload
+config -> Parts -> ForwardingServer  once at the start, and again for each reload
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from interlock.gateway.client_approvals import ClientQuestions, open_approvals, 
 from interlock.gateway.definitions.pinning import make_pinning
 from interlock.gateway.explain.explainer import Explainer, credentials_of
 from interlock.gateway.explain.explanation import UNKNOWN
-from interlock.gateway.forwarding.server import Gateway
+from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.health import Health
 from interlock.gateway.logins.connect import Logins
 from interlock.gateway.logins.vault import Vault
@@ -154,8 +154,8 @@ class Assembly:
         approvals.pin_of = pin_in(self.gateway.toolbox)
         self._add_gauges(writer)
 
-    def _make_gateway(self, parts: Parts) -> Gateway:
-        return Gateway(
+    def _make_gateway(self, parts: Parts) -> ForwardingServer:
+        return ForwardingServer(
             parts.servers,
             parts.policy,
             environ=self.environ,

@@ -11,7 +11,7 @@ from interlock import Client
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.revisions import ALL
@@ -61,12 +61,14 @@ def library(name: str = "lib", *, revision: str = LEGACY) -> ScriptedServer:
     )
 
 
-def gateway_of(servers: dict[str, Any], rules: list[Json] | None = None, **more: Any) -> Gateway:
+def gateway_of(
+    servers: dict[str, Any], rules: list[Json] | None = None, **more: Any
+) -> ForwardingServer:
     policy = Policy.compile(None)
     if rules is not None:
         file = {"mcpServers": {}, "gateway": {"policy": {"rules": rules}}}
         policy = Policy.from_config(loads(msgspec.json.encode(file)))
-    return Gateway(servers, policy, environ={}, **more)
+    return ForwardingServer(servers, policy, environ={}, **more)
 
 
 @pytest.mark.parametrize("revision", ALL)

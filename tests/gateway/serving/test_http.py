@@ -17,7 +17,7 @@ from interlock import Server
 from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreLocked
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.serving.process import bound, only_gateway
 from interlock.gateway.serving.stdio import serve_stdio
 from interlock.policy import Policy
@@ -77,7 +77,7 @@ async def test_handshake_over_stdio_is_answered_while_servers_start_and_lists_wa
     def late() -> str:
         return ""
 
-    gateway = Gateway({"s": server}, Policy.from_config(Config()), environ={})
+    gateway = ForwardingServer({"s": server}, Policy.from_config(Config()), environ={})
     assembly: Any = SimpleNamespace(gateway=gateway)
     theirs, to_gateway = os.pipe()
     from_gateway, ours = os.pipe()

@@ -104,7 +104,7 @@ async def _explainer(
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
-    from interlock.gateway.forwarding.server import Gateway
+    from interlock.gateway.forwarding.server import ForwardingServer
     from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
     from interlock.store.credentials import CredentialStore
@@ -127,7 +127,7 @@ async def _explainer(
         pins = None
         if parts.settings.lock.mode != "off":
             pins = make_pinning(config, parts.settings, database, secret, None)
-        gateway = Gateway(servers, parts.policy, credentials=vault, pins=pins)
+        gateway = ForwardingServer(servers, parts.policy, credentials=vault, pins=pins)
         try:
             with working("listing the tools"):
                 await gateway.toolbox.restore(idle_timeout=IDLE_TIMEOUT)

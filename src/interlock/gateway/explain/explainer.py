@@ -19,7 +19,7 @@ from interlock.errors import StoreError
 from interlock.gateway.client_approvals import pin_in
 from interlock.gateway.explain.checks import CHECKS, policy_checks
 from interlock.gateway.explain.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
-from interlock.gateway.forwarding.server import Gateway
+from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.logins.vault import Vault
 from interlock.layers.approvals import Approvals
 from interlock.layers.audit import ARGUMENTS_KEY
@@ -52,7 +52,7 @@ class Explainer:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: ForwardingServer,
         policy: Policy,
         limiter: Limiter,
         credentials: Sequence[JsonObject] = (),
@@ -210,7 +210,7 @@ def reading_approvals(
     secret: GatewayKey,
     settings: GatewaySettings,
     policy: Policy,
-    gateway: Gateway,
+    gateway: ForwardingServer,
 ) -> Approvals:
     """Return the approvals of a database, only to look at them."""
 

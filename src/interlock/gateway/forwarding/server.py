@@ -70,7 +70,7 @@ MAX_INSTRUCTIONS = 4_096  # characters of one server
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
 
 
-class Gateway:
+class ForwardingServer:
     """Answers MCP requests with the tools of a toolbox, as a policy lets each caller use them.
 
     The first connection opens the toolbox, the last one closes it.
