@@ -154,7 +154,7 @@ async def test_refused_reads_prompts_and_completions_are_recorded_and_counted(
         headers = bearer(await gateway.key())
         for method, params in asked:
             assert (await gateway.http.ask(method, params, headers=headers)).error == -32602
-        counted = gateway.assembly.metrics.refusals
+        counted = gateway.assembly.services.metrics.refusals
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         recorded = await reader.calls(CallFilter(status="refused"))
 
@@ -255,7 +255,9 @@ async def test_unexpected_error_does_not_end_the_watch_for_changes(
         with monkeypatch.context() as patch:
             patch.setattr(store, method, fail)
             while looks < 2:
-                await gateway.assembly.database.write(lambda each: note_change(each, kind, ""))
+                await gateway.assembly.services.database.write(
+                    lambda each: note_change(each, kind, "")
+                )
                 await asyncio.sleep(0.01)
 
 

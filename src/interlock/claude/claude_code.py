@@ -286,7 +286,7 @@ class ClaudeCode:
         await self._built_in.close()
         self._conversation.fail(ConnectionClosed("Claude Code is closed"))
         for each in self._toolboxes:
-            each.on_change = None
+            each.listeners.discard(self._lists.note_change)
             if each is not self._given:
                 await each.close()
         for task in tasks:
@@ -524,7 +524,7 @@ class ClaudeCode:
         return Toolbox(servers, around=self._around, results=results, **handlers)  # type: ignore[arg-type]
 
     def _add_toolbox(self, toolbox: Toolbox) -> None:
-        toolbox.on_change = self._lists.note_change
+        toolbox.listeners.add(self._lists.note_change)
         self._servers.add(toolbox)
 
     # What the program asks; see `link.Host`

@@ -84,10 +84,10 @@ async def _gateway_calls(
     """Open what calls need if the configuration has a gateway; the stack closes it."""
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.assembly import make_trail
     from interlock.gateway.client_approvals import open_approvals
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.parts import layers_of, limits_of, make_parts
+    from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
     from interlock.store.database.database import open_database
@@ -100,7 +100,7 @@ async def _gateway_calls(
     trail = writer = None
     if audit.mode != "off":
         writer = await stack.enter_async_context(open_trail(location, secret, audit))
-        trail = make_trail(writer, secret, audit)
+        trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         stack.callback(trail.flush)
     database = await open_database(location)
     stack.push_async_callback(database.close)

@@ -53,7 +53,6 @@ class Policy:
     principal for the requests of one credential and view.
 
     Attributes:
-        plugins: The tools of plugins, which only users with an installation see; None for none.
         hash: Changes with rules, groups, views and risks. An approval is for one such hash.
         asks: Whether some calls must be approved.
     """
@@ -65,8 +64,9 @@ class Policy:
         views: Mapping[str, View],
         risks: Mapping[str, ToolRisk],
         trusts_hints: bool = False,
+        plugins: PluginTools | None = None,
     ) -> None:
-        self.plugins: PluginTools | None = None
+        self._plugins = plugins
         self.hash = _hash(policy, dict(groups), dict(views), dict(risks), trusts_hints)
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
@@ -91,6 +91,7 @@ class Policy:
         views: Mapping[str, View] | None = None,
         risks: Mapping[str, ToolRisk] | None = None,
         trusts_hints: bool = False,
+        plugins: PluginTools | None = None,
     ) -> Policy:
         """Compile rules.
 
@@ -100,17 +101,24 @@ class Policy:
             views: By name. A caller with an unknown view is denied everything.
             risks: By the name of a server in addresses. A tool without risk is `write`.
             trusts_hints: A tool without risk is `read` if its server says that it only reads.
+            plugins: The tools of plugins, which only users with an installation see.
         """
-        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints)
+        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints, plugins)
 
     @classmethod
-    def from_config(cls, config: Config) -> Policy:
-        """Compile the policy of a file, or of scopes alone if it has none."""
+    def from_config(cls, config: Config, plugins: PluginTools | None = None) -> Policy:
+        """Compile the policy of a file, or of scopes alone if it has none; see `compile`."""
         gateway = config.gateway
         risks = _risks(config)
         if gateway is None:
-            return cls.compile(None, risks=risks)
-        return cls.compile(gateway.policy, groups=gateway.groups, views=gateway.views, risks=risks)
+            return cls.compile(None, risks=risks, plugins=plugins)
+        return cls.compile(
+            gateway.policy,
+            groups=gateway.groups,
+            views=gateway.views,
+            risks=risks,
+            plugins=plugins,
+        )
 
     @classmethod
     def for_local_user(cls, config: Config, *, trusts_lists: bool = True) -> Policy:
@@ -259,7 +267,7 @@ class Policy:
     def _remember(self, principal: Principal) -> CallerRights:
         view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING
         rights = CallerRights(
-            principal, self._names_of(principal), view, self._rules, self._read_only, self.plugins
+            principal, self._names_of(principal), view, self._rules, self._read_only, self._plugins
         )
         if len(self._callers) >= MAX_CALLERS:
             oldest = self._callers.pop(next(iter(self._callers)))

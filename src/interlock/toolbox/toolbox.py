@@ -67,6 +67,8 @@ class Toolbox:
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         credentials: Those of the users who call; None if the local user is the only one.
         pins: Which definitions are accepted; None for all.
+        find_resource: Finds the resource with a URI as callers write it, for files that name one;
+            by default what servers list is searched.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
@@ -74,9 +76,8 @@ class Toolbox:
         results: As given.
         own: The tools of interlock itself. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
-        on_change: Called after such a change; None for nothing.
-        find_resource: Returns the resource with a URI as callers write it; by default what servers
-            list is searched. It is for files that name a resource.
+        listeners: Called after such a change.
+        find_resource: As given.
         loop: The event loop that it was opened in, where all calls run; None before.
         adapted: What adapters for other frameworks have made of its tools. It is kept here, as it
             refers to the toolbox and must not outlive it.
@@ -95,16 +96,17 @@ class Toolbox:
         own_tools: Iterable[OwnTool] = (),
         credentials: UserCredentials | None = None,
         pins: PinKeeper | None = None,
+        find_resource: FindResource | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options(options)
         self.warnings: tuple[str, ...] = ()
         self.results = results or ResultBudget()
-        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
         self.version = 0
         self.adapted: dict[object, Any] = {}
-        self.on_change: Callable[[], None] | None = None
-        self.find_resource: FindResource = self._find_resource
+        self.listeners: set[Callable[[], None]] = set()
+        self.find_resource = find_resource or self._find_listed
+        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
@@ -129,11 +131,7 @@ class Toolbox:
         self._install(servers, self._plan(servers), around)
 
     def _resource_tool(self) -> OwnTool:
-        return resource_tool(
-            lambda uri, caller: self.find_resource(uri, caller),
-            self.handle,
-            lambda: self._upstreams,
-        )
+        return resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
         """Return the upstream of each server; one whose configuration is the same is kept.
@@ -454,8 +452,8 @@ class Toolbox:
     def _changed(self) -> None:
         self._directory.forget()
         self.version += 1
-        if self.on_change is not None:
-            self.on_change()
+        for listener in tuple(self.listeners):
+            listener()
 
     # Calling
 
@@ -551,7 +549,7 @@ class Toolbox:
                 raise
             raise CapabilityError(f"server {call.entry.server!r} has no {kind}") from error
 
-    async def _find_resource(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
+    async def _find_listed(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
         return await resource_files.find(self._upstreams, uri)
 
     async def _read_file(self, uri: str, call: Call) -> JsonObject:

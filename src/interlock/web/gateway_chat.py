@@ -41,6 +41,7 @@ class GatewayChat:
 
     Attributes:
         tables: The JSON routes, for `JsonApi`.
+        ask: Asks about the calls of the page.
 
     Raises:
         MissingExtra: The configured engine needs LangGraph, which is not installed.
@@ -52,8 +53,8 @@ class GatewayChat:
         self._users = _Users(listener.authenticator)
         engine = AgentEngine(
             self._models,
-            assembly.gateway.toolbox,
-            ConversationStore(assembly.database),
+            assembly.server.toolbox,
+            ConversationStore(assembly.services.database),
             may_use=lambda caller, entry: _may_use(assembly, caller, entry),
             system=settings.system,
             asks_people=True,
@@ -66,8 +67,8 @@ class GatewayChat:
             hosts=listener.hosts,
             origins=[origin(listener.public_url)] if listener.public_url else [],
         )
-        self._context = ChatApiContext(engine, self._chat.turns, results=assembly.results)
-        self._apps = Apps(self._context, ChatAppStore(assembly.database))
+        self._context = ChatApiContext(engine, self._chat.turns, results=assembly.services.results)
+        self._apps = Apps(self._context, ChatAppStore(assembly.services.database))
         if settings.apps_origin:
             page = origin(listener.public_url) if listener.public_url else ""
             self._apps.origin = AppsOrigin.of(settings.apps_origin, page)
@@ -77,7 +78,7 @@ class GatewayChat:
         ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
-        assembly.approval_questions.elsewhere = asked_by_hand(TurnApproval(is_local=False))
+        self.ask = asked_by_hand(TurnApproval(is_local=False))
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the application.

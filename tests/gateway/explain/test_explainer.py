@@ -17,7 +17,7 @@ from interlock.calls import Caller
 from interlock.config import PythonServer, ToolFilter
 from interlock.config.gateway import Limits, PolicyRules, Rule
 from interlock.gateway import ForwardingServer
-from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway.explain.explainer import Explainer, explainer_for
 from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.schema import condition
@@ -126,10 +126,10 @@ async def test_an_explanation_follows_the_approval_of_exactly_this_call(running)
         key = await gateway.key("anna")
         (stored,) = await gateway.keys.list()
         caller = Caller(principal_of(stored), surface="mcp")
-        approvals = gateway.assembly.approvals
+        approvals = gateway.assembly.services.approvals
 
         async def explained(**arguments: Any) -> tuple[str, str, str]:
-            explainer = await gateway.assembly.explainer(caller)
+            explainer = await explainer_for(caller, gateway.assembly)
             found = await explainer.explain_call(caller, "s:put", arguments, key=stored)
             return found.effect, found.reason, verdicts(found)["approval"]
 

@@ -9,14 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
@@ -24,18 +17,19 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 from msgspec.structs import replace
 
 from interlock import __version__
-from interlock.auth import Principal
-from interlock.calls import Caller, Entry, Item
+from interlock.calls import Caller, Item
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused, CallRefused, ConfigError, InterlockError
+from interlock.errors import AskRefused, CallRefused, InterlockError
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.changes import Changes
-from interlock.gateway.forwarding.forwarder import Forwarder, NoteRefusal, caller_of
+from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.offers import check_names
 from interlock.gateway.forwarding.task_ids import TaskIds
-from interlock.gateway.forwarding.tasks import ForwardedTasks, NoteTask
+from interlock.gateway.forwarding.tasks import ForwardedTasks
+from interlock.gateway.observer import GatewayObserver
 from interlock.layers import Layers
 from interlock.layers.results import ResultBudget
 from interlock.policy import Policy
@@ -46,7 +40,6 @@ from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
 from interlock.server.sealing import EncryptingSeal
 from interlock.server.server_connection import ServerConnection
-from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
@@ -61,9 +54,9 @@ if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
 
-NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
 
 _NO_LAYERS = Layers()
+_IGNORES = GatewayObserver()
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 SERVERS = "servers"  # in place of instructions: those of the servers
 MAX_INSTRUCTIONS = 4_096  # characters of one server
@@ -80,7 +73,6 @@ class ForwardingServer:
         policy: Who may use which tool. Lists and calls obey it alike.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
         layers: The other layers of every call.
-        name: For display.
         instructions: What a model should know before it uses the tools; "servers" for what the
             servers of each caller say.
         sealing_key: Encrypts what modern clients return between rounds of questions; random when
@@ -91,12 +83,7 @@ class ForwardingServer:
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         pins: Which definitions are accepted; None for all.
-        on_not_admitted: Called with the caller and the error when `admit` has refused a call.
-        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
-            it: with the caller, the kind, the name, and what exists under it for others.
-        on_refused: Called when a client calls a tool that cannot be called; see `Forwarder`.
-        on_task: Called when the client answers or cancels the task that a call began, and when it
-            reads that the task has ended.
+        observer: Is notified of what is refused, and of tasks.
         refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
             Later, such a clash costs the second tool only.
 
@@ -114,7 +101,6 @@ class ForwardingServer:
         *,
         environ: Mapping[str, str] | None = None,
         layers: Layers = _NO_LAYERS,
-        name: str = "interlock",
         instructions: str | None = None,
         sealing_key: bytes | None = None,
         idle_timeout: float | None = None,
@@ -122,13 +108,13 @@ class ForwardingServer:
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
-        on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
-        on_unknown: NoteUnknown = lambda *_: None,
-        on_refused: NoteRefusal = lambda *_: None,
-        on_task: NoteTask | None = None,
+        observer: GatewayObserver = _IGNORES,
         refuses_clashes: bool = False,
     ) -> None:
         self._refuses_clashes = refuses_clashes
+        self._observer = observer
+        self._idle_timeout = idle_timeout
+        self._in_force = InForce(policy, layers.admit)
         self.toolbox = Toolbox(
             servers,
             environ=environ,
@@ -137,51 +123,38 @@ class ForwardingServer:
             handlers=self._handlers,
             credentials=credentials,
             pins=pins,
+            find_resource=self._find_resource,
             **_ASKING,
             results=results,
             own_tools=own_tools,
         )
         self.dropped: Counter[str] = Counter()
-        self.subscribers = Subscribers()
-        self._forward_to_toolbox(policy, sealing_key, on_refused)
-        self._admit, self._on_not_admitted = layers.admit, on_not_admitted
-        self._idle_timeout = idle_timeout
-        self._on_unknown = on_unknown
+        task_ids = TaskIds(sealing_key)
+        self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
+        self._catalogue = ToolboxCatalogue(self.toolbox, self._in_force, self._forwarder)
+        self._changes = Changes(
+            self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
+        )
+        self.subscribers = self._changes.subscribers
         self.tells_of_servers = instructions == SERVERS
-        self._methods = self._make_methods(name, instructions, sealing_key, on_task)
+        self._methods = self._make_methods(instructions, EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
 
-    def _forward_to_toolbox(
-        self, policy: Policy, sealing_key: bytes | None, on_refused: NoteRefusal
-    ) -> None:
-        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
-        self._forwarder.on_refused = on_refused
-        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
-        self.toolbox.find_resource = self._find_resource
-        parking = self._forwarder.parking
-        self._changes = Changes(self.toolbox, self._catalogue, self.subscribers, parking)
-
-    def _make_methods(
-        self,
-        name: str,
-        instructions: str | None,
-        sealing_key: bytes | None,
-        on_task: NoteTask | None,
-    ) -> Methods:
-        info = Implementation(name=name, version=__version__)
+    def _make_methods(self, instructions: str | None, seal: EncryptingSeal) -> Methods:
+        info = Implementation(name="interlock", version=__version__)
         return Methods(
             info,
             self._instructions_of_servers if self.tells_of_servers else instructions,
             self._catalogue,
             self.subscribers,
-            EncryptingSeal(sealing_key),
+            seal,
             LIST_TTL_MS,
             None,
             TASK_TTL,
             self._changes,
             self._unknown,
-            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
+            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info)).table,
         )
 
     # As `Answering`
@@ -195,11 +168,11 @@ class ForwardingServer:
         method = request.method
         if method not in _LIMITED:
             return self._methods.answer(request, context)
-        if self._admit is not None:
+        if self._in_force.admit is not None:
             try:
-                self._admit(context.principal)
+                self._in_force.admit(context.principal)
             except CallRefused as error:
-                self._on_not_admitted(context.principal, error)
+                self._observer.not_admitted(context.principal, error)
                 raise
         return self._methods.table[method](request, context)  # which a gateway always offers
 
@@ -232,7 +205,8 @@ class ForwardingServer:
 
     def _unknown(self, kind: Kind, name: str, context: Context) -> None:
         caller = caller_of(context)
-        self._on_unknown(caller, kind, name, self._catalogue.find_hidden(kind, name, caller))
+        hidden = self._catalogue.find_hidden(kind, name, caller)
+        self._observer.unknown(caller, kind, name, hidden)
 
     def _instructions_of_servers(self, context: Context) -> str | None:
         """Return what the servers that a caller may use say, each under its name."""
@@ -240,7 +214,7 @@ class ForwardingServer:
         parts = []
         for name, upstream in self.toolbox.upstreams.items():
             text = upstream.instructions
-            if text and self._catalogue.policy.may_use_any(caller, name):
+            if text and self._in_force.policy.may_use_any(caller, name):
                 cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
                 parts.append(f"{name}:\n{cut}")
         return "\n\n".join(parts) or None
@@ -259,18 +233,17 @@ class ForwardingServer:
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
-        self.toolbox.on_change = self._changes.toolbox_changed
-        await self.toolbox.open(idle_timeout=self._idle_timeout)
+        self.toolbox.listeners.add(self._changes.toolbox_changed)
         try:
-            self._check_names(self._catalogue.policy, self.toolbox.upstreams)
-        except ConfigError:
-            await self.toolbox.close()
-            raise
-        refreshing = asyncio.create_task(self._changes.refresh())
-        try:
-            yield
+            await self.toolbox.open(idle_timeout=self._idle_timeout)
+            self._check_names(self._in_force.policy, self.toolbox.upstreams)
+            refreshing = asyncio.create_task(self._changes.refresh())
+            try:
+                yield
+            finally:
+                refreshing.cancel()
         finally:
-            refreshing.cancel()
+            self.toolbox.listeners.discard(self._changes.toolbox_changed)
             await self._changes.close()
             await self._forwarder.parking.close()
             await self._methods.tasks.close()
@@ -290,9 +263,7 @@ class ForwardingServer:
         """
 
         def swap() -> None:
-            self._catalogue.policy = policy
-            self._forwarder.policy = policy
-            self._admit = layers.admit
+            self._in_force.policy, self._in_force.admit = policy, layers.admit
 
         await self.toolbox.replace(
             servers,

@@ -60,11 +60,13 @@ class Vault:
             what.
         recording: Returns what writes a change with its audit record, given what is done and by
             whom.
+        upstreams: Returns the servers by name.
+        public_url: Returns the origin of the public listener; "" without one.
 
     Attributes:
         is_local: See `UserCredentials`.
-        public_url: The origin of the public listener; "" without one.
-        upstreams: Returns the servers by name.
+        upstreams: As given.
+        public_url: As given.
     """
 
     def __init__(
@@ -73,10 +75,12 @@ class Vault:
         secret: GatewayKey,
         note: Callable[[str, str, Place], None] = lambda *_: None,
         recording: Callable[[str, Principal], Record | None] = lambda *_: None,
+        upstreams: Callable[[], Mapping[str, Upstream]] = dict,
+        public_url: Callable[[], str] = str,
     ) -> None:
-        self.public_url = ""
         self.is_local = False
-        self.upstreams: Callable[[], Mapping[str, Upstream]] = dict
+        self.upstreams = upstreams
+        self.public_url = public_url
         self._store = store
         self._note = note
         self._recording = recording
@@ -309,10 +313,11 @@ class Vault:
 
     def connect_url(self, owner: str, server: str) -> str:
         """Return where a user connects to a server; "" without a public listener."""
-        if not self.public_url:
+        public_url = self.public_url()
+        if not public_url:
             return ""
         id = self._links.close(f"{server}\n{owner}".encode(), b"").rstrip("=")
-        return f"{self.public_url}{CONNECT_PATH}{id}"
+        return f"{public_url}{CONNECT_PATH}{id}"
 
     def opened_link(self, id: str) -> _Key:
         """Return owner and server of a link.

@@ -26,10 +26,11 @@ class GatewayInspector:
 
     Attributes:
         tables: The JSON routes, for `JsonApi`.
+        ask: Asks about the calls of the page.
     """
 
     def __init__(self, assembly: Assembly) -> None:
-        keys = KeyStore(assembly.database)
+        keys = KeyStore(assembly.services.database)
 
         async def owner_of(key: str) -> Principal:
             return principal_of(await keys.get(key))
@@ -38,11 +39,11 @@ class GatewayInspector:
             servers=lambda: assembly.parts.servers,
             layers=lambda: assembly.layers,
             policy=lambda: assembly.parts.policy,
-            toolbox=assembly.gateway.toolbox,
+            toolbox=assembly.server.toolbox,
             checks_pins=lambda: assembly.parts.settings.lock.mode != "off",
-            environ=assembly.environ,
+            environ=assembly.services.environ,
             path=assembly.parts.config.path,
-            credentials=assembly.vault,
+            credentials=assembly.services.vault,
             principal_of=owner_of,
             has_gateway=True,
         )
@@ -50,8 +51,7 @@ class GatewayInspector:
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._inspector, inspect_api.routes("admin:write"))
         ]
-        questions = assembly.approval_questions
-        questions.elsewhere = asked_by_hand(questions.elsewhere)
+        self.ask = asked_by_hand(None)
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return an application that serves the documents of inspected apps.
