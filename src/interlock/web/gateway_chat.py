@@ -68,10 +68,12 @@ class GatewayChat:
             origins=[origin(listener.public_url)] if listener.public_url else [],
         )
         self._context = ChatApiContext(engine, self._chat.turns, results=assembly.services.results)
-        self._apps = Apps(self._context, ChatAppStore(assembly.services.database))
+        apps_origin = None
         if settings.apps_origin:
             page = origin(listener.public_url) if listener.public_url else ""
-            self._apps.origin = AppsOrigin.of(settings.apps_origin, page)
+            apps_origin = AppsOrigin.of(settings.apps_origin, page)
+        store = ChatAppStore(assembly.services.database)
+        self._apps = Apps(self._context, store, origin=apps_origin)
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._context, chat_api.ROUTES),
             (self._apps, APP_ROUTES),
