@@ -11,10 +11,9 @@ import uvicorn
 from websockets.asyncio.client import connect
 
 from interlock import StdioServer, Toolbox
-from interlock.models.scripted import ScriptedModel
+from interlock.models import ScriptedModel
 from interlock.store import ConversationStore
-from interlock.web.chat.app import ChatApp
-from interlock.web.chat.engines import AgentEngine
+from interlock.web import AgentEngine, ChatApp
 
 NOTES = StdioServer(command=sys.executable, args=(str(Path(__file__).with_name("demo_server.py")),))
 

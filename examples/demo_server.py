@@ -1,7 +1,7 @@
 """A server of notes that uses every feature of a server.
 
 Run: python examples/demo_server.py            on stdin and stdout, for a client that starts it
-     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (interlock[serve])
+     python examples/demo_server.py 8000       at http://127.0.0.1:8000/mcp  (the extra serve)
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from interlock import Context, Server, ToolError
 from interlock.context import elicitation, sampling
 from interlock.errors import InvalidArguments, UnknownResource
 from interlock.protocol import Request
-from interlock.server.methods import Handler
-from interlock.server.values import image
+from interlock.server import Handler, image
 from interlock.types import (
     Content,
     EmbeddedResource,

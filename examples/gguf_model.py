@@ -4,8 +4,7 @@ import asyncio
 
 from interlock.errors import ModelUnavailable
 from interlock.messages import UserMessage
-from interlock.models import complete
-from interlock.models.choose import choose
+from interlock.models import choose, complete
 
 
 async def main() -> None:

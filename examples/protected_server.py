@@ -7,9 +7,8 @@ import asyncio
 import os
 
 from interlock import Context, Server
-from interlock.auth import BearerAuth, static_tokens
-from interlock.auth.principal import Principal
-from interlock.server.methods import Handler
+from interlock.auth import BearerAuth, Principal, static_tokens
+from interlock.server import Handler
 
 ANNA = Principal("anna", scopes=frozenset({"notes:read"}))
 auth = BearerAuth(

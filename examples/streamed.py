@@ -8,8 +8,7 @@ import asyncio
 from interlock import Agent, StdioServer, Toolbox
 from interlock.agent import Done, ToolFinished, ToolStarted
 from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage
-from interlock.models import TextDelta
-from interlock.models.scripted import ScriptedModel
+from interlock.models import ScriptedModel, TextDelta
 
 SCRIPT = [
     AssistantMessage(

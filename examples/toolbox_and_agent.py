@@ -1,6 +1,6 @@
 """Call a tool of a real MCP server, then let a model call it.
 
-Run: python examples/toolbox_and_agent.py      (needs interlock[local] and mcp-server-time)
+Run: python examples/toolbox_and_agent.py      (needs the extra local and mcp-server-time)
 """
 
 import asyncio

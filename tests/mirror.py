@@ -15,7 +15,7 @@ def modules() -> Iterator[Path]:
     """Return the modules that a test file should mirror, relative to the package."""
     for path in sorted(SOURCE.rglob("*.py")):
         module = path.relative_to(SOURCE)
-        if path.name not in _NO_MODULES and "migrations" not in module.parts and has_code(path):
+        if path.name not in _NO_MODULES and has_code(path):
             yield module
 
 

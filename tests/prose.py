@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/*.md", "benchmarks/*.md")
+PAGES = ("*.md", "docs/**/*.md", "benchmarks/*.md", ".github/**/*")
 SOURCE = ("src/**/*.py", "examples/*")
 TESTS = ("tests/**/test_*.py",)
 

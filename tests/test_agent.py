@@ -639,7 +639,7 @@ async def test_a_model_given_by_name_is_closed_with_the_agent(monkeypatch: pytes
     async def choose(name: str | None) -> ScriptedModel:
         return Closing(["Good day."], name=name or "chosen")
 
-    monkeypatch.setattr("interlock.models.choose.choose", choose)
+    monkeypatch.setattr("interlock.models.choosing.choose", choose)
     for name in ("scripted:x", None):
         async with Agent(name) as agent:
             await agent.complete(conversation())
@@ -667,7 +667,7 @@ async def test_an_agent_used_after_close_closes_its_model_again(monkeypatch):
     async def choose(name: str | None) -> ScriptedModel:
         return Connecting(["One.", "Two."])
 
-    monkeypatch.setattr("interlock.models.choose.choose", choose)
+    monkeypatch.setattr("interlock.models.choosing.choose", choose)
     agent = Agent("scripted:x")
     for _ in range(2):
         await agent.complete(conversation())
@@ -810,7 +810,7 @@ async def test_concurrent_answers_share_the_chosen_model(monkeypatch):
         chosen.append(name)
         return ScriptedModel(["one", "two"])
 
-    monkeypatch.setattr("interlock.models.choose.choose", choose_one)
+    monkeypatch.setattr("interlock.models.choosing.choose", choose_one)
 
     async with Agent("some:model") as agent:
         await asyncio.gather(*(agent.complete([UserMessage("Hi")]) for _ in range(2)))

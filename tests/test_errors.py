@@ -42,6 +42,7 @@ from interlock.errors import (
     UnknownTool,
     to_wire,
 )
+from interlock.extras import install_command
 
 ALL = [
     each
@@ -127,7 +128,8 @@ def test_errors_have_their_details_as_attributes():
         str(ServerUnavailable("time", "it is off")) == "server 'time' is not available: it is off"
     )
     assert str(StepLimit(10)) == "the model was still calling tools after 10 rounds"
-    assert "pip install 'interlock[chat]'" in str(MissingExtra("the chat", "chat"))
+    command = install_command("chat")
+    assert str(MissingExtra("the chat", "chat")) == f"the chat needs the extra chat: {command}"
     assert str(SpawnError("no program 'x'")) == "no program 'x'"
     assert str(SpawnError()) == ""
 

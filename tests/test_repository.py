@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -45,7 +46,7 @@ def test_every_make_command_in_the_docs_is_a_target():
     named = {
         target
         for document in documents
-        for target in re.findall(r"(?:^|`)make ([a-z]+)", document.read_text(), re.M)
+        for target in re.findall(r"(?:^|`|\$ )make ([a-z]+)", document.read_text(), re.M)
     }
 
     assert {"chat", "test", "lint", "conformance"} <= named
@@ -236,6 +237,47 @@ def test_every_extra_is_part_of_all():
     ]
 
     assert set(Requirement(extras["all"][0]).extras) == set(extras) - {"all"}
+
+
+# Files for the people who come to the repository
+
+FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
+
+
+@pytest.mark.parametrize("file", [each for each in FORMS if each.stem != "config"], ids=str)
+def test_issue_form_has_what_the_platform_requires(file: Path):
+    form = yaml.safe_load(file.read_text())
+    questions = [each for each in form["body"] if each["type"] != "markdown"]
+
+    assert {*form} == {"name", "description", "labels", "body"}
+    assert questions
+    assert len({each["id"] for each in questions}) == len(questions)
+    assert all(each["attributes"]["label"] for each in questions)
+
+
+def test_every_lock_of_node_packages_is_watched_for_updates():
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    watched = {each["package-ecosystem"]: each.get("directories") for each in updates}
+    locks = [each.parent for each in ROOT.glob("[bt]*s/*/package-lock.json")]
+
+    assert sorted(watched["npm"]) == sorted(f"/{each.relative_to(ROOT)}" for each in locks)
+    assert {"pip", "github-actions"} <= {*watched}
+
+
+def test_changelog_is_one_page_with_one_line_for_each_change():
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    releases = [each for each in lines if each.startswith("## ")]
+    changes = lines[lines.index("## Unreleased") + 1 :]
+
+    assert len(lines) <= 120
+    assert releases == ["## Unreleased"]
+    assert [each for each in changes if each and not re.match(r"- [A-Z`-]|### ", each)] == []
+    assert [each for each in changes if len(each) > 150] == []
+
+
+@pytest.mark.parametrize("name", ["SECURITY.md", "CODE_OF_CONDUCT.md"])
+def test_page_for_reports_names_no_invented_address(name: str):
+    assert not re.search(r"\S@\S|mailto:|https?:", (ROOT / name).read_text())
 
 
 # Examples

@@ -52,7 +52,7 @@ from interlock.models import (
 from interlock.models.answer_size import AnswerSize, check_size
 from interlock.protocol import Progress, ProgressHandler
 from interlock.protocol.envelope import encode
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 from interlock.toolbox.resource_tool import LINK
 from interlock.types import (
     AudioContent,
@@ -63,6 +63,20 @@ from interlock.types import (
     ResourceLink,
     TextContent,
 )
+
+__all__ = [
+    "Agent",
+    "AgentEvent",
+    "ApprovalAsked",
+    "Compacted",
+    "Done",
+    "QuestionAsked",
+    "Stopped",
+    "ToolFinished",
+    "ToolProgress",
+    "ToolStarted",
+    "text_of",
+]
 
 AGENT = Caller(surface="agent")
 MAX_ROUNDS = 10
@@ -196,6 +210,7 @@ AgentEvent = (
     | Stopped
     | Done
 )
+"""An event of `Agent.run`; the last one is `Done`."""
 
 
 class Agent:
@@ -203,8 +218,8 @@ class Agent:
 
     Args:
         model: A model, its name as for `--model` ("anthropic:..."), or None to let
-            `models.choose` pick one.
-        tools: An open toolbox; None for a model without tools.
+            `models.choosing` pick one.
+        tools: An open toolbox, or other `Tools`; None for a model without tools.
         max_rounds: How often the model may call tools before `StepLimit` is raised.
         record: Awaited with messages as they are added, so that they can be stored. A tool
             call is recorded before it runs.
@@ -215,7 +230,7 @@ class Agent:
     def __init__(
         self,
         model: Model | str | None = None,
-        tools: Toolbox | None = None,
+        tools: Tools | None = None,
         *,
         max_rounds: int = MAX_ROUNDS,
         record: Record | None = None,
@@ -399,9 +414,9 @@ class Agent:
         async with self._choosing:  # two answers may start at the same time
             if self._model is None or isinstance(self._model, str):
                 # Here, because a program with a model of its own needs no providers.
-                from interlock.models import choose
+                from interlock.models import choosing
 
-                self._model = self._own_model = await choose.choose(self._model)
+                self._model = self._own_model = await choosing.choose(self._model)
             return self._model
 
     async def _definitions(self, messages: Sequence[Message]) -> list[ToolDefinition]:
@@ -420,7 +435,7 @@ class Agent:
         if self._toolbox is None:
             return wire_name
         try:
-            return self._toolbox.find(wire_name).address
+            return self._toolbox.find(wire_name, self._caller).address
         except InterlockError:
             return wire_name
 

@@ -25,6 +25,12 @@ from interlock.schema.annotations import Hints, identifier, is_literal, union
 from interlock.toolbox import Toolbox
 from interlock.types import CallToolResult, JsonObject
 
+__all__ = [
+    "Callables",
+    "ToolFunction",
+    "callables",
+]
+
 MAX_PARAMETERS = 64  # a tool with more gets `**arguments`
 MAX_DESCRIPTION = 1_024  # characters of the description of a parameter
 ARGUMENTS = "arguments"

@@ -43,10 +43,10 @@ from interlock.errors import (
     StoreError,
     UnknownConversation,
 )
-from interlock.layers import AroundCalls
 from interlock.layers.results import ResultBudget
+from interlock.layers.stack import AroundCalls
 from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
-from interlock.models import Model, choose, claude_code
+from interlock.models import Model, choosing, claude_code
 from interlock.models.anthropic import AnthropicModel
 from interlock.models.openai import OpenAIModel
 from interlock.toolbox import Toolbox
@@ -56,6 +56,12 @@ from interlock.types import JsonObject
 
 if TYPE_CHECKING:
     from interlock.store import Conversation, ConversationStore
+
+__all__ = [
+    "Chat",
+    "ConversationLog",
+    "open_chat",
+]
 
 CHAT = Caller(surface="chat")
 LONGEST_TITLE = 80  # characters
@@ -338,13 +344,13 @@ class ModelWishes(Struct, frozen=True):
 
     async def open(self, name: str | None, *, remembered: bool = False) -> Model:
         """Return a model with its options. The arguments are those of `choose`."""
-        model = await choose.choose(name, remembered=remembered, options=self.options)
+        model = await choosing.choose(name, remembered=remembered, options=self.options)
         options = {**self.settings.options_of(model.name), **self.options}
         if options == self.options:
             return model
         await model.close()  # it has not been asked anything
         by_chance = name is None
-        return await choose.choose(
+        return await choosing.choose(
             name or model.name, remembered=remembered or by_chance, options=options
         )
 

@@ -50,7 +50,9 @@ from interlock.types import (
 LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
+"""The levels of log messages, the least severe first."""
 ASK_TIMEOUT = 600.0  # seconds, as a user may be asked
+"""Seconds that a question to a user may take."""
 
 
 class Question(Struct, frozen=True):

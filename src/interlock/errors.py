@@ -76,6 +76,77 @@ from __future__ import annotations
 
 from typing import Any
 
+__all__ = [
+    "ApprovalMissing",
+    "AskRefused",
+    "AttachmentError",
+    "AuditFailed",
+    "AuditUnavailable",
+    "AuthError",
+    "AuthRequired",
+    "AuthUnavailable",
+    "CallRefused",
+    "CapabilityError",
+    "ClaudeTooOld",
+    "ClientRefused",
+    "ConfigError",
+    "ConnectionClosed",
+    "ContextTooLong",
+    "ConversationBusy",
+    "DecisionRefused",
+    "DefinitionChanged",
+    "HttpError",
+    "InputRequired",
+    "InsufficientScope",
+    "InterlockError",
+    "InvalidArguments",
+    "KeyEnded",
+    "LimitExceeded",
+    "LocalProtocolError",
+    "LoginExpired",
+    "LoginNeeded",
+    "LoginRequired",
+    "MalformedAnswer",
+    "MessageTooLarge",
+    "MissingCapability",
+    "MissingExtra",
+    "ModelError",
+    "ModelInterrupted",
+    "ModelOverloaded",
+    "ModelRefused",
+    "ModelUnavailable",
+    "NotKept",
+    "OutOfMemory",
+    "ParseError",
+    "RedirectRefused",
+    "RemoteError",
+    "RemoteProtocolError",
+    "RequestTimeout",
+    "RevisionError",
+    "SchemaError",
+    "ServerExited",
+    "ServerUnavailable",
+    "SessionExpired",
+    "SignatureError",
+    "SpawnError",
+    "StepLimit",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreLocked",
+    "StoreTooNew",
+    "StreamEnded",
+    "ToolError",
+    "ToolFailed",
+    "UnknownApproval",
+    "UnknownConversation",
+    "UnknownKey",
+    "UnknownResource",
+    "UnknownSession",
+    "UnknownTool",
+    "Unreachable",
+    "WrongLoop",
+]
+
 MAX_WORDS = 300  # characters of a server's output in an error
 MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 
@@ -584,11 +655,13 @@ class MissingExtra(InterlockError, ImportError):
     """An optional dependency is not installed.
 
     Attributes:
-        extra: Name for `pip install 'interlock[...]'`.
+        extra: Its name in pyproject.toml; several are separated by commas.
     """
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'interlock[{extra}]'")
+        from interlock.extras import install_command  # only this failure needs it
+
+        super().__init__(f"{what} needs the extra {extra}: {install_command(extra)}")
         self.extra = extra
 
 

@@ -12,6 +12,17 @@ from typing import Any
 
 from msgspec import Struct
 
+__all__ = [
+    "AssistantMessage",
+    "Attachment",
+    "Message",
+    "SystemMessage",
+    "ToolCall",
+    "ToolMessage",
+    "Usage",
+    "UserMessage",
+]
+
 
 class ToolCall(Struct, frozen=True, omit_defaults=True):
     """A tool call that the model requests.
@@ -92,6 +103,7 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
 
 
 Message = SystemMessage | UserMessage | AssistantMessage | ToolMessage
+"""A message of a conversation."""
 
 INTERRUPTED = (
     "interrupted: the program stopped before this call's result was saved."

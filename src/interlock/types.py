@@ -17,11 +17,81 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+__all__ = [
+    "Annotations",
+    "AudioContent",
+    "CallToolParams",
+    "CallToolResult",
+    "CancelledParams",
+    "ClientCapabilities",
+    "CompleteParams",
+    "CompleteResult",
+    "Completion",
+    "CompletionArgument",
+    "CompletionContext",
+    "Content",
+    "CreateMessageParams",
+    "CreateMessageResult",
+    "DiscoverResult",
+    "ElicitParams",
+    "ElicitResult",
+    "EmbeddedResource",
+    "ErrorObject",
+    "GetPromptParams",
+    "GetPromptResult",
+    "Icon",
+    "ImageContent",
+    "Implementation",
+    "InitializeParams",
+    "InitializeResult",
+    "InputRequest",
+    "JsonObject",
+    "ListPage",
+    "ListParams",
+    "ListRootsResult",
+    "ListenParams",
+    "LogLevel",
+    "LogMessage",
+    "ProgressParams",
+    "ProgressToken",
+    "Prompt",
+    "PromptArgument",
+    "PromptMessage",
+    "PromptReference",
+    "ReadResourceParams",
+    "ReadResourceResult",
+    "RequestId",
+    "Resource",
+    "ResourceContents",
+    "ResourceLink",
+    "ResourceTemplate",
+    "ResourceTemplateReference",
+    "ResourceUpdatedParams",
+    "Result",
+    "Role",
+    "Root",
+    "SamplingMessage",
+    "ServerCapabilities",
+    "SubscriptionFilter",
+    "TextContent",
+    "Tool",
+    "ToolAnnotations",
+    "ToolResultContent",
+    "ToolUseContent",
+    "UnknownContent",
+    "Wire",
+]
+
 RequestId = int | str
+"""The id of a request in JSON-RPC."""
 ProgressToken = int | str
+"""Names a request in its reports of progress."""
 JsonObject = dict[str, Any]
+"""A decoded JSON object."""
 Role = Literal["user", "assistant"]
+"""The author of a message."""
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""The severity of a log message, as in RFC 5424."""
 
 
 class Wire(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -206,6 +276,7 @@ Content = (
     | ToolResultContent
     | UnknownContent
 )
+"""One part of the content of a result or message."""
 _KNOWN_TYPES = {"text", "image", "audio", "resource", "resource_link", "tool_use", "tool_result"}
 
 _decode_content = msgspec.json.Decoder(Content).decode

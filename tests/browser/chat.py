@@ -22,10 +22,9 @@ from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.types import ImageContent, ToolAnnotations
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.chat.engines import AgentEngine
 from interlock.web.chat.model_choice import ModelChoice
-from interlock.web.chat.turn_toolbox import TurnApproval
 from interlock.web.local_site import make_site, may_use
 from tests.browser.conftest import OpenPage, served
 
@@ -180,7 +179,7 @@ async def chat(
     extend(desk.server)
     policy = Policy.for_local_user(Config())
     database = await open_database(folder / "chat.db")
-    layers = Layers(policy=policy, approval=asking(asked_by_hand(TurnApproval(is_local=True))))
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     given: dict[str, Any] = {"desk": desk.server} if servers is None else {**servers}
     toolbox = Toolbox(given, around=layers, forwards=True, elicitation=_never)
     choice = ModelChoice.of(model)
@@ -190,7 +189,10 @@ async def chat(
         stack.push_async_callback(database.close)
         await stack.enter_async_context(toolbox)
         engine = AgentEngine(
-            choice, toolbox, ConversationStore(database), may_use=may_use(policy), asks_people=True
+            *(choice, toolbox, ConversationStore(database)),
+            may_use=may_use(policy),
+            asks_people=True,
+            built_in=True,
         )
         sessions = PageSessions(PageSessionStore(database))
         site = make_site(engine, sessions, 1)

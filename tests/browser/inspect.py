@@ -19,7 +19,7 @@ from interlock.store.database.database import open_database
 from interlock.store.page_sessions import PageSessionStore
 from interlock.toolbox import Toolbox
 from interlock.transports import InProcessServer
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.chat.engines import AgentEngine
 from interlock.web.chat.model_choice import ModelChoice
 from interlock.web.inspector.inspection import Host
@@ -66,7 +66,7 @@ async def inspecting(
 ) -> AsyncIterator[Inspected]:
     """Serve the inspector of some servers; `path` is their configuration file, if there is one."""
     policy = Policy.for_local_user(Config())
-    layers = Layers(policy=policy, approval=asking(asked_by_hand(None)))
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     toolbox = Toolbox({})
     async with toolbox, AsyncExitStack() as stack:
         database = await open_database(folder / "inspect.db")

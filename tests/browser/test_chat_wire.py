@@ -14,7 +14,7 @@ from interlock.messages import Message
 from interlock.models import ModelEvent, ReasoningDelta, ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from interlock.types import JsonObject
-from interlock.web.chat import turn_text
+from interlock.web.chat import turn_log
 from interlock.web.chat.socket import Socket
 from interlock.web.chat.turn import Turn
 from tests.browser.chat import Chat, call, calls, chat
@@ -66,7 +66,7 @@ class Cuts:
             return event
 
         monkeypatch.setattr(Turn, "_emit", cutting)
-        monkeypatch.setattr(turn_text, "JOIN_SECONDS", -1.0)  # each word is an event
+        monkeypatch.setattr(turn_log, "JOIN_SECONDS", -1.0)  # each word is an event
 
     def _cut(self) -> None:
         self.at = None

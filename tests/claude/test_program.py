@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from interlock.claude import program
-from interlock.errors import ConfigError, SpawnError
+from interlock.errors import ConfigError, LocalProtocolError, SpawnError
 
 
 @pytest.fixture
@@ -111,3 +111,14 @@ def test_an_option_value_that_looks_like_a_flag_stays_a_value():
 def test_wrong_option_is_refused(options: dict[str, object], error: str):
     with pytest.raises(ConfigError, match=error):
         program.arguments(program.Options(**options))  # type: ignore[arg-type]
+
+
+def test_unknown_option_is_refused_with_the_names_of_the_known_ones():
+    with pytest.raises(LocalProtocolError, match=r"'moddel'.*the options of Claude Code are mode,"):
+        program.checked_options({"moddel": "opus"})  # type: ignore[typeddict-unknown-key]
+
+
+def test_given_options_are_kept():
+    options = program.checked_options({"model": "opus", "max_turns": 3})
+
+    assert (options.model, options.max_turns) == ("opus", 3)

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -24,12 +25,13 @@ from typing import Any, BinaryIO, NamedTuple
 import pytest
 
 from interlock import cli
-from interlock.models.choose import PROVIDERS
+from interlock.models.choosing import PROVIDERS
 from tests.cli.book_server import BOOK_SERVER
 from tests.models import wire_anthropic, wire_responses
 from tests.models.wire_http import WireServer
 from tests.support.forked import start_in_terminal
 
+_CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|[@-Z\\-_=>])|\r")
 ECHO = ["-I", "-S", str(Path(__file__).parents[1] / "servers" / "echo.py")]
 
 
@@ -190,6 +192,7 @@ class Terminal:
         self.id = self._program.pid
         self.seen = ""
         self._from = 0
+        self._shown = 0  # in `seen` without control sequences
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
@@ -200,6 +203,13 @@ class Terminal:
         while (found := self.seen.find(text, self._from)) < 0:
             assert self._read(deadline - monotonic()), f"no {text!r} in {self.seen[-3000:]!r}"
         self._from = found + len(text)
+
+    def expect_shown(self, pattern: str) -> None:
+        """Wait for text that matches, whatever its colours and wherever the cursor goes."""
+        wanted = re.compile(pattern)
+        while (found := wanted.search(_CONTROL.sub("", self.seen), self._shown)) is None:
+            assert self._read(60), f"no {pattern!r} in {self.seen[-3000:]!r}"
+        self._shown = found.end()
 
     def leave(self) -> int:
         """Wait for the end of the program; return its exit code."""

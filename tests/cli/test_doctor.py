@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from interlock.cli.doctor import children
+from interlock.extras import install_command
 
 BROKEN = {"command": "no-such-program"}
 
@@ -47,6 +49,22 @@ def test_json_option_prints_the_report(no_processes, interlock, servers, script,
     assert report["problems"] == []
     assert report["keys"]["ANTHROPIC_API_KEY"] is False
     assert report["versions"]["python"].startswith("3.")
+
+
+def test_a_missing_package_is_listed_with_the_command_that_installs_its_extra(
+    no_processes, interlock, script, monkeypatch
+):
+    def version(name: str) -> str:
+        if name == "keyring":
+            raise metadata.PackageNotFoundError
+        return "1"
+
+    monkeypatch.setenv("INTERLOCK_MODEL", script())
+    monkeypatch.setattr(metadata, "version", version)
+
+    versions = interlock("doctor", "--json").json["versions"]
+
+    assert versions["keyring"] == f"not installed; extra oauth: {install_command('oauth')}"
 
 
 def test_doctor_shows_servers_of_the_environment_and_tracing_that_another_program_would_do(
@@ -97,7 +115,8 @@ def test_doctor_with_an_invalid_configuration_checks_the_rest(
 def orphan():
     """A process with the mark of an interlock process that has ended."""
     environment = {**os.environ, "INTERLOCK_CHILD": f"{os.getpid()}-1-1"}
-    started = subprocess.Popen(["sleep", "60"], env=environment)
+    program = ["sh", "-c", "sleep 60; :", "--token=s3cr3t", "--password", "s3cr3t"]
+    started = subprocess.Popen(program, env=environment)
     yield started.pid
     started.kill()
     started.wait()
@@ -108,7 +127,10 @@ def test_doctor_reports_an_orphaned_server_process(interlock, script, monkeypatc
     ran = interlock("doctor")
 
     assert ran.code == 1
-    assert f"process {orphan} (sleep 60) outlived interlock; end it with: kill {orphan}" in ran.err
+    command = "sh -c sleep 60; : --token=*** --password ***"
+    assert f"process {orphan} ({command}) outlived interlock" in ran.err
+    assert f"end it with: kill {orphan}\n" in ran.err
+    assert "s3cr3t" not in ran.out + ran.err
 
 
 @pytest.mark.slow("starts two programs")

@@ -39,7 +39,8 @@ SCHEMA = {
     "properties": {"order": {"type": "string"}, "amount": {"type": "integer"}},
     "additionalProperties": False,
 }
-(_EXAMPLE,) = re.findall(r"## Approvals\n.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[:1]
+_JSON = r"\n.*?```json[^\n]*\n(.*?)```"  # the first one below a heading
+(_EXAMPLE,) = re.findall(rf"## Approvals{_JSON}", PAGE.read_text(), re.DOTALL)[:1]
 APPROVALS = json.loads(_EXAMPLE)
 FIND = {"name": "find", "inputSchema": SCHEMA}
 API = {
@@ -96,7 +97,7 @@ def file_of(section: str) -> dict[str, Any]:
     """Return the configuration of a section: its own one, or that of the page."""
     if section != "Credentials of users":
         return FILE
-    (own,) = re.findall(rf"## {section}\n.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[:1]
+    (own,) = re.findall(rf"## {section}{_JSON}", PAGE.read_text(), re.DOTALL)[:1]
     document: dict[str, Any] = json.loads(own)
     return document | {"gateway": document["gateway"] | {"database": "gateway.db"}}
 
@@ -106,7 +107,7 @@ def prepare(home: Path, section: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "crm.json").write_text(json.dumps(API))
     plugin = home / "plugins" / "refunds"
     plugin.mkdir(parents=True)
-    manifest = re.findall(r"## Plugins\n.*?```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+    manifest = re.findall(rf"## Plugins{_JSON}", PAGE.read_text(), re.DOTALL)[0]
     (plugin / "manifest.json").write_text(manifest)
     (home / "token.txt").write_text("canary-1234\n")
     (home / "audit.jsonl").touch()

@@ -84,7 +84,8 @@ def test_a_setting_that_does_not_exist_cannot_be_changed(name: str, tmp_path: Pa
 
 def test_the_example_of_the_documentation_is_valid():
     page = Path(__file__).parents[2] / "docs" / "cli.md"
-    example = page.read_text().partition("<!-- settings -->\n```json\n")[2].partition("```")[0]
+    _, _, rest = page.read_text().partition('```json title="settings.json"\n')
+    example = rest.partition("```")[0]
     found = loads(example.encode())
 
     assert found.warnings == ()

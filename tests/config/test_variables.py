@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 
-from interlock.config import variables
+from interlock import config
+from interlock.config import StdioServer, variables
 from interlock.errors import ConfigError
+from tests.config.support import gateway
 
 ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
 
@@ -50,3 +54,29 @@ def test_fill_refuses_a_reference_that_it_cannot_replace(text: str, message: str
         variables.fill(text, "args[1]", ENVIRON)
 
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
+def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str):
+    loaded = gateway(
+        a={"command": "a", "env": {"KEY": "${user:KEY}"}, "sharing": sharing},
+        b={"url": "https://b.example", "headers": {"X-Key": "${user:KEY}"}, "sharing": sharing},
+    )
+
+    assert loaded.servers["a"] == StdioServer(
+        command="a", env={"KEY": "${user:KEY}"}, sharing=sharing
+    )
+    with pytest.raises(ConfigError, match="a credential of the calling user: store yours with"):
+        config.resolve(loaded.servers["b"], {})
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"env": {"A": "${user:KEY}"}}, "env.A has .*, but all users share this server"),
+        ({"args": ["${user:KEY}"], "sharing": "per_user"}, r"args\[0\] has .*, which only env"),
+    ],
+)
+def test_user_credential_is_refused_elsewhere(entry: dict[str, Any], problem: str):
+    with pytest.raises(ConfigError, match=problem):
+        gateway(crm={"command": "crm"} | entry)

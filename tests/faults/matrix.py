@@ -142,12 +142,12 @@ FAULTS = (
 
 # Rows of the matrix, or parts of them, whose part of the program does not exist yet.
 NOT_BUILT = {
-    "Redis down / slow / flushed": "nothing uses Redis yet",
+    "Redis down / slow / flushed": "nothing uses Redis",
     "Postgres down / slow / failover: stale reads": "what is kept there is not cached: it cannot "
     "be read until the server is back",
     "kill -9 of one worker": "a server is one process",
     "Event loop blocked > 1 s, readiness": "`/readyz` is answered by the loop itself, so a blocked "
     "one does not answer",
     "Obedient-to-injection model": "policy and approvals hold for what a model calls, but no "
-    "scripted model of the tests obeys a tool's result yet",
+    "scripted model of the tests obeys a tool's result",
 }

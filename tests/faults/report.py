@@ -80,9 +80,9 @@ def _line(row: Row, of: list[Case], measured: dict[str, Measured]) -> str:
 
 
 def not_built() -> str:
-    """Return the table of faults that are not tested yet, with the reasons."""
+    """Return the table of faults that no test makes, with the reasons."""
     lines = [f"| {fault} | {why} |" for fault, why in NOT_BUILT.items()]
-    return "\n".join(["| Not built yet | Why |", "|---|---|", *lines])
+    return "\n".join(["| Not tested | Why |", "|---|---|", *lines])
 
 
 def _time(seconds: float) -> str:

@@ -41,7 +41,7 @@ async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
 
 def test_configurations_in_the_documentation_are_valid_and_warn_of_nothing():
     page = (Path(__file__).parents[2] / "docs" / "gateway.md").read_text()
-    examples = re.findall(r"```json\n(\{\s*\"mcpServers\".*?)```", page, re.DOTALL)
+    examples = re.findall(r"```json[^\n]*\n(\{\s*\"mcpServers\".*?)```", page, re.DOTALL)
     configs = [loads(each.encode()) for each in examples]
 
     assert [each.warnings for each in configs] == [()] * 4

@@ -13,6 +13,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from langchain.agents import create_agent
 from langchain_core.callbacks import AsyncCallbackHandler
@@ -23,6 +24,7 @@ from interlock.calls import Caller
 from interlock.config import StdioServer
 from interlock.errors import CallRefused, LimitExceeded, WrongLoop
 from interlock.langchain import tools
+from interlock.langchain.tool import readable
 from interlock.toolbox import Toolbox
 from tests.langchain.support import call, content
 from tests.support.chat_model import ScriptedChatModel, calls
@@ -400,7 +402,7 @@ def test_import_of_the_tools_loads_no_graph_and_no_agent() -> None:
 @pytest.mark.parametrize(
     ("missing", "statement", "advice"),
     [
-        ("langchain_core", "import interlock.langchain", "interlock[langchain]"),
+        ("langchain_core", "import interlock.langchain", "needs the extra langchain: "),
         ("langchain", "from interlock.langchain import ToolboxMiddleware", "langchain>=1.4"),
     ],
 )
@@ -409,3 +411,32 @@ def test_a_missing_package_is_named(missing: str, statement: str, advice: str) -
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert advice in ran.stderr
+
+
+def test_a_reference_with_an_escape_leads_to_a_plain_copy() -> None:
+    schema = {
+        "properties": {"a": {"$ref": "#/$defs/a~1b"}, "b": {"$ref": "#/$defs/c%7E0d"}},
+        "$defs": {"a/b": {"type": "string"}, "c~d": {"type": "integer"}},
+    }
+
+    found = readable(msgspec.json.encode(schema))
+
+    for name, kind in (("a", "string"), ("b", "integer")):
+        reference = found["properties"][name]["$ref"]
+        assert reference.startswith("#/$defs/interlock-")
+        assert found["$defs"][reference.rpartition("/")[2]]["type"] == kind
+
+
+def test_a_recursive_schema_is_rewritten_once() -> None:
+    node = {"properties": {"next": {"$ref": "#/$defs/no~0de"}}}
+
+    found = readable(msgspec.json.encode({"$ref": "#/$defs/no~0de", "$defs": {"no~de": node}}))
+
+    copy = found["$defs"]["interlock-0"]
+    assert copy["properties"]["next"]["$ref"] == found["$ref"] == "#/$defs/interlock-0"
+
+
+def test_a_reference_to_nothing_is_an_error_and_properties_are_added() -> None:
+    assert readable(b"{}") == {"properties": {}}
+    with pytest.raises(ValueError, match="'#/nowhere' cannot be followed"):
+        readable(b'{"$ref": "#/nowhere"}')

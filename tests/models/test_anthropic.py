@@ -585,7 +585,7 @@ async def test_a_missing_vendor_package_is_an_error_with_the_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, "anthropic", None)
 
-    with pytest.raises(MissingExtra, match=r"interlock\[anthropic\]"):
+    with pytest.raises(MissingExtra, match="needs the extra anthropic: "):
         await complete(AnthropicModel("claude-test", api_key=KEY), ASK)
 
 

@@ -7,7 +7,7 @@ import pytest
 from interlock.agent import Agent
 from interlock.errors import ConfigError, ModelUnavailable
 from interlock.messages import UserMessage
-from interlock.models.choose import choose
+from interlock.models.choosing import choose
 
 
 async def test_claude_code_as_the_model_of_an_agent_is_refused_with_where_it_works():

@@ -181,26 +181,3 @@ def rows(dump: Callable[[str], Awaitable[Any]]) -> Rows:
         return sorted(named, key=lambda row: (row["writer"], row["seq"]))
 
     return read
-
-
-@pytest.fixture
-async def old_place(new_place: str, change: Callable[..., Awaitable[None]]) -> str:
-    """The location of a database from before tool calls and versions."""
-    await change(
-        new_place,
-        """CREATE TABLE conversations (id VARCHAR NOT NULL PRIMARY KEY, title TEXT NOT NULL,
-        model TEXT NOT NULL, created TIMESTAMP WITH TIME ZONE NOT NULL,
-        updated TIMESTAMP WITH TIME ZONE NOT NULL)""",
-        """CREATE TABLE messages (conversation_id VARCHAR NOT NULL
-        REFERENCES conversations (id) ON DELETE CASCADE, position INTEGER NOT NULL,
-        role VARCHAR NOT NULL, content TEXT NOT NULL, created TIMESTAMP WITH TIME ZONE NOT NULL,
-        PRIMARY KEY (conversation_id, position))""",
-        """INSERT INTO conversations VALUES ('old', 'Old times', 'm',
-        '2024-05-06 07:08:09.000000', '2024-05-06 07:08:10.000000')""",
-        """INSERT INTO messages VALUES
-        ('old', 0, 'system', 'Be brief.', '2024-05-06 07:08:09.000000'),
-        ('old', 1, 'user', 'hello 日本 ''x''', '2024-05-06 07:08:09.000000'),
-        ('old', 2, 'assistant', '', '2024-05-06 07:08:09.000000'),
-        ('old', 3, 'tool', '12:00', '2024-05-06 07:08:10.000000')""",
-    )
-    return new_place

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import interlock.store
+from interlock.errors import MissingExtra
 from interlock.store.database.database import open_database
 
 
@@ -64,7 +65,7 @@ except MissingExtra as error:
     command = [sys.executable, "-c", program, package, str(tmp_path / "conversations.db")]
     output = subprocess.check_output(command, text=True)
 
-    assert output == "keeping conversations needs an extra: pip install 'interlock[chat]'\n"
+    assert output == f"{MissingExtra('keeping conversations', 'chat')}\n"
 
 
 def test_an_unknown_name_of_the_package_is_an_attribute_error():

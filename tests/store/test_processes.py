@@ -33,13 +33,6 @@ async def test_eight_processes_can_create_one_database_at_once(new_place: str):
         assert len(await store.list()) == 8
 
 
-async def test_eight_processes_can_upgrade_one_database_at_once(old_place: str):
-    run_processes("start", old_place, 8)
-
-    async with ConversationStore.open(old_place) as store:
-        assert len(await store.list()) == 9
-
-
 async def test_eight_processes_can_append_to_one_conversation_at_once(place: str):
     async with ConversationStore.open(place) as store:
         made = await store.create()

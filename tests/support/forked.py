@@ -21,7 +21,6 @@ _context = get_context("forkserver")
 _context.set_forkserver_preload(
     [
         "aiosqlite",
-        "alembic.command",
         "interlock.cli.chat.chat",
         "interlock.cli.servers.kept_inputs",
         "interlock.cli.servers.local_toolbox",
@@ -34,7 +33,6 @@ _context.set_forkserver_preload(
         "interlock.store.chat.conversations",
         "interlock.toolbox",
         "jsonschema_rs",
-        "mako.template",
         "prompt_toolkit.shortcuts",
         "rich.console",
         "rich.live",

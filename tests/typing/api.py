@@ -18,11 +18,10 @@ from interlock import (
     ToolError,
 )
 from interlock.agent import AgentEvent, Done, ToolFinished, ToolStarted
-from interlock.client.listing import Listing
+from interlock.client import Listing
 from interlock.errors import RemoteError, RequestTimeout, ServerUnavailable
 from interlock.messages import AssistantMessage, Message, UserMessage
-from interlock.models import ReasoningDelta, TextDelta
-from interlock.models.scripted import ScriptedModel
+from interlock.models import ReasoningDelta, ScriptedModel, TextDelta
 from interlock.protocol import Progress
 from interlock.toolbox import Entry, ServerStatus
 from interlock.types import (

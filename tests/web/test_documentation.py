@@ -15,7 +15,7 @@ from interlock.web.chat import chat_api
 from interlock.web.inspector import inspector_api as inspect_api
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "web.md"
+PAGE = ROOT / "docs" / "use" / "web.md"
 END = "<!-- end of routes -->"
 TABLES: dict[str, Iterable[Route]] = {
     "chat": (*chat_api.LOCAL_ROUTES, *apps.ROUTES),
@@ -28,7 +28,7 @@ def renewed(page: str) -> str:
     for name, routes in TABLES.items():
         begin = f"<!-- routes of the {name} -->\n"
         before, found, rest = page.partition(begin)
-        assert found, f"docs/web.md has no {begin.strip()}"
+        assert found, f"docs/use/web.md has no {begin.strip()}"
         lines = [f"| `{each.method} {_path(each)}` | {each.about} |\n" for each in routes]
         table = "| route | for |\n|---|---|\n" + "".join(lines)
         page = f"{before}{begin}{table}{END}{rest.partition(END)[2]}"
@@ -46,10 +46,10 @@ def test_tables_of_routes_are_those_of_the_source():
 
 
 def test_frames_of_the_socket_are_all_documented():
-    text = (ROOT / "docs" / "langchain.md").read_text().partition("### `/ws`")[2]
+    text = (ROOT / "docs" / "connect" / "langchain.md").read_text().partition("### `/ws`")[2]
     tables = re.findall(r"(?m)(?:^\|.*\n)+", text)[:2]
     to_server, from_server = ({*re.findall(r"`(\w+)`", _names(each))} for each in tables)
-    folder = ROOT / "src/interlock/web"
+    folder = ROOT / "src/interlock/web/chat"
     source = "".join((folder / f"{each}.py").read_text() for each in ("events", "turn", "socket"))
     sent = {*re.findall(r"""(?:"type": |type=|_end\(\s*)"(\w+)"(?!\.)""", source)}
 

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from interlock.auth.api_key import ApiKeyAuth
 from interlock.auth.authenticator import Authenticator
 from interlock.auth.bearer import BearerAuth
 from interlock.auth.either import EitherAuth
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import Verify, static_tokens
+from interlock.lazy import loader
+
+if TYPE_CHECKING:
+    from interlock.auth.jwt import JwtVerifier
 
 __all__ = [
     "ApiKeyAuth",
     "Authenticator",
     "BearerAuth",
     "EitherAuth",
+    "JwtVerifier",
     "Principal",
     "Verify",
     "static_tokens",
 ]
+
+# PyJWT and cryptography are loaded by those who verify tokens.
+__getattr__ = loader(__name__, {"JwtVerifier": "auth.jwt"})

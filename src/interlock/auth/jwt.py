@@ -75,7 +75,7 @@ class JwtVerifier:
 
     Raises:
         ConfigError: A setting is not valid.
-        MissingExtra: `interlock[serve]` is not installed.
+        MissingExtra: The extra `serve` is not installed.
     """
 
     def __init__(

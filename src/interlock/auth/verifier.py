@@ -18,6 +18,7 @@ from interlock.auth.principal import Principal
 from interlock.errors import AuthUnavailable, ConfigError
 
 Verify = Callable[[str], Awaitable[Principal | None]]
+"""Returns the principal of a token or key; None refuses it."""
 
 MAX_TOKEN_BYTES = 16_384
 MIN_STATIC_TOKEN = 16  # characters; shorter ones can be guessed

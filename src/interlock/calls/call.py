@@ -26,6 +26,7 @@ from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogL
 Surface = Literal[
     "library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain", "inspector", "app"
 ]
+"""Where a call came from."""
 
 
 class Caller(Struct, frozen=True):
@@ -56,6 +57,7 @@ class Caller(Struct, frozen=True):
 
 
 LOCAL = Caller()
+"""The caller of a program that calls its own toolbox."""
 
 
 class Slots:

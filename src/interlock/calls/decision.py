@@ -20,6 +20,7 @@ Reason = Literal[
     "no_rule",
     "approval_required",
 ]
+"""Why a call may not be made, as a stable word; "" if it may."""
 
 
 class RuleFact(Struct, frozen=True):

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from interlock.calls.call import Call, Outcome
 
 CallHandler = Callable[[Call], Awaitable[Outcome]]
+"""Makes a call and returns its outcome."""
 Around = Callable[[CallHandler], CallHandler]
+"""A layer: takes the next handler and returns its own."""
 
 
 def build(send: CallHandler, around: Sequence[Around]) -> CallHandler:

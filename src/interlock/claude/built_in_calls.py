@@ -16,7 +16,8 @@ from interlock.calls import Call, Caller, Item, Outcome
 from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.config.gateway import BUILT_IN
 from interlock.errors import InterlockError
-from interlock.layers import AroundCalls, Layers
+from interlock.layers import Layers
+from interlock.layers.stack import AroundCalls
 from interlock.protocol.envelope import encode_lossy
 from interlock.types import JsonObject
 

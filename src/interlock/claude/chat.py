@@ -30,7 +30,7 @@ from interlock.claude.events import (
     Retrying,
 )
 from interlock.errors import InterlockError, ModelError, ModelUnavailable, UnknownSession
-from interlock.layers import AroundCalls
+from interlock.layers.stack import AroundCalls
 from interlock.messages import (
     AssistantMessage,
     Message,

@@ -32,8 +32,7 @@ from interlock.claude.decisions import (
 from interlock.claude.events import ClaudeAnswer, ClaudeDone, ClaudeEvent, ClaudeToolProgress
 from interlock.claude.facade import FacadeHost
 from interlock.claude.link import Link, object_of
-from interlock.claude.program import environment
-from interlock.claude.program_options import ProgramOptions, checked_options
+from interlock.claude.program import ProgramOptions, checked_options, environment
 from interlock.claude.questions import Questions
 from interlock.claude.results import MAX_RESULT
 from interlock.claude.servers import Server, Servers, direct_configuration
@@ -49,7 +48,7 @@ from interlock.errors import (
     RequestTimeout,
     UnknownSession,
 )
-from interlock.layers import AroundCalls
+from interlock.layers.stack import AroundCalls
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
 from interlock.text.redaction import Redactor, redact_error

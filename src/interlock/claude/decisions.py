@@ -82,6 +82,7 @@ class Deny(Struct, frozen=True):
 
 
 Decide = Callable[[PermissionRequest], Awaitable[Allow | Deny]]
+"""Decides about one tool call of Claude Code."""
 Check = Callable[[PermissionRequest], Deny | Allow | None]
 AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | None]]
 

@@ -99,6 +99,7 @@ ClaudeEvent = (
     | ClaudeNotice
     | ClaudeDone
 )
+"""An event of `ClaudeCode.stream`; the last one is `ClaudeDone`."""
 
 
 _MINOR = (ClaudeToolProgress, Retrying, ClaudeNotice)

@@ -10,12 +10,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypedDict
 from uuid import UUID
 
 import msgspec
 from msgspec import Struct
 
-from interlock.errors import ConfigError, SpawnError
+from interlock.errors import ConfigError, LocalProtocolError, SpawnError
 from interlock.protocol.envelope import encode
 from interlock.types import JsonObject
 
@@ -52,8 +53,30 @@ class FoundProgram(Struct, frozen=True):
     argv: tuple[str, ...]
 
 
+class ProgramOptions(TypedDict, total=False):
+    """Claude Code's own options. What is not given is as Claude Code has it by default."""
+
+    mode: str  # of permissions: "default", "acceptEdits", "plan", "bypassPermissions"
+    model: str | None
+    fallback_model: str | None
+    max_turns: int | None
+    max_cost: float | None  # US dollars
+    output_schema: JsonObject | None  # for `Answer.structured`
+    instructions: str | None  # appended to the system prompt
+    system_prompt: str | None  # replaces it
+    agents: JsonObject | None  # subagents by name: description, prompt, tools, model
+    add_dirs: Sequence[str | Path]
+    thinking: int | str | None  # tokens, "adaptive" or "disabled"
+    built_in: Sequence[str] | None  # names of its own tools; () for none, None for all
+    settings: Sequence[str]  # of "user", "project", "local"; what they contain is trusted
+    session: str | None  # the id of a new session, a UUID
+    resume: str | None  # the id of a session to continue
+    fork: bool  # continue a copy of it
+    arguments: Sequence[str]  # further ones, as on its command line
+
+
 class Options(Struct, frozen=True, kw_only=True):
-    """The program's own options; see `ClaudeCode`."""
+    """`ProgramOptions` with the defaults."""
 
     mode: str = "default"
     model: str | None = None
@@ -72,6 +95,19 @@ class Options(Struct, frozen=True, kw_only=True):
     resume: str | None = None
     fork: bool = False
     arguments: Sequence[str] = ()
+
+
+def checked_options(options: ProgramOptions) -> Options:
+    """Return the options of a program.
+
+    Raises:
+        LocalProtocolError: An option is unknown.
+    """
+    try:
+        return Options(**options)
+    except TypeError as error:
+        known = ", ".join(ProgramOptions.__annotations__)
+        raise LocalProtocolError(f"{error}; the options of Claude Code are {known}") from None
 
 
 # Finding

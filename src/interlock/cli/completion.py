@@ -78,7 +78,7 @@ def models(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
     """Complete a model that could be used now."""
     import asyncio
 
-    from interlock.models.choose import available
+    from interlock.models.choosing import available
 
     found = asyncio.run(available())
     names = [each.name for each in found if not each.problem]

@@ -18,24 +18,28 @@ from interlock.cli.server_status import is_broken, problem_of, status_rows, stat
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, warn
 from interlock.errors import InterlockError, MissingExtra
+from interlock.extras import install_command
+from interlock.text.redaction import masked_arguments
 from interlock.text.urls import display
 
 if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus
 
 _TRACERS = ("LANGSMITH", "LANGCHAIN")  # beginnings of the names of variables
-_PACKAGES = (
-    "msgspec",
-    "aiohttp",
-    "jsonschema-rs",
-    "sqlalchemy",
-    "prompt-toolkit",
-    "anthropic",
-    "openai",
-    "xllamacpp",
-    "keyring",
-    "pyyaml",
-)
+_PACKAGES = {  # and the extra of each
+    "msgspec": "",
+    "aiohttp": "",
+    "jsonschema-rs": "",
+    "sqlalchemy": "chat",
+    "prompt-toolkit": "chat",
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "xllamacpp": "local",
+    "keyring": "oauth",
+    "pyyaml": "openapi",
+    "uvicorn": "serve",
+    "websockets": "web",
+}
 
 
 class Child(Struct, frozen=True):
@@ -192,16 +196,16 @@ def _versions() -> dict[str, str]:
         "interlock": __version__,
         "python": f"{platform.python_version()} ({sys.executable})",
     }
-    for package in _PACKAGES:
+    for package, extra in _PACKAGES.items():
         try:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            versions[package] = "not installed"
+            versions[package] = f"not installed; extra {extra}: {install_command(extra)}"
     return versions
 
 
 def _keys() -> dict[str, bool]:
-    from interlock.models.choose import PROVIDERS
+    from interlock.models.choosing import PROVIDERS
 
     return {provider.key: bool(os.environ.get(provider.key)) for provider in PROVIDERS}
 
@@ -238,7 +242,7 @@ def children() -> list[Child]:
 def _child(id: int, variable: str) -> Child | None:
     try:
         environment = Path(f"/proc/{id}/environ").read_bytes().split(b"\0")
-        command = Path(f"/proc/{id}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ")
+        arguments = Path(f"/proc/{id}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:  # it has ended
         return None
     mark = next((each for each in environment if each.startswith(f"{variable}=".encode())), b"")
@@ -246,7 +250,8 @@ def _child(id: int, variable: str) -> Child | None:
     if not parent.isdecimal():
         return None
     orphan = _start_of(int(parent)) != rest.partition("-")[0]
-    return Child(id, command.decode(errors="replace")[:200], int(parent), orphan)
+    command = " ".join(masked_arguments([each.decode(errors="replace") for each in arguments]))
+    return Child(id, command[:200], int(parent), orphan)
 
 
 def _start_of(id: int) -> str | None:

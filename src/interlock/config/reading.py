@@ -49,11 +49,12 @@ from interlock.config.servers import (
     ToolRisk,
     has_token,
 )
-from interlock.config.user_variables import check_user_variables
+from interlock.config.variables import check_user_variables
 from interlock.errors import ConfigError
 from interlock.text import urls
 
 VARIABLE = "INTERLOCK_MCP_CONFIG"
+"""The environment variable that names the file of servers."""
 MAX_SERVERS = 1_000
 MAX_NAME = 64
 MAX_CONCURRENCY = 10_000

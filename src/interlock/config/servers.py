@@ -19,6 +19,7 @@ Sharing = Literal["shared", "per_user", "per_session", "per_call"]
 # Authorization of the file; "none": not at all; "auto": by that header if there is one, else by a
 # login if the server requires one.
 Auth = Literal["auto", "oauth", "bearer", "none"]
+"""How a server at a URL is logged in to."""
 
 
 # What a server may ask clients for.
@@ -221,7 +222,9 @@ class OpenApiConfig(ConnectionSettings, frozen=True, kw_only=True):
 
 
 ServerConfig = StdioServer | HttpServer | OpenApiConfig | PythonServer
+"""A configured server of any type."""
 CONFIGURED = (StdioServer, HttpServer, OpenApiConfig, PythonServer)  # for `isinstance`
+"""The classes of `ServerConfig`, for `isinstance`."""
 
 
 class Config(Struct, frozen=True):

@@ -17,7 +17,7 @@ from interlock.errors import InterlockError, UnknownTool
 from interlock.langchain.history import fitted
 from interlock.langchain.messages import MAX_IMAGE, failed, message
 from interlock.langchain.tool import LANGCHAIN, need_reader, tools
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 
 _log = logging.getLogger("interlock.langchain")
 
@@ -28,7 +28,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
     A tool that the agent was created with wins over a tool of the toolbox with the same name.
 
     Args:
-        toolbox: An open toolbox.
+        toolbox: An open toolbox, or other `Tools`.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
         images: Pass images on to the model.
         max_image_bytes: The largest image that is passed on.
@@ -37,7 +37,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(
         self,
-        toolbox: Toolbox,
+        toolbox: Tools,
         select: str | list[str] | None = None,
         *,
         images: bool = False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
@@ -13,6 +14,7 @@ from functools import cache
 from time import monotonic
 from typing import Any, NoReturn
 
+import msgspec
 from langchain_core.callbacks import AsyncCallbackManager, Callbacks
 from langchain_core.messages import AnyMessage, ToolMessage
 from langchain_core.tools import BaseTool, ToolException
@@ -20,14 +22,15 @@ from pydantic import PrivateAttr
 
 from interlock import aio
 from interlock.agent import ToolProgress
-from interlock.calls import Call, Caller, Entry
+from interlock.calls import Around, Call, Caller, Entry
 from interlock.calls.call import new_call_id
 from interlock.errors import InterlockError, InvalidArguments
 from interlock.langchain.messages import MAX_IMAGE, Finished, failed, finished, message
-from interlock.langchain.schemas import readable
 from interlock.layers.kept_results import TOOL as READER
 from interlock.protocol import Progress, ProgressHandler
-from interlock.toolbox import Toolbox
+from interlock.schema.annotations import Hints
+from interlock.toolbox import Toolbox, Tools
+from interlock.types import JsonObject
 
 LANGCHAIN = Caller(surface="langchain")
 _log = logging.getLogger("interlock.langchain")
@@ -42,14 +45,14 @@ class LangChainTool(BaseTool):
     goes wrong is returned to the model as a `ToolMessage` with status "error".
     """
 
-    _toolbox: Toolbox = PrivateAttr()
+    _toolbox: Tools = PrivateAttr()
     _address: str = PrivateAttr()
     _caller: Caller = PrivateAttr()
     _images: int = PrivateAttr()
 
     def __init__(
         self,
-        toolbox: Toolbox,
+        toolbox: Tools,
         entry: Entry,
         *,
         caller: Caller = LANGCHAIN,
@@ -158,7 +161,7 @@ for _method in (LangChainTool._arun, LangChainTool._run):
 
 
 async def run(
-    toolbox: Toolbox,
+    toolbox: Tools,
     name: str,
     arguments: Any,
     *,
@@ -166,6 +169,7 @@ async def run(
     progress: ProgressHandler | None = None,
     images: int = 0,
     id: str | None = None,
+    around: Around | None = None,
 ) -> Finished:
     """Call a tool. Nothing is raised but cancellation.
 
@@ -177,7 +181,9 @@ async def run(
         progress: Called with each `Progress`.
         images: As for `finished`.
         id: The call's id in the audit trail; None for a new one.
+        around: A layer outside of those of the toolbox.
     """
+    handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
         entry = toolbox.find(name, caller)
         if not isinstance(arguments, dict):
@@ -185,7 +191,7 @@ async def run(
             raise InvalidArguments(f"{entry.address}: arguments must be an object, not {kind}")
         id = id or new_call_id()
         call = Call(entry, dict(arguments), caller, progress=progress, id=id)
-        return finished((await toolbox.handle(call)).result, images)
+        return finished((await handle(call)).result, images)
     except InterlockError as error:
         return failed(error)
     except Exception:
@@ -195,7 +201,7 @@ async def run(
 
 
 def tools(
-    toolbox: Toolbox,
+    toolbox: Tools,
     select: str | Sequence[str] | None = None,
     *,
     images: bool = False,
@@ -206,7 +212,7 @@ def tools(
     """Return the tools of a toolbox as it is now.
 
     Args:
-        toolbox: An open toolbox.
+        toolbox: An open toolbox, or other `Tools`.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
         images: Pass images on to the model; otherwise it gets a line of text for each.
         max_image_bytes: The largest image that is passed on.
@@ -221,16 +227,16 @@ def tools(
 
     @cache
     def server_infos() -> dict[str, str]:
-        return {name: each.server_info for name, each in toolbox.status.items()}
+        status = toolbox.status if isinstance(toolbox, Toolbox) else {}
+        return {name: each.server_info for name, each in status.items()}
 
     def make(entry: Entry) -> LangChainTool | None:
         info = server_infos().get(entry.server, "")  # none for a tool of interlock itself
         return _make(toolbox, entry, caller, most, info)
 
-    kept: dict[object, _Made] | None = getattr(toolbox, "adapted", None)
-    if caller != LANGCHAIN or kept is None:
+    if caller != LANGCHAIN or not isinstance(toolbox, Toolbox):
         return [tool for each in found if (tool := make(each))]
-    made = kept.setdefault((LangChainTool, images, most), {})
+    made: _Made = toolbox.adapted.setdefault((LangChainTool, images, most), {})
     every = [*toolbox.tools, *toolbox.own.entries]
     for address in made.keys() - {each.address for each in every}:
         del made[address]
@@ -250,7 +256,7 @@ def need_reader(messages: Iterable[AnyMessage]) -> bool:
 
 
 def _make(
-    toolbox: Toolbox, entry: Entry, caller: Caller, images: int, server_info: str
+    toolbox: Tools, entry: Entry, caller: Caller, images: int, server_info: str
 ) -> LangChainTool | None:
     try:
         return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)
@@ -315,3 +321,59 @@ def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
             loop.call_soon_threadsafe(write, event, context=context)
 
     return report
+
+
+# It neither unescapes a pointer nor finds an anchor.
+_PLAIN = re.compile(r"#(/[A-Za-z0-9_.$-]+)*")
+
+
+def readable(schema: bytes) -> JsonObject:
+    """Return an input schema with a member `properties`, and with plain references only.
+
+    What another reference leads to is copied to `$defs`, under a plain name.
+
+    Raises:
+        ValueError: A reference leads to nothing.
+    """
+    document: JsonObject = msgspec.json.decode(schema)
+    if b'"$ref"' in schema:
+        _Rewriting(document).run()
+    document.setdefault("properties", {})
+    return document
+
+
+class _Rewriting:
+    def __init__(self, document: JsonObject) -> None:
+        self._document = document
+        self._hints = Hints(document)
+        self._names: dict[str, str] = {}
+        self._copies: dict[str, Any] = {}
+
+    def run(self) -> None:
+        parts: list[Any] = [self._document]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, list):
+                parts += part
+            elif isinstance(part, dict):
+                reference = part.get("$ref")
+                if isinstance(reference, str):
+                    part["$ref"] = self._plain(reference, parts)
+                parts += part.values()
+        if self._copies:
+            self._document.setdefault("$defs", {}).update(self._copies)
+
+    def _plain(self, reference: str, parts: list[Any]) -> str:
+        if reference in self._names:
+            return self._names[reference]
+        target = self._hints.resolve(reference)
+        if target is None:
+            raise ValueError(f"the reference {reference[:100]!r} cannot be followed")
+        if _PLAIN.fullmatch(reference):
+            return reference
+        name = f"interlock-{len(self._names)}"
+        self._names[reference] = plain = f"#/$defs/{name}"
+        # A copy, because the rewriting changes what it visits.
+        self._copies[name] = copy = msgspec.json.decode(msgspec.json.encode(target))
+        parts.append(copy)
+        return plain

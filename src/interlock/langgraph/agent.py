@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AnyMessage
@@ -25,7 +25,7 @@ from interlock.agent import (
     ToolStarted,
     files_of,
 )
-from interlock.calls import Call, Outcome
+from interlock.calls import Call, CallHandler, Outcome
 from interlock.langgraph.chat_model import InterlockChatModel
 from interlock.langgraph.conversion import Files, from_langchain, to_langchain
 from interlock.langgraph.graph import chat_graph
@@ -40,7 +40,7 @@ from interlock.messages import (
     interrupted,
 )
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 
 _SHOWN = (TextDelta, ReasoningDelta, Notice, Compacted, ToolStarted, ToolProgress, ToolFinished)
 
@@ -65,7 +65,7 @@ class GraphAgent(Agent):
     """
 
     def __init__(
-        self, model: Any = None, tools: Toolbox | None = None, *, graph: Any, **options: Any
+        self, model: Any = None, tools: Tools | None = None, *, graph: Any, **options: Any
     ) -> None:
         super().__init__(model, tools, **options)
         self._graph = graph
@@ -74,12 +74,13 @@ class GraphAgent(Agent):
         """See `Agent.stream`."""
         model = await self._ready()
         files: dict[str, tuple[Attachment, ...]] = {}
-        shown = _Shown(self._toolbox, files) if self._toolbox is not None else None
+        shown = _Shown(files)
         context = ChatContext(
             caller=self._caller,
             streams=True,
             begins_at=len(messages),
-            data=_Run(InterlockChatModel(model, files), cast("Toolbox | None", shown)),
+            around=shown.around,
+            data=_Run(InterlockChatModel(model, files), self._toolbox),
         )
         given = {"messages": [to_langchain(each) for each in messages]}
         parts = self._graph.astream(given, context=context, stream_mode=["custom", "updates"])
@@ -92,7 +93,7 @@ class GraphAgent(Agent):
                             turn.finish(part)
                         if self._is_shown(part, turn):
                             yield part
-                        if shown is not None and isinstance(part, ToolStarted):
+                        if isinstance(part, ToolStarted):
                             shown.deliver(part.call_id)
                         continue
                     if new := turn.add(part):
@@ -114,43 +115,40 @@ class _Run:
     """What the functions of `agent_graph` return for one answer."""
 
     model: BaseChatModel
-    toolbox: Toolbox | None
+    toolbox: Tools | None
 
 
 class _Shown:
-    """A toolbox that makes a call only after its `ToolStarted` has been yielded.
+    """A layer that makes a call only after its `ToolStarted` has been yielded.
 
     LangGraph starts a call beside the reader of its events. Without this, a question about a call
     could come before the call.
 
     Args:
-        toolbox: Makes the calls.
         files: Gets the images and sounds of results, by the id of the call. Messages of the graph
             have only text.
     """
 
-    adapted = None  # it lives for one answer, so nothing is kept for it
-
-    def __init__(self, toolbox: Toolbox, files: dict[str, tuple[Attachment, ...]]) -> None:
-        self._toolbox = toolbox
+    def __init__(self, files: dict[str, tuple[Attachment, ...]]) -> None:
         self._files = files
         self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._toolbox, name)
 
     def deliver(self, call_id: str) -> None:
         """Allow a call, by its id in the audit trail."""
         self._delivered[call_id].set()
 
-    async def handle(self, call: Call) -> Outcome:
-        """See `Toolbox.handle`."""
-        await self._delivered[call.id].wait()
-        del self._delivered[call.id]
-        outcome = await self._toolbox.handle(call)
-        if files := files_of(outcome.result):
-            self._files[call.id] = files
-        return outcome
+    def around(self, handle: CallHandler) -> CallHandler:
+        """Return the layer around `handle`."""
+
+        async def call_once_shown(call: Call) -> Outcome:
+            await self._delivered[call.id].wait()
+            del self._delivered[call.id]
+            outcome = await handle(call)
+            if files := files_of(outcome.result):
+                self._files[call.id] = files
+            return outcome
+
+        return call_once_shown
 
 
 class _Turn:

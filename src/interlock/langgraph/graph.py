@@ -40,7 +40,7 @@ def chat_graph(
 
     Args:
         model: A chat model, a name for `init_chat_model`, or a function of the context.
-        toolbox: An open toolbox, or a function of the context that returns one.
+        toolbox: An open toolbox or other `Tools`, or a function of the context that returns them.
         checkpointer: Where conversations are stored; None to forget them.
         system: Instructions, sent with each request and not stored.
         max_rounds: How often the model may call tools for one message before `StepLimit` is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from interlock.agent import (
     TOO_MANY_CALLS,
     ToolFinished,
     ToolStarted,
+    approval_hash,
 )
 from interlock.calls import Caller, Entry
 from interlock.calls.call import new_call_id
@@ -37,7 +39,6 @@ from interlock.langchain.history import INTERRUPTED, closed, fitted, last_calls,
 from interlock.langchain.messages import Finished, message
 from interlock.langchain.tool import need_reader, reporter, run, tools
 from interlock.langgraph.answers import ask, normalized
-from interlock.langgraph.approvals import APPROVAL_SECONDS, REFUSALS, approval_of, refusal
 from interlock.langgraph.state import (
     Approve,
     ChatContext,
@@ -46,11 +47,17 @@ from interlock.langgraph.state import (
     ModelSource,
     ToolSource,
 )
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
 MAX_INPUT = 32 * 1024  # characters of a user's message
 MAX_BOUND = 32  # models with tools that are remembered
+APPROVAL_SECONDS = 86_400
+REFUSALS = {
+    "approval_denied": "a person denied it",
+    "approval_expired": "the time to allow it was over",
+    "approval_changed": "it was not allowed with these arguments",
+}
 _log = logging.getLogger("interlock.langgraph")
 
 
@@ -91,7 +98,7 @@ class Nodes:
         self._local = {each.name: each for each in local_tools}
         self._images = images
         self._bind_options = bind_options
-        self._bound: dict[tuple[int, int, bool], tuple[Any, Toolbox | None, int, Any]] = {}
+        self._bound: dict[tuple[int, int, bool], tuple[Any, Tools | None, int, Any]] = {}
         self._warned: set[str] = set()
 
     # Nodes
@@ -182,6 +189,7 @@ class Nodes:
                     progress=report,
                     images=self._images,
                     id=id,
+                    around=context.around,
                 ),
             )
         seconds = monotonic() - started
@@ -198,11 +206,11 @@ class Nodes:
 
     # What they need
 
-    def _toolbox_of(self, context: ChatContext) -> Toolbox | None:
+    def _toolbox_of(self, context: ChatContext) -> Tools | None:
         found: Any = self._toolbox  # a function, or anything that behaves as a toolbox
         return found if found is None or hasattr(found, "handle") else found(context)
 
-    def _with_tools(self, model: Any, toolbox: Toolbox | None, reader: bool) -> Any:
+    def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
         """Return the model with its tools, bound again only if they have changed."""
         key = id(model), id(toolbox), reader
         version = 0 if toolbox is None else toolbox.version
@@ -224,7 +232,7 @@ class Nodes:
         self,
         task: dict[str, Any],
         entry: Entry | None,
-        toolbox: Toolbox | None,
+        toolbox: Tools | None,
         runtime: Runtime[ChatContext],
     ) -> Finished | None:
         """Return the answer to a call that must not run; None if it may."""
@@ -286,7 +294,7 @@ def _is_resumed(runtime: Runtime[ChatContext]) -> bool:
     return info is not None and info.task_id in context.resumed
 
 
-def _find(toolbox: Toolbox | None, name: str, caller: Caller) -> Entry | None:
+def _find(toolbox: Tools | None, name: str, caller: Caller) -> Entry | None:
     if toolbox is None:
         return None
     try:
@@ -316,3 +324,34 @@ async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage |
         return Finished(str(result)), None
     is_error = result.status == "error"
     return Finished(str(result.text), is_error, "failed" if is_error else "ran"), result
+
+
+# Approvals
+
+
+def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str, Any]:
+    """Describe a call for the person who decides. Its id is bound to its arguments."""
+    hash = approval_hash(entry.address, call["args"])
+    return {
+        "id": "a_" + hashlib.sha256(f"{call['id']} {hash}".encode()).hexdigest()[:24],
+        "tool_call_id": call["id"],
+        "address": entry.address,
+        "arguments": call["args"],
+        "reason": reason,
+        "expires": expires,
+        "hash": hash,
+    }
+
+
+def refusal(approval: dict[str, Any], decisions: Any) -> str | None:
+    """Return the code of why a call was not allowed; None if it was."""
+    given = decisions.get(approval["id"]) if isinstance(decisions, dict) else None
+    if given is None:
+        return "approval_changed"
+    if isinstance(given, str):
+        given = {"decision": given}
+    if given.get("hash", approval["hash"]) != approval["hash"]:
+        return "approval_changed"
+    if datetime.fromisoformat(approval["expires"]) < datetime.now(UTC):
+        return "approval_expired"
+    return None if given.get("decision") == "allow" else "approval_denied"

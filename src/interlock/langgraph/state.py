@@ -10,10 +10,10 @@ from langchain_core.language_models import BaseChatModel
 from langgraph.channels import UntrackedValue
 from langgraph.graph import MessagesState
 
-from interlock.calls import Caller, Entry
+from interlock.calls import Around, Caller, Entry
 from interlock.errors import InvalidArguments
 from interlock.langchain.tool import LANGCHAIN
-from interlock.toolbox import Toolbox
+from interlock.toolbox import Tools
 from interlock.types import JsonObject
 
 
@@ -34,6 +34,7 @@ class ChatContext:
         resumed: Ids of LangGraph's tasks that an interrupt ended. Their local tools run again, as
             LangGraph resumes them from their beginning.
         data: For your functions of the context.
+        around: A layer around each call of the toolbox.
     """
 
     user: str = ""
@@ -42,6 +43,7 @@ class ChatContext:
     begins_at: int | None = None
     resumed: frozenset[str] = frozenset()
     data: Any = field(default=None, repr=False)
+    around: Around | None = field(default=None, repr=False)
 
 
 class ChatState(MessagesState):
@@ -57,5 +59,5 @@ class ChatState(MessagesState):
 
 
 ModelSource: TypeAlias = BaseChatModel | str | Callable[[ChatContext], BaseChatModel]
-ToolSource: TypeAlias = Toolbox | Callable[[ChatContext], Toolbox | None] | None
+ToolSource: TypeAlias = Tools | Callable[[ChatContext], Tools | None] | None
 Approve: TypeAlias = Callable[[ChatContext, Entry, JsonObject], str | None]

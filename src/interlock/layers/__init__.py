@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from interlock.layers.stack import AroundCalls, Layers
+from interlock.layers.enforcement import CallDenied, enforce
+from interlock.layers.stack import Layers
 
-__all__ = ["AroundCalls", "Layers"]
+__all__ = ["CallDenied", "Layers", "enforce"]

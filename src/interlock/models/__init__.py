@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from interlock.lazy import loader
 from interlock.messages import Usage
 from interlock.models.model import (
     Model,
@@ -14,14 +17,23 @@ from interlock.models.model import (
     complete,
 )
 
+if TYPE_CHECKING:
+    from interlock.models.choosing import choose
+    from interlock.models.scripted import ScriptedModel
+
 __all__ = [
     "Model",
     "ModelEvent",
     "Notice",
     "ReasoningDelta",
     "Reply",
+    "ScriptedModel",
     "TextDelta",
     "ToolDefinition",
     "Usage",
+    "choose",
     "complete",
 ]
+
+# What chooses a model knows all vendors.
+__getattr__ = loader(__name__, {"ScriptedModel": "models.scripted", "choose": "models.choosing"})

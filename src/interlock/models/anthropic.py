@@ -30,17 +30,11 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
-)
-from interlock.models import (
-    ModelEvent,
-    ReasoningDelta,
-    Reply,
-    TextDelta,
-    ToolDefinition,
     Usage,
-    learned,
 )
+from interlock.models import learned
 from interlock.models.answer_size import AnswerSize
+from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition
 from interlock.models.vendors import (
     DOCUMENTS,
     IMAGES,

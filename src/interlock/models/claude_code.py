@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from interlock.errors import ModelUnavailable
 from interlock.messages import Message
-from interlock.models import ModelEvent, ToolDefinition
+from interlock.models.model import ModelEvent, ToolDefinition
 
 PROVIDER = "claude-code"
 

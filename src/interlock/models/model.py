@@ -51,6 +51,7 @@ class Reply(Struct, frozen=True):
 
 
 ModelEvent = TextDelta | ReasoningDelta | Notice | Reply
+"""An event of `Model.stream`; the last one is `Reply`."""
 
 
 class Model(Protocol):

@@ -29,18 +29,18 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Usage,
 )
-from interlock.models import (
+from interlock.models import learned
+from interlock.models.answer_size import AnswerSize
+from interlock.models.model import (
     ModelEvent,
     Notice,
     ReasoningDelta,
     Reply,
     TextDelta,
     ToolDefinition,
-    Usage,
-    learned,
 )
-from interlock.models.answer_size import AnswerSize
 from interlock.models.responses import ResponseBuilder, response_request
 from interlock.models.vendors import (
     DOCUMENTS,

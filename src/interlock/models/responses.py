@@ -24,9 +24,10 @@ from interlock.messages import (
     SystemMessage,
     ToolCall,
     ToolMessage,
+    Usage,
 )
-from interlock.models import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition, Usage
 from interlock.models.answer_size import AnswerSize
+from interlock.models.model import ModelEvent, ReasoningDelta, Reply, TextDelta, ToolDefinition
 from interlock.models.vendors import (
     DOCUMENTS,
     IMAGES,

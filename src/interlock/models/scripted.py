@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from interlock.errors import ConfigError, ModelUnavailable
-from interlock.messages import AssistantMessage, Message, ToolCall
-from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
+from interlock.messages import AssistantMessage, Message, ToolCall, Usage
+from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
 
 Respond = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessage]
 Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Respond

@@ -30,6 +30,7 @@ from interlock.schema.condition import Condition
 from interlock.types import JsonObject, Tool
 
 LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))  # a `Caller` without principal
+"""The principal of a caller without one: the person at this machine."""
 # Without a member `gateway`: what changes nothing runs, and the user is asked about all else.
 LOCAL_RULES = PolicyRules(
     rules=(

@@ -116,8 +116,10 @@ class Overrun(Struct, frozen=True):
 
 
 Event = Answer | Failure | Progress | Request | Cancellation | Notification | Overrun
+"""An event of `Protocol.receive`."""
 
 ProgressHandler = Callable[[Progress], None]
+"""Called with each report of progress of a request."""
 
 
 class Counted(typing.Protocol):

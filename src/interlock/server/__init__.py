@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
-from interlock.server.server import Middleware, Server
+from typing import TYPE_CHECKING
 
-__all__ = ["Middleware", "Server"]
+from interlock.lazy import loader
+from interlock.server.methods import Handler
+from interlock.server.server import Middleware, Server
+from interlock.server.values import audio, image
+
+if TYPE_CHECKING:
+    from interlock.server.http.http_options import HttpOptions
+
+__all__ = ["Handler", "HttpOptions", "Middleware", "Server", "audio", "image"]
+
+# A server on stdio loads nothing of HTTP.
+__getattr__ = loader(__name__, {"HttpOptions": "server.http.http_options"})

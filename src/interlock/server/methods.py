@@ -51,6 +51,7 @@ MAX_VALUES = 100  # of a completion
 MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
+"""Answers a request with an encoded result, or raises."""
 _T = TypeVar("_T")
 _log = logging.getLogger("interlock.server")
 

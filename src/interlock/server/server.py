@@ -12,9 +12,9 @@ import asyncio
 import logging
 import signal
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from interlock.context import Context
 from interlock.protocol import Request
@@ -22,7 +22,6 @@ from interlock.server.catalogue import ServedTool
 from interlock.server.lifespan import Lifespan
 from interlock.server.local_catalogue import LocalCatalogue
 from interlock.server.methods import Handler, Methods
-from interlock.server.options import ItemKeywords, ToolKeywords
 from interlock.server.resources import (
     FunctionCompletion,
     FunctionPrompt,
@@ -37,13 +36,14 @@ from interlock.server.tools import FunctionTool, ToolOptions
 from interlock.server.watchdog import watched
 from interlock.server.workers import Workers
 from interlock.transports import Transport
-from interlock.types import Icon, Implementation
+from interlock.types import Annotations, Icon, Implementation, JsonObject, ToolAnnotations
 
 if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
 
 Middleware = Callable[[Handler], Handler]
+"""Takes the next handler of a server and returns its own."""
 _F = TypeVar("_F", bound=Callable[..., Any])
 _log = logging.getLogger("interlock.server")
 
@@ -339,3 +339,35 @@ class Server:
     def close(self) -> None:
         """End the worker threads once their running calls have returned."""
         self._workers.close()
+
+
+class ToolKeywords(TypedDict, total=False):
+    """Options of a tool."""
+
+    name: str  # default: the function's
+    title: str
+    description: str  # default: the beginning of the docstring
+    annotations: ToolAnnotations
+    icons: list[Icon]
+    input_schema: Mapping[str, Any]  # used word for word
+    output_schema: Mapping[str, Any]
+    timeout: float  # seconds that a call may take
+    concurrency: int  # calls at once
+    meta: JsonObject
+    # True: clients that support tasks get one at once. "later": they get one when the function
+    # calls `context.begin_task()`. "required": as True, and other clients are refused.
+    task: bool | Literal["required", "later"]
+
+
+class ItemKeywords(TypedDict, total=False):
+    """Keyword arguments that describe a resource or prompt of a server."""
+
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    icons: list[Icon]
+    annotations: Annotations
+    ttl_ms: int  # how long clients may cache the contents
+    cache_scope: str  # "private" or "public"
+    meta: JsonObject

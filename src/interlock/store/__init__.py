@@ -36,7 +36,7 @@ _HOMES = {
     "KeyStore": "keys",
     "open_trail": "audit.upkeep",
 }
-NEEDED = {"aiosqlite", "alembic", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
+NEEDED = {"aiosqlite", "greenlet", "sqlalchemy"}  # packages of the extra `chat`
 
 
 def __getattr__(name: str) -> object:

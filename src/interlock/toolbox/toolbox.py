@@ -18,9 +18,10 @@ from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
 from interlock.errors import CapabilityError, ConfigError, RemoteError
-from interlock.layers import AroundCalls, Layers
+from interlock.layers import Layers
 from interlock.layers.delivery import CallReceiver, Delivery
 from interlock.layers.results import ResultBudget
+from interlock.layers.stack import AroundCalls
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from interlock.transports.trace import Trace
 from interlock.transports.transport import (
     MAX_FRAME_BYTES,
     Authorization,
@@ -10,4 +11,4 @@ from interlock.transports.transport import (
     Transport,
 )
 
-__all__ = ["MAX_FRAME_BYTES", "Authorization", "InProcessServer", "Receiver", "Transport"]
+__all__ = ["MAX_FRAME_BYTES", "Authorization", "InProcessServer", "Receiver", "Trace", "Transport"]

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import re
 import shlex
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,6 @@ from interlock.text.redaction import redact_arguments
 from interlock.transports import MAX_FRAME_BYTES, Receiver
 from interlock.transports.lines import LineSplitter, separately
 from interlock.transports.process import Process
-from interlock.transports.stderr import diagnostics, stdout_text
 from interlock.transports.trace import Trace
 from interlock.types import RequestId
 
@@ -326,3 +326,36 @@ class StdioTransport:
         code = process.code
         how = f"was ended by signal {-code}" if code and code < 0 else f"exited with code {code}"
         return ServerExited(f"{program} {how}{because}", code, self.stderr)
+
+
+_LINES = 100  # at the end: enough for a usage text
+
+# "ValueError: …", "module.Error: …", "TypeError [ERR_INVALID_ARG_TYPE]: …"; the last one counts.
+_RAISED = re.compile(r"(?:[\w$]+\.)*\w*(?:Error|Exception)(?: \[\w+\])?: ")
+# "error: …", "npm error …", "panic: …", "thread 'main' panicked at …"; the first one counts.
+_SAID = re.compile(r"(?:npm )?(?:error|err!|fatal|panic)\b|thread '.*' panicked at ", re.IGNORECASE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME = re.compile(r"\s+at ")  # of a stack
+
+
+def diagnostics(stderr: str) -> str:
+    """Return the error at the end of `stderr`, else its last line; at most 300 characters."""
+    lines = [_COLOUR.sub("", line) for line in stderr.rstrip().splitlines()[-_LINES:]]
+    raised = [at for at, line in enumerate(lines) if _RAISED.match(line)][-1:]
+    said = [at for at, line in enumerate(lines) if _SAID.match(line)][:1]
+    for begin in raised or said:
+        return " ".join(_paragraph(lines[begin:]).split())[:MAX_WORDS]
+    return lines[-1].strip()[:MAX_WORDS] if lines else ""
+
+
+def stdout_text(line: bytes) -> str:
+    """Return a line of stdout as text; "" for a protocol message."""
+    if line[:1] in (b"{", b"["):
+        return ""
+    return " ".join(_COLOUR.sub("", line.decode(errors="replace")).split())
+
+
+def _paragraph(lines: list[str]) -> str:
+    """Join the lines up to a blank one or a stack trace."""
+    ends = (at for at, line in enumerate(lines) if not line.strip() or _FRAME.match(line))
+    return " ".join(lines[: next(ends, len(lines))])

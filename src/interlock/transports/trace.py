@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from interlock.errors import InterlockError
 from interlock.text.redaction import Redactor
-from interlock.transports import Receiver, Transport
+from interlock.transports.transport import Receiver, Transport
 from interlock.types import RequestId
 
 Note = Literal["spawn", "stderr", "exit", "http", "lost"]

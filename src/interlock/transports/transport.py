@@ -9,6 +9,7 @@ from interlock.errors import AuthError, InterlockError
 from interlock.types import RequestId
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+"""The default limit of one message, in bytes."""
 
 
 class Receiver(Protocol):

@@ -1,11 +1,10 @@
-"""Calls that a person makes on a page outside of a conversation's turn, and how they are asked."""
+"""How a person is asked on a page about a call that they, a model or an app makes there."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from interlock.calls import Call
-from interlock.layers.asking import AskCaller
 
 if TYPE_CHECKING:
     from interlock.store.approvals import Approval
@@ -24,15 +23,10 @@ class AsksOnPage(Protocol):
         ...
 
 
-def asked_by_hand(otherwise: AskCaller | None) -> AskCaller:
-    """Return what asks about calls made by hand on the page, and passes all others on."""
-
-    async def ask(call: Call, approval: Approval | None) -> bool | None:
-        if isinstance(call.back, AsksOnPage):
-            return await call.back.approve(call, approval)
-        return None if otherwise is None else await otherwise(call, approval)
-
-    return ask
+async def ask_on_page(call: Call, approval: Approval | None) -> bool | None:
+    """Ask on the page that makes a call, as an `AskCaller`; return None if no page does."""
+    back = call.back
+    return await back.approve(call, approval) if isinstance(back, AsksOnPage) else None
 
 
-__all__ = ["AsksOnPage", "asked_by_hand"]
+__all__ = ["AsksOnPage", "ask_on_page"]

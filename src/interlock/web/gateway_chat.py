@@ -12,6 +12,7 @@ from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
+from interlock.layers.asking import AskCaller
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
 from interlock.store import ConversationStore
@@ -20,14 +21,13 @@ from interlock.text.urls import origin
 from interlock.web.apps.apps import ROUTES as APP_ROUTES
 from interlock.web.apps.apps import Apps
 from interlock.web.apps.origin import AppsOrigin
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.chat import chat_api
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.chat_api import ChatApiContext
 from interlock.web.chat.engines import AgentEngine, agents_of
 from interlock.web.chat.model_choice import ModelChoice
 from interlock.web.chat.turn import TurnLimits
-from interlock.web.chat.turn_toolbox import TurnApproval
 from interlock.web.site import Site
 
 
@@ -80,7 +80,7 @@ class GatewayChat:
         ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
-        self.ask = asked_by_hand(TurnApproval(is_local=False))
+        self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the application.

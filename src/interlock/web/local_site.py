@@ -36,13 +36,13 @@ from interlock.types import JsonObject
 from interlock.web.app_documents import SUPPORT
 from interlock.web.apps.apps import ROUTES as APP_ROUTES
 from interlock.web.apps.apps import Apps
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.chat import chat_api
 from interlock.web.chat.app import ChatApp
 from interlock.web.chat.chat_api import ChatApiContext
 from interlock.web.chat.engines import AgentEngine, agents_of
 from interlock.web.chat.model_choice import ModelChoice, OpenModel
-from interlock.web.chat.turn_toolbox import MayUse, TurnApproval
+from interlock.web.chat.turn_toolbox import MayUse
 from interlock.web.inspector import inspector_api as inspect_api
 from interlock.web.inspector.inspection import Host
 from interlock.web.inspector.inspector import Inspector
@@ -152,13 +152,13 @@ async def open_local_site(
         choice = ModelChoice(models, opens, settings)
         stack.push_async_callback(choice.close)
         policy = Policy.for_local_user(loaded)
-        approval = TurnApproval(is_local=built_in)
-        calls = await stack.enter_async_context(local_calls(loaded, asked_by_hand(approval)))
+        calls = await stack.enter_async_context(local_calls(loaded, ask_on_page))
         toolbox = await _opened_toolbox(stack, calls)
         answering = AgentEngine(
             *(choice, toolbox, ConversationStore(database)),
             may_use=may_use(policy),
             asks_people=True,
+            built_in=built_in,
             agent=agents_of(engine),
         )
         port = listener.getsockname()[1]

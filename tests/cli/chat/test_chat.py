@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from interlock.errors import MissingExtra
 from interlock.messages import (
     AssistantMessage,
     Attachment,
@@ -359,6 +360,8 @@ def damaged(home: Path) -> str:
 def newer(home: Path) -> str:
     path = home / "x.db"
     with sqlite3.connect(path) as database:
+        for table in ("conversations", "messages"):
+            database.execute(f"CREATE TABLE {table} (id TEXT)")
         database.execute("CREATE TABLE alembic_version (version_num TEXT PRIMARY KEY)")
         database.execute("INSERT INTO alembic_version VALUES ('9999')")
     database.close()
@@ -411,7 +414,6 @@ def test_a_missing_store_package_is_a_warning(program, without, script):
 
     assert ran.communicate(timeout=20) == (
         "Yes.\n",
-        "warning: conversation not stored: keeping conversations needs an extra: "
-        "pip install 'interlock[chat]'\n",
+        f"warning: conversation not stored: {MissingExtra('keeping conversations', 'chat')}\n",
     )
     assert ran.returncode == 0

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from interlock.cli.chat import conversations as module
+from interlock.errors import MissingExtra
 from interlock.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.store import ConversationStore
 
@@ -181,13 +184,45 @@ def test_a_damaged_database_is_a_one_line_error(interlock, home: Path, monkeypat
     assert ran.err.count("\n") == 1
 
 
+def test_every_command_refuses_a_database_of_an_older_checkout_in_one_line(
+    interlock, home: Path, servers, script, monkeypatch
+):
+    place = home / "old.db"
+    monkeypatch.setenv("INTERLOCK_DATABASE", str(place))
+    assert interlock("conversations", "list").code == 0
+    with closing(sqlite3.connect(place)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '0019'")
+        database.commit()
+    before = place.read_bytes()
+    config = ("--config", servers())
+    refusal = (
+        f"{place} was made by an older checkout of interlock: move it away; a new one is created"
+    )
+
+    for command in (
+        ("conversations", "list"),
+        ("audit", "list"),
+        ("audit", "verify"),
+        ("keys", "list"),
+        ("keys", "create", "x"),
+        ("chat", "x", "--continue", "--model", script("Yes.")),
+        ("serve", "--stdio", *config),
+        ("serve", "--check", *config),
+        ("doctor",),
+    ):
+        ran = interlock(*command)
+        assert ran.code == 1, command
+        (line,) = [line for line in ran.err.splitlines() if "signatures are not" not in line]
+        assert line in (f"error: {refusal}", f"warning: {refusal}"), command
+    assert place.read_bytes() == before
+
+
 @pytest.mark.slow("starts a program")
 def test_a_missing_package_is_an_error_with_the_extra_to_install(program, without):
     ran = program("conversations", "list", env=without("sqlalchemy"))
 
-    assert ran.communicate(timeout=20)[1] == (
-        "error: keeping conversations needs an extra: pip install 'interlock[chat]'\n"
-    )
+    expected = MissingExtra("keeping conversations", "chat")
+    assert ran.communicate(timeout=20)[1] == f"error: {expected}\n"
 
 
 def test_exported_json_escapes_control_characters(interlock, home: Path):

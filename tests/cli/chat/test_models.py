@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from interlock.models import choose
+from interlock.models import choosing
 from tests.models.gguf.files import WITH_TOOLS, write_model
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "LOCAL_SERVERS", ())
+    monkeypatch.setattr(choosing, "LOCAL_SERVERS", ())
 
 
 def test_models_are_listed_with_what_they_need(interlock, monkeypatch: pytest.MonkeyPatch):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from interlock.config.settings import Settings
+from interlock.errors import MissingExtra
 from interlock.models import Model
 from interlock.web import local_site
 from interlock.web.chat.model_choice import OpenModel
@@ -75,6 +78,22 @@ def test_default_model_of_the_settings_comes_first(interlock, served: Served, sc
     assert served.models[0].name == name
 
 
+@pytest.mark.slow("starts the program on a terminal")
+def test_page_is_opened_in_the_browser_with_the_printed_url(terminal, script, home: Path):
+    browser = home / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {home}/opened\n')
+    browser.chmod(0o755)
+    page = terminal("web", "--port", "0", INTERLOCK_MODEL=script("x"), BROWSER=str(browser))
+    page.expect("press Enter for another one-time URL, Ctrl-C to end")
+    opened = (home / "opened").read_text()
+
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#\S+", opened)
+    assert page.seen.startswith(f"{opened}\r\n")
+    page.type("\x03")
+    page.leave()
+    assert "error" not in page.seen
+
+
 def test_missing_package_is_an_error_with_all_extras_to_install(interlock, monkeypatch):
     monkeypatch.setitem(sys.modules, "websockets", None)
 
@@ -82,5 +101,5 @@ def test_missing_package_is_an_error_with_all_extras_to_install(interlock, monke
 
     assert (ran.code, ran.err) == (
         1,
-        "error: the chat in the browser needs an extra: pip install 'interlock[web,chat]'\n",
+        f"error: {MissingExtra('the chat in the browser', 'web,chat')}\n",
     )

@@ -16,6 +16,7 @@ import aiohttp
 import pytest
 
 from interlock import Client
+from interlock.errors import MissingExtra
 from tests.cli.conftest import ECHO
 
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
@@ -110,7 +111,7 @@ async def test_servers_on_stdio_and_sqlite_need_no_http_client_orm_or_postgresql
     assert await echoed(gateway.client()) == "hi"
     gateway.end()
     loaded = {line.split("|")[-1].strip() for line in [*gateway.lines, *gateway.program.stderr]}
-    unneeded = {"aiohttp", "alembic", "interlock.oauth", "interlock.openapi.server"}
+    unneeded = {"aiohttp", "interlock.oauth", "interlock.openapi.server"}
     unneeded |= {"sqlalchemy.orm", "sqlalchemy.dialects.postgresql", "asyncpg"}
     assert loaded & {"interlock.gateway.serving.http", *unneeded} == {
         "interlock.gateway.serving.http"
@@ -230,7 +231,7 @@ def test_missing_http_server_is_an_error_before_any_server_starts(
 
     assert (ran.code, ran.err) == (
         1,
-        "error: serving HTTP needs an extra: pip install 'interlock[serve]'\n",
+        f"error: {MissingExtra('serving HTTP', 'serve')}\n",
     )
     assert not started.exists()
 
@@ -369,6 +370,5 @@ def test_check_warns_of_unset_variables_and_not_of_credentials_of_users(interloc
 def test_missing_packages_of_the_gateway_are_an_error_with_the_extras(program, without, command):
     ran = program(*command.split(), env=without("sqlalchemy"))
 
-    assert ran.communicate(timeout=20)[1] == (
-        "error: the gateway's database needs an extra: pip install 'interlock[serve,chat]'\n"
-    )
+    expected = MissingExtra("the gateway's database", "serve,chat")
+    assert ran.communicate(timeout=20)[1] == f"error: {expected}\n"

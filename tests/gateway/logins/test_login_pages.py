@@ -36,8 +36,8 @@ async def test_groups_of_an_id_token_decide_what_a_person_may_do(running, issuer
 
 
 async def test_example_of_the_documentation_signs_people_in(running, issuer: OidcIssuer):
-    page = Path(__file__).parents[3] / "docs" / "web.md"
-    _, _, rest = page.read_text().partition("<!-- an issuer with a login -->\n```json\n")
+    page = Path(__file__).parents[3] / "docs" / "use" / "web.md"
+    _, _, rest = page.read_text().partition('```json title="login.json"\n')
     text = rest.partition("```")[0].replace("https://id.example.com", issuer.url)
     settings = json.loads(text.replace("${ISSUER_SECRET}", SECRET))["gateway"]
     issuer.claims["groups"] = ["ops"]

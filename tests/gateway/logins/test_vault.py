@@ -268,7 +268,7 @@ async def test_calls_that_stopped_waiting_for_a_login_leave_nothing_behind():
 
 def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_says():
     page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text()
-    example = re.findall(r"## Credentials of users\n.*?```json\n(.*?)```", page, re.DOTALL)[0]
+    example = re.findall(r"## Credentials of users\n.*?```json[^\n]*\n(.*?)```", page, re.DOTALL)[0]
     config = loads(example.encode())
     needs = {name: needs_of(server) for name, server in config.servers.items()}
 

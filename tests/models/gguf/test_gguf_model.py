@@ -23,7 +23,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import Reply, TextDelta, ToolDefinition, complete
-from interlock.models.choose import choose
+from interlock.models.choosing import choose
 from interlock.models.gguf import GgufModel
 from interlock.models.local.weights import weights_file
 from interlock.server import Server

@@ -488,4 +488,4 @@ def test_uvicorn_is_an_extra():
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
 
-    assert "pip install 'interlock[serve]'" in ended.stderr
+    assert "serving HTTP needs the extra serve: " in ended.stderr

@@ -382,14 +382,27 @@ def test_a_file_without_read_permission_is_refused(tmp_path: Path):
     assert output == f"{path} cannot be read: check its permissions\n"
 
 
-def test_a_read_only_database_of_an_older_version_is_refused(tmp_path: Path):
+def test_a_read_only_empty_file_is_refused(tmp_path: Path):
     path = tmp_path / "conversations.db"
     path.touch()
 
     with only_readable(path):
         output = python(READ_THEN_APPEND, path, "id")
 
-    assert output == f"{path} is read-only and of an older version: make it writable\n"
+    assert output == f"{path} is read-only and empty: make it writable\n"
+
+
+def test_a_read_only_database_of_an_older_checkout_is_refused_as_such(tmp_path: Path):
+    path = tmp_path / "own" / "conversations.db"
+    id = asyncio.run(fill(path))
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE alembic_version SET version_num = '0019'")
+        database.commit()
+
+    with only_readable(path, path.parent):
+        output = python(READ_THEN_APPEND, path, id)
+
+    assert output.startswith(f"{path} was made by an older checkout of interlock: move it away")
 
 
 # PostgreSQL

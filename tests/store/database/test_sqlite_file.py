@@ -13,7 +13,7 @@ from interlock.errors import StoreError
 from interlock.messages import UserMessage
 from interlock.store import ConversationStore
 from interlock.store.database import sqlite_file
-from interlock.store.database.revisions import REVISIONS
+from interlock.store.database.schema_version import REVISION
 from tests.faults.failing_disk import failing_disk
 from tests.store.filled import HELLO, fill, read, size
 
@@ -118,7 +118,7 @@ def test_only_a_whole_file_of_this_version_is_ready(sqlite: str):
         assert not sqlite_file.is_ready(file)
         database.execute("DELETE FROM alembic_version")
         assert not sqlite_file.is_ready(file)
-        database.execute("INSERT INTO alembic_version VALUES (?)", [REVISIONS[-1]])
+        database.execute("INSERT INTO alembic_version VALUES (?)", [REVISION])
         assert sqlite_file.is_ready(file)
     content = bytearray(file.read_bytes())
     content[len(content) // 2 :] = b"\0" * (len(content) - len(content) // 2)

@@ -30,7 +30,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Opened]:
         found.append(Opened(name))
         return found[-1]
 
-    monkeypatch.setattr(model_choice_module.choose, "choose", choose)
+    monkeypatch.setattr(model_choice_module.choosing, "choose", choose)
     return found
 
 

@@ -14,7 +14,7 @@ from interlock.agent import AgentEvent
 from interlock.auth.principal import Principal
 from interlock.models import TextDelta
 from interlock.types import JsonObject
-from interlock.web.chat import events, turn_text
+from interlock.web.chat import events, turn_log
 from interlock.web.chat.socket import PING_SECONDS, Socket, Sockets
 from interlock.web.chat.turn import Turn
 from interlock.web.chat.turns import Turns
@@ -106,7 +106,7 @@ async def hosts(
 async def test_event_is_encoded_once_for_all_readers_of_the_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turn_text, "JOIN_SECONDS", -1.0)
+    monkeypatch.setattr(turn_log, "JOIN_SECONDS", -1.0)
     encode, encoded = events._encode, []
     engine = Speaking()
     async with hosts(Turns(engine), 3) as (_, made):

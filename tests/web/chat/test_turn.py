@@ -95,6 +95,33 @@ async def test_a_call_waits_for_a_decision(
         assert (await client.next())["code"] == "approval_closed"
 
 
+async def test_changed_arguments_are_asked_about_again(serve_agent: Serve) -> None:
+    script = ("", "all"), "done"
+    async with serve_agent(*script, approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        answer = {"approval_id": asked["approval_id"], "hash": asked["hash"]}
+        await client.send(type="change", arguments={"x": "all of b"}, **answer)
+        again = await client.until("approval")
+        assert json.loads(again["tool_input"]) == {"x": "all of b"}
+        answer = {"approval_id": again["approval_id"], "hash": again["hash"]}
+        await client.send(type="approve", decision="allow", **answer)
+        await client.until("complete")
+
+    assert chat.desk.made == ["all of b"]
+
+
+async def test_a_call_that_waits_for_a_decision_can_be_stopped_alone(serve_agent: Serve) -> None:
+    script = ("", "all"), "done"
+    async with serve_agent(*script, approve=risky) as chat, chat.socket() as client:
+        asked = await waiting_for_approval(client)
+        await client.send(
+            type="stop", conversation_id=asked["conversation_id"], call_id=asked["call_id"]
+        )
+        assert (await client.until("complete"))["content"] == "done"
+
+    assert chat.desk.made == []
+
+
 async def test_time_in_which_a_turn_waits_for_a_person_does_not_count(serve: Serve) -> None:
     limits = TurnLimits(turn=100)
     script = ("", "all"), "done"

@@ -16,7 +16,7 @@ from interlock.layers import Layers
 from interlock.layers.asking import asking
 from interlock.policy import LOCAL_USER, Policy
 from interlock.toolbox import Toolbox
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.inspector import call_texts as inspect_texts
 from interlock.web.inspector.inspection import Host, Inspection
 from interlock.web.inspector.inspector import Inspector, Wanted
@@ -30,7 +30,7 @@ def inspector_of(path: Path) -> Inspector:
     """Return the inspector of a configuration file, for the local user."""
     config = load(path)
     policy = Policy.for_local_user(config)
-    layers = Layers(policy=policy, approval=asking(asked_by_hand(None)))
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     return Inspector(
         Host(
             servers=lambda: config.servers,
@@ -117,6 +117,6 @@ async def test_text_in_the_documentation_is_the_one_that_is_made(path: Path):
     inspection, inspector = await called(path, "say", {"text": "hello"})
     text = inspect_texts.of_call(inspection, "say", {"text": "hello"})["test"]
     await inspector.close()
-    page = (Path(__file__).parents[3] / "docs" / "web.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "use" / "web.md").read_text()
 
     assert text.replace(str(path), "mcp.json") in page

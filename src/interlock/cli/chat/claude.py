@@ -84,11 +84,10 @@ async def _main(
 ) -> int:
     from interlock.claude import ClaudeCode
     from interlock.claude.decisions import allow_all
-    from interlock.cli.approval import TerminalApproval
     from interlock.cli.chat.output import Screen
     from interlock.cli.questions import TerminalQuestions
     from interlock.cli.server_status import warn_of_broken
-    from interlock.cli.terminal_prompt import TerminalPrompt
+    from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
     from interlock.config import Config
     from interlock.gateway.local_calls import local_calls
 
@@ -200,6 +199,7 @@ async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> Claud
 
 
 def _as_json(event: ClaudeEvent) -> str:
-    """Return an event as one line; its type is the name of its class in snake case."""
-    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", type(event).__name__).lower()
+    """Return an event as one line; its type is the class name without "Claude", in snake case."""
+    name = type(event).__name__.removeprefix("Claude")
+    kind = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     return msgspec.json.encode({"type": kind, **msgspec.structs.asdict(event)}).decode()

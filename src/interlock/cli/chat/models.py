@@ -11,7 +11,7 @@ from interlock.cli.signals import run
 from interlock.cli.terminal import emit, emit_json, emit_table
 
 if TYPE_CHECKING:
-    from interlock.models.choose import ListedModel
+    from interlock.models.choosing import ListedModel
 
 
 @click.command()
@@ -28,7 +28,7 @@ def models(as_json: bool) -> None:
       interlock models
     """
     from interlock.cli.chat import settings
-    from interlock.models.choose import available
+    from interlock.models.choosing import available
 
     aliases = settings.load().aliases
     found = run(available())

@@ -77,7 +77,7 @@ class ReplCompleter(Completer):
         return await self._arguments(command[1:], rest) if ":" in command else {}
 
     async def _models(self) -> dict[str, str]:
-        from interlock.models.choose import available
+        from interlock.models.choosing import available
 
         names = {each.name: "" for each in await available() if not each.problem}
         return {**self._settings.aliases, **names}

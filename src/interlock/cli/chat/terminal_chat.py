@@ -8,16 +8,15 @@ from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from interlock.chat import Chat, ModelWishes, OtherAgent, open_chat
-from interlock.cli.approval import TerminalApproval
 from interlock.cli.chat.output import Screen, introduce
 from interlock.cli.questions import TerminalQuestions
 from interlock.cli.server_status import warn_of_broken
 from interlock.cli.terminal import warn
-from interlock.cli.terminal_prompt import TerminalPrompt
+from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
 from interlock.config import Config
 from interlock.errors import CapabilityError
 from interlock.gateway.local_calls import local_calls
-from interlock.layers import AroundCalls
+from interlock.layers.stack import AroundCalls
 from interlock.models import Model, claude_code
 from interlock.policy import find_unasked
 

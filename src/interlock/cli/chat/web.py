@@ -100,20 +100,23 @@ async def _serve(
 
 async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
     """Return the names of the models to choose among, the default first."""
-    from interlock.models import choose
+    from interlock.models import choosing
 
     if given:
         return [wishes.settings.name_of(each) for each in given]
     chosen = await wishes.preferred()
     await chosen.close()
-    others = [each.name for each in await choose.available() if not each.problem]
+    others = [each.name for each in await choosing.available() if not each.problem]
     return [chosen.name, *(name for name in others if name != chosen.name)]
 
 
 async def _open(url: str) -> None:
-    from interlock.oauth.callback import open_browser  # takes 0.3 s to import
+    import webbrowser
 
-    if not await open_browser(url):
+    from interlock.aio import in_thread
+
+    # Made by this process: the check of URLs from servers, which forbids "#", does not apply.
+    if not await in_thread(lambda: webbrowser.open(url)):
         say("no browser could be opened: open the URL yourself; it is valid once, for 10 minutes")
 
 

@@ -19,7 +19,7 @@ from interlock.gateway.parts import Parts, described_parts, make_parts
 from interlock.gateway.planning import compared
 from interlock.policy import find_unchecked, find_warnings
 from interlock.store import AuditReader
-from interlock.store.database import location, sqlite_file
+from interlock.store.database import location
 from interlock.store.database.database import open_database
 from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
@@ -43,12 +43,14 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
     """
     parts = make_parts(config, os.environ)
     place = location.find(parts.settings.database or None)
+    # Not created here, as nothing is served yet.
+    database = place if isinstance(place, Path) and place.exists() else None
     Toolbox(parts.servers)  # refuses names that are reserved
     changes: list[str] = []
     if start_servers:
         odd = asyncio.run(_with_servers(config, parts))
     else:
-        odd, changes = asyncio.run(_with_last_lists(config, parts, place))
+        odd, changes = asyncio.run(_with_last_lists(config, parts, database))
     for line in odd:
         warn(line)
     for line in changes:
@@ -71,12 +73,11 @@ async def _with_servers(config: Config, parts: Parts) -> list[str]:
 
 
 async def _with_last_lists(
-    config: Config, parts: Parts, place: str | Path
+    config: Config, parts: Parts, place: Path | None
 ) -> tuple[list[str], list[str]]:
     """Start nothing; return what is odd by the last lists of tools, and what would change."""
     odd = _unset_variables(config)
-    # Neither created nor upgraded here, as nothing is served yet.
-    if isinstance(place, str) or not sqlite_file.is_ready(location.without_links(place)):
+    if place is None:
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
     database = await open_database(place)
     try:

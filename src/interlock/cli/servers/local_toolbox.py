@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 
 from interlock.calls import Caller
 from interlock.cli import completion
-from interlock.cli.approval import TerminalApproval
 from interlock.cli.questions import TerminalQuestions
 from interlock.cli.terminal import Spinner
-from interlock.cli.terminal_prompt import TerminalPrompt
+from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
 from interlock.config import Config
 from interlock.gateway.local_calls import local_calls
 from interlock.toolbox import Toolbox

@@ -19,12 +19,12 @@ import msgspec
 
 from interlock.errors import ConfigError, ModelUnavailable
 from interlock.messages import Message
-from interlock.models import ModelEvent, Reply, ToolDefinition
 from interlock.models.gguf.header import Header, read_header
 from interlock.models.gguf.markers import Markers
 from interlock.models.gguf.schemas import grammar_schema
 from interlock.models.gguf.tool_format import MARKERS, CallReader, grammar, plain_messages
 from interlock.models.llama import LoadedModel, free_memory
+from interlock.models.model import ModelEvent, Reply, ToolDefinition
 from interlock.models.openai import ReplyBuilder, wire_messages, wire_tool
 from interlock.models.vendors import without_files
 

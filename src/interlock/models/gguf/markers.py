@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from interlock.messages import AssistantMessage, Message, ToolCall
-from interlock.models import ToolDefinition
+from interlock.models.model import ToolDefinition
 from interlock.protocol.envelope import encode_lossy
 
 JOINER = "\u2060"  # WORD JOINER: no width, no line break

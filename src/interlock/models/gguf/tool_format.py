@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 
 from interlock.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage
-from interlock.models import ToolDefinition
 from interlock.models.gguf.schemas import grammar_schema
+from interlock.models.model import ToolDefinition
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 RESULT, RESULT_END = "<tool_response>", "</tool_response>"

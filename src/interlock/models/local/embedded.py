@@ -26,8 +26,7 @@ from typing import Any
 import platformdirs
 
 from interlock.errors import ModelUnavailable
-from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from interlock.models import ModelEvent, Reply, TextDelta, ToolDefinition, Usage
+from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from interlock.models.llama import LoadedModel, Text
 from interlock.models.local.answers import format_results
 from interlock.models.local.filling import fill
@@ -37,6 +36,7 @@ from interlock.models.local.spans import find_spans
 from interlock.models.local.talk import is_about_the_model, is_talk
 from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
+from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
 
 __all__ = ["LocalModel"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interlock.models import ToolDefinition
+from interlock.models.model import ToolDefinition
 
 __all__ = ["abilities", "chat_prompt"]
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from interlock.models import ToolDefinition
 from interlock.models.local.filling import Filling, InputProperty, fill, parameters
 from interlock.models.local.spans import Span, find_spans
 from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
+from interlock.models.model import ToolDefinition
 
 __all__ = ["Candidate", "ToolIndex"]
 

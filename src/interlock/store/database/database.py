@@ -1,4 +1,4 @@
-"""A database, opened at this program's version and used in short transactions.
+"""A database with this program's tables, used in short transactions.
 
 1. Work runs to its end even when its caller is cancelled: it happens as a whole or not at all.
 2. A connection is held for one piece of work and never while the caller waits for something else.
@@ -6,8 +6,7 @@
 4. Every error of the database is raised as a `StoreError`.
 5. After a failed sync, this process only reads from that SQLite file; see `sqlite_file`.
 6. A PostgreSQL server that does not answer is an error after 6 seconds, or after 11 when all
-   connections are already waiting. Once it answers again, the next piece of work uses it. Only
-   an upgrade may take an hour.
+   connections are already waiting. Once it answers again, the next piece of work uses it.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from interlock.errors import StoreError
 from interlock.store.database import postgres, sqlite_file
 from interlock.store.database.connection import AsyncConnection, connect, dispose
+from interlock.store.database.creation import create, is_created
 from interlock.store.database.error_mapping import (
     damage_error,
     is_failed_sync,
@@ -38,16 +38,14 @@ from interlock.store.database.error_mapping import (
     unsynced_error,
 )
 from interlock.store.database.location import find, prepare_file, public_name, without_links
-from interlock.store.database.upgrade import is_current, upgrade
 
 # Seconds to wait for a lock of another process, for a connection to PostgreSQL, and for a free
 # connection of the pool.
 LOCK_TIMEOUT = 5.0
 COMMAND_TIMEOUT = 6.0  # seconds for an answer of PostgreSQL, which may itself wait for a lock
-UPGRADE_TIMEOUT = 3_600.0  # the same for an upgrade, which may index many audit records
 # What SQLAlchemy and its drivers raise. Any other exception is a bug and is not converted.
 DATABASE_ERRORS = (SQLAlchemyError, sqlite3.Error, OSError)
-_UPGRADE_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
+_CREATION_LOCK = 0x696E7465726C6F63  # the key of our advisory lock in PostgreSQL
 
 T = TypeVar("T")
 Work = Callable[[AsyncConnection], Awaitable[T]]
@@ -165,7 +163,7 @@ class Database:
 
 
 async def open_database(location: str | Path | None) -> Database:
-    """Open the database at a path or URL, or the user's own, and upgrade it to our version.
+    """Open the database at a path or URL, or the user's own; create its tables if it has none.
 
     Raises:
         StoreError: It cannot be opened; the subclass and the text say why.
@@ -186,10 +184,10 @@ async def _open_sqlite(path: Path) -> Database:
     database = Database(_sqlite_engine(file, writable), str(path), file)
     try:
         await database.read(lambda connection: _check(connection, database.location))
-        if not await database.read(lambda connection: connection.run_sync(is_current, str(path))):
+        if not await database.read(lambda connection: connection.run_sync(is_created, str(path))):
             if not writable and not sqlite_file.is_unsynced(file):
-                raise StoreError(f"{path} is read-only and of an older version: make it writable")
-            await database.write(lambda connection: connection.run_sync(upgrade, str(path)))
+                raise StoreError(f"{path} is read-only and empty: make it writable")
+            await database.write(lambda connection: connection.run_sync(create, str(path)))
         if writable:
             await database.read(_enable_log)
     except BaseException:
@@ -248,33 +246,27 @@ def _sqlite_engine(file: Path, writable: bool) -> Engine:
 
 async def _open_postgres(url: str) -> Database:
     name = public_name(url)
-    database = Database(_postgres_engine(url, COMMAND_TIMEOUT), name)
+
+    async def create_alone(connection: AsyncConnection) -> None:
+        lock = text("SELECT pg_advisory_xact_lock(:key)")
+        await connection.execute(lock, {"key": _CREATION_LOCK})
+        await connection.run_sync(create, name)
+
+    database = Database(_postgres_engine(url), name)
     try:
-        if not await database.read(lambda each: each.run_sync(is_current, name)):
-            await _upgrade_postgres(url, name)
+        if not await database.read(lambda each: each.run_sync(is_created, name)):
+            await database.write(create_alone)
     except BaseException:
         await database.close()
         raise
     return database
 
 
-async def _upgrade_postgres(url: str, name: str) -> None:
-    async def upgrade_alone(connection: AsyncConnection) -> None:
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        await connection.run_sync(upgrade, name)
-
-    database = Database(_postgres_engine(url, UPGRADE_TIMEOUT), name)
-    try:
-        await database.write(upgrade_alone)
-    finally:
-        await database.close()
-
-
-def _postgres_engine(url: str, command_timeout: float) -> Engine:
+def _postgres_engine(url: str) -> Engine:
     postgres.import_driver()
 
     async def asyncpg_connection(*_: object, **__: object) -> Any:
-        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=command_timeout)
+        return await postgres.connect(url, timeout=LOCK_TIMEOUT, command_timeout=COMMAND_TIMEOUT)
 
     engine = create_engine(
         "postgresql+asyncpg://",

@@ -9,7 +9,7 @@ from interlock.store.database.location import find, without_links
 
 
 async def prepare(location: str | Path | None) -> None:
-    """Create the database, or upgrade it to this program's version, where that is needed.
+    """Create the database if it is missing, and check it.
 
     Raises:
         StoreError: It cannot be used; the subclass and the text say why.

@@ -72,7 +72,7 @@ def row_from_message(message: Message) -> dict[str, str | None]:
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
-    """Return the message of a row. Columns that older programs left empty have defaults.
+    """Return the message of a row. Columns that are NULL have defaults.
 
     Raises:
         StoreCorrupt: No version of this program writes such a row.

@@ -12,55 +12,12 @@ from __future__ import annotations
 
 import re
 
-from sqlalchemy import Connection, event
-
-from interlock.store.database.tables import messages
-
 MAX_TERMS = 32  # of a query; more are ignored
-INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its limit is in bytes
 _TERM = re.compile(r'"([^"]*)"|([^\s"]+)')
 _WORD = re.compile(r"[^\W_]+")
 # Compiled when it is first used, as that takes 3 ms.
 _NO_SPACES = "[\u0e00-\u0e7f\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]"
 
-# `message_words` gives each message a number that no VACUUM changes.
-SQLITE_TABLES = (
-    "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
-    " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
-    "CREATE UNIQUE INDEX message_words_message ON message_words (conversation_id, position)",
-    "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
-    " tokenize='unicode61 remove_diacritics 2')",
-    "CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.role <> 'system' BEGIN"
-    " INSERT INTO message_words (conversation_id, position, owner)"
-    " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
-    " WHERE id = new.conversation_id;"
-    " INSERT INTO message_index (rowid, content, owner)"
-    " SELECT id, new.content, owner FROM message_words"
-    " WHERE conversation_id = new.conversation_id AND position = new.position; END",
-    "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
-    " WHEN old.role <> 'system' BEGIN"
-    " INSERT INTO message_index (message_index, rowid, content, owner)"
-    " SELECT 'delete', id, old.content, owner FROM message_words"
-    " WHERE conversation_id = old.conversation_id AND position = old.position;"
-    " DELETE FROM message_words"
-    " WHERE conversation_id = old.conversation_id AND position = old.position; END",
-)
-SQLITE_FILL = (
-    "INSERT INTO message_words (conversation_id, position, owner)"
-    " SELECT conversation_id, position, 'o' || lower(hex(owner)) FROM messages JOIN conversations"
-    " ON conversations.id = conversation_id WHERE role <> 'system' ORDER BY messages.created",
-    "INSERT INTO message_index (rowid, content, owner)"
-    " SELECT message_words.id, content, owner FROM message_words JOIN messages"
-    " USING (conversation_id, position) ORDER BY message_words.id",
-)
-# Only letters and digits are left, so that PostgreSQL does not take a path or a host for one word.
-# The words are stored: to look for a phrase, it reads those of each message with all its words.
-POSTGRES_TABLES = (
-    "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
-    f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {INDEXED}),"
-    r" '(\W|_)+', ' ', 'g'))) STORED",
-    "CREATE INDEX message_words ON messages USING gin (words)",
-)
 POSTGRES_MATCH = "messages.words @@ to_tsquery('simple', :words)"
 # The function of that operator, for which PostgreSQL uses no index.
 POSTGRES_SCAN = "ts_match_vq(messages.words, to_tsquery('simple', :words))"
@@ -104,13 +61,4 @@ class Words:
         return " & ".join(phrases)
 
 
-def create_index(connection: Connection) -> None:
-    """Create the index of a database, and fill it with the messages that are there."""
-    is_sqlite = connection.dialect.name == "sqlite"
-    for statement in (*SQLITE_TABLES, *SQLITE_FILL) if is_sqlite else POSTGRES_TABLES:
-        connection.exec_driver_sql(statement)
-
-
-event.listen(messages, "after_create", lambda _, connection, **__: create_index(connection))
-
-__all__ = ["POSTGRES_MATCH", "POSTGRES_SCAN", "Words", "create_index"]
+__all__ = ["POSTGRES_MATCH", "POSTGRES_SCAN", "Words"]

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from interlock.store.database.revisions import REVISIONS
+from interlock.store.database.schema_version import REVISION
 
 # After so many commits of a connection, or from this length on, in bytes, the log is copied into
 # the file and starts over. It keeps its length then: to write over a file costs a sync half the
@@ -57,7 +57,7 @@ def is_ready(file: Path) -> bool:
             (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
             (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
             (pages,) = connection.execute("PRAGMA page_count").fetchone()
-            if (revision, mode) != (REVISIONS[-1], "wal"):
+            if (revision, mode) != (REVISION, "wal"):
                 return False
             return bool(pages > CHECK_PAGES or connection.execute(_CHECK).fetchone() == ("ok",))
     except (sqlite3.Error, TypeError):  # such as a table without a row

@@ -1,4 +1,8 @@
-"""The tables in their current form. `migrations/` creates them step by step."""
+"""The tables, their indexes, and the index of words; see `search`.
+
+Edit them here until the first release: any edit of this file but of comments makes another version
+of the tables, and databases of other versions are refused. See `revisions`.
+"""
 
 from __future__ import annotations
 
@@ -84,10 +88,50 @@ messages = Table(
     Column("tool_results", Text),  # of a tool message: [{tool_call_id, name, is_error}]
     Column("provider_data", Text),
     Column("content_json", Text),  # the exact content, where a text column cannot hold it
-    Column("model", Text),  # that wrote it; NULL for messages of others and from before
+    Column("model", Text),  # that wrote it; NULL for messages of others
     Column("attachments", Text),  # [{media_type, data, name?}], data in base64
     Column("usage", Text),  # of an assistant message: {input_tokens, output_tokens, ...}
 )
+
+# `message_words` gives each message a number that no VACUUM changes.
+_SQLITE_WORDS = (
+    "CREATE TABLE message_words (id INTEGER PRIMARY KEY, conversation_id VARCHAR NOT NULL,"
+    " position INTEGER NOT NULL, owner VARCHAR NOT NULL)",
+    "CREATE UNIQUE INDEX message_words_message ON message_words (conversation_id, position)",
+    "CREATE VIRTUAL TABLE message_index USING fts5(content, owner, content='',"
+    " tokenize='unicode61 remove_diacritics 2')",
+    "CREATE TRIGGER message_words_added AFTER INSERT ON messages WHEN new.role <> 'system' BEGIN"
+    " INSERT INTO message_words (conversation_id, position, owner)"
+    " SELECT new.conversation_id, new.position, 'o' || lower(hex(owner)) FROM conversations"
+    " WHERE id = new.conversation_id;"
+    " INSERT INTO message_index (rowid, content, owner)"
+    " SELECT id, new.content, owner FROM message_words"
+    " WHERE conversation_id = new.conversation_id AND position = new.position; END",
+    "CREATE TRIGGER message_words_deleted AFTER DELETE ON messages"
+    " WHEN old.role <> 'system' BEGIN"
+    " INSERT INTO message_index (message_index, rowid, content, owner)"
+    " SELECT 'delete', id, old.content, owner FROM message_words"
+    " WHERE conversation_id = old.conversation_id AND position = old.position;"
+    " DELETE FROM message_words"
+    " WHERE conversation_id = old.conversation_id AND position = old.position; END",
+)
+_INDEXED = 100_000  # characters of a message that PostgreSQL indexes, as its limit is in bytes
+# Only letters and digits are left, so that PostgreSQL does not take a path or a host for one word.
+# The words are stored: to look for a phrase, it reads those of each message with all its words.
+_POSTGRES_WORDS = (
+    "ALTER TABLE messages ADD COLUMN words tsvector GENERATED ALWAYS AS ("
+    f"to_tsvector('simple'::regconfig, regexp_replace(left(content, {_INDEXED}),"
+    r" '(\W|_)+', ' ', 'g'))) STORED",
+    "CREATE INDEX message_words ON messages USING gin (words)",
+)
+
+
+@event.listens_for(messages, "after_create")
+def _index_words(_table: Table, connection: Connection, **_: object) -> None:
+    is_sqlite = connection.dialect.name == "sqlite"
+    for statement in _SQLITE_WORDS if is_sqlite else _POSTGRES_WORDS:
+        connection.exec_driver_sql(statement)
+
 
 # Calls of a chat as its page shows them.
 chat_calls = Table(
@@ -383,7 +427,8 @@ plugin_installations = Table(
     Column("at", BigInteger, nullable=False),  # microseconds since 1970
 )
 
-versions = Table(  # as Alembic makes it
+# As Alembic makes it: earlier checkouts look at it, and later releases will.
+versions = Table(
     "alembic_version",
     MetaData(),
     Column("version_num", String(32), nullable=False),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import cast
 
 from interlock.agent import Agent, AgentEvent, ToolFinished
-from interlock.calls import Caller, Entry
 from interlock.errors import UnknownConversation
 from interlock.messages import (
     AssistantMessage,
@@ -18,7 +16,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models import Model
-from interlock.store import Conversation, ConversationStore
+from interlock.store import ConversationStore
 from interlock.store.chat.chat_calls import ChatCall
 from interlock.text.timestamps import now_micros
 from interlock.toolbox import Toolbox
@@ -26,11 +24,9 @@ from interlock.types import JsonObject
 from interlock.web.chat.attachments import with_files
 from interlock.web.chat.model_choice import ModelChoice
 from interlock.web.chat.turn import Turn
-from interlock.web.chat.turn_toolbox import MayUse, OwnApproval, TurnToolbox
+from interlock.web.chat.turn_toolbox import Approve, MayUse, TurnToolbox
 
 LONGEST_TITLE = 80  # characters
-
-Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
 
 def agents_of(engine: str) -> Callable[..., Agent]:
@@ -56,10 +52,8 @@ class AgentEngine:
         model: The model; a `ModelChoice` if users may choose.
         toolbox: An open toolbox; None for a chat without tools.
         store: Where conversations are kept.
-        approve: Returns why a person must allow a call, or None if none has to.
-        may_use: Whether a caller is offered a tool; None: all are.
+        may_use, approve, asks_people, built_in: As for `TurnToolbox`.
         system: Instructions for the model at the start of each conversation.
-        asks_people: Questions of servers go to the people who see the turn.
         agent: Makes what answers a message, with the arguments of `Agent`.
     """
 
@@ -69,19 +63,25 @@ class AgentEngine:
         toolbox: Toolbox | None,
         store: ConversationStore,
         *,
-        approve: Approve | None = None,
         may_use: MayUse | None = None,
-        system: str = "",
+        approve: Approve | None = None,
         asks_people: bool = False,
+        built_in: bool = False,
+        system: str = "",
         agent: Callable[..., Agent] = Agent,
     ) -> None:
         self.models = model if isinstance(model, ModelChoice) else ModelChoice.of(model)
         self.toolbox = toolbox
         self.store = store
-        self._approve = approve
         self.may_use = may_use
+        self._tools_of = partial(
+            TurnToolbox,
+            may_use=may_use,
+            approve=approve,
+            asks_people=asks_people,
+            built_in=built_in,
+        )
         self._system = system
-        self._asks_people = asks_people
         self._agent = agent
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
@@ -128,26 +128,16 @@ class AgentEngine:
         async def record(added: Sequence[Message]) -> None:
             await store.append(conversation.id, *added, model=name)
 
-        tools = self._tools_of(turn, conversation)
-        used = tools if self._approve is None else OwnApproval(tools, self._approve)
-        toolbox = None if self.toolbox is None else cast("Toolbox", used)
-        agent = self._agent(model, toolbox, record=record, caller=turn.caller, progress=True)
+        turn.tool_states = dict(conversation.settings.get("tools", {}))
+        tools = None if self.toolbox is None else self._tools_of(self.toolbox, turn)
+        agent = self._agent(model, tools, record=record, caller=turn.caller, progress=True)
         async with aclosing(agent.stream(messages)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):
                     await self._keep(turn, tools, event)
                 yield event
 
-    def _tools_of(self, turn: Turn, conversation: Conversation) -> TurnToolbox:
-        turn.tool_states = dict(conversation.settings.get("tools", {}))
-        return TurnToolbox(
-            cast("Toolbox", self.toolbox),
-            turn,
-            may_use=self.may_use,
-            asks_people=self._asks_people,
-        )
-
-    async def _keep(self, turn: Turn, tools: TurnToolbox, event: ToolFinished) -> None:
+    async def _keep(self, turn: Turn, tools: TurnToolbox | None, event: ToolFinished) -> None:
         """Keep a call for its card."""
         await self.store.owned_by(turn.owner).calls.add(
             ChatCall(
@@ -161,7 +151,7 @@ class AgentEngine:
                 event.duration,
                 now_micros(),
                 turn.decided.get(event.id),
-                tools.results.pop(event.call_id, None),
+                None if tools is None else tools.results.pop(event.call_id, None),
             )
         )
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from interlock.config.settings import Settings
-from interlock.models import Model, choose
+from interlock.models import Model, choosing
 from interlock.web.chat.errors import TurnError
 
 OpenModel = Callable[[str], Awaitable[Model]]
@@ -29,7 +29,7 @@ class ModelChoice:
     ) -> None:
         self.names = tuple(names)
         self.settings = settings or Settings()
-        self._opens = opens or choose.choose
+        self._opens = opens or choosing.choose
         self._open: dict[str, Model] = {}
         self._opening = asyncio.Lock()
 

@@ -1,4 +1,4 @@
-"""What a server asks during a call, as a question to the people who see the turn."""
+"""What the people who see a turn are asked during a call of it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from interlock import schema
 from interlock.agent import QuestionAsked
 from interlock.calls import Call
 from interlock.errors import AskRefused
+from interlock.layers.asking import AskCaller
 from interlock.protocol.envelope import encode
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult, JsonObject
 from interlock.web.app_documents import SUPPORT
@@ -26,14 +27,16 @@ ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUP
 
 
 class TurnQuestions:
-    """The `BackChannel` of a call of a turn.
+    """The way back from a call to the people who see its turn; see also `AsksOnPage`.
 
     Args:
         turn: The turn.
         call: The call.
+        approve: Asks whether the call may run.
     """
 
-    def __init__(self, turn: Turn, call: Call) -> None:
+    def __init__(self, turn: Turn, call: Call, approve: AskCaller) -> None:
+        self.approve = approve
         self._turn = turn
         self._call = call
 

@@ -25,8 +25,7 @@ from interlock.errors import InterlockError
 from interlock.types import JsonObject
 from interlock.web.chat.errors import TurnError, explained
 from interlock.web.chat.events import TEXTS, TurnEvent, fields_of, now, stopped_call
-from interlock.web.chat.turn_log import TurnLog
-from interlock.web.chat.turn_text import TurnText
+from interlock.web.chat.turn_log import TurnLog, TurnText
 
 _log = logging.getLogger("interlock.web")
 

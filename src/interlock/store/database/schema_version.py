@@ -1,0 +1,27 @@
+"""The version of the tables. This module needs no SQLAlchemy.
+
+Until the first release, each edit of `tables.py` makes another version by itself. There are no
+migrations: a database of another version is refused. The release replaces `REVISION` by a number.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from pathlib import Path
+
+UNRELEASED = "dev-"
+# Versions of earlier checkouts, which had migrations. A release must use other numbers.
+OUTDATED = frozenset(f"{number:04}" for number in range(1, 20))
+
+
+def revision_of(source: str) -> str:
+    """Return the version of the tables in a source. Comments and white space do not change it."""
+    code = re.sub(r"(?m)(?:^|  )# .*", "", source)
+    return UNRELEASED + sha256("".join(code.split()).encode()).hexdigest()[:16]
+
+
+# SQLAlchemy's metadata would have to be imported, and its DDL differs between its versions.
+REVISION = revision_of(Path(__file__).with_name("tables.py").read_text(encoding="utf-8"))
+
+__all__ = ["OUTDATED", "REVISION", "UNRELEASED", "revision_of"]

@@ -1,0 +1,55 @@
+"""What an agent needs of a toolbox."""
+
+from __future__ import annotations
+
+from asyncio import AbstractEventLoop
+from collections.abc import Awaitable
+from typing import Protocol
+
+from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.toolbox.own_tools import OwnServer
+
+
+class Tools(Protocol):
+    """Tools that a model may use: a `Toolbox`, or an object that offers some tools of one."""
+
+    @property
+    def own(self) -> OwnServer:
+        """The tools of interlock itself. They are not in `tools`, but can be found and called."""
+        ...
+
+    @property
+    def loop(self) -> AbstractEventLoop | None:
+        """The event loop in which calls run; None for any."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """Changes whenever a tool does."""
+        ...
+
+    @property
+    def tools(self) -> list[Entry]:
+        """The tools that a model is offered now."""
+        ...
+
+    async def refresh(self) -> None:
+        """List the tools of servers whose lists have expired."""
+        ...
+
+    def find(self, name: str, caller: Caller) -> Entry:
+        """Find a tool by address or wire name.
+
+        Raises:
+            UnknownTool: There is none.
+            ServerUnavailable: Its server has not listed its tools.
+        """
+        ...
+
+    def may_repeat(self, entry: Entry) -> bool:
+        """Whether the operator says that a tool only reads, or may be called twice."""
+        ...
+
+    def handle(self, call: Call) -> Awaitable[Outcome]:
+        """Make a call."""
+        ...

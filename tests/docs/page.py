@@ -1,0 +1,70 @@
+"""A page of the documentation as the blocks of code in it.
+
+| block | meaning |
+|---|---|
+| `python title="notes.py"` | a file of the page's folder, which is imported once |
+| `python` | runs in the page's namespace, in which `await` may stand anywhere |
+| `json title="mcp.json"` | a file, which its own reader accepts |
+| `console` | lines that begin with `$ ` run; the others are their output |
+| `text` | nothing to run: a drawing, a message, a format |
+
+`{.norun reason="..."}` after the language keeps a block of Python from running. Comments directly
+above a block are for its test: `<!-- model: [...] -->` has the replies of the model.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(
+    r"^((?:<!--(?:(?!-->).)*-->\n)*)( *)```([^\n]*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL
+)
+_COMMENT = re.compile(r"<!--\s*(.*?)\s*-->", re.DOTALL)
+_FROM_EXAMPLE = re.compile(r"examples/\w+\.py")
+
+
+class Block(NamedTuple):
+    """A fenced block."""
+
+    line: int  # of its first line of text
+    language: str
+    title: str
+    norun: str  # the reason why it does not run; "" if it does
+    comments: tuple[str, ...]
+    text: str
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the page's own test can run or read it, or there is nothing to run."""
+        if self.language == "python":
+            return not any(map(_FROM_EXAMPLE.fullmatch, self.comments))
+        if self.language == "text":
+            return not re.search(r"^\$ ", self.text, re.MULTILINE)
+        return self.language == "console" or (self.language == "json" and self.title != "")
+
+
+def pages() -> list[Path]:
+    """Return every page that a reader may copy code from."""
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: str) -> Iterator[Block]:
+    """Yield the blocks of a page."""
+    for found in _BLOCK.finditer(page):
+        above, _, info, text = found.groups()
+        title = re.search(r'title="([^"]*)"', info)
+        norun = re.search(r'\{\.norun reason="([^"]+)"\}', info)
+        assert norun or ".norun" not in info, f"{info}: .norun needs a reason"
+        yield Block(
+            line=page.count("\n", 0, found.start(4)) + 1,
+            language=info.strip().partition(" ")[0],
+            title=title[1] if title else "",
+            norun=norun[1] if norun else "",
+            comments=tuple(_COMMENT.findall(above)),
+            text=textwrap.dedent(text),
+        )

@@ -1,0 +1,309 @@
+"""Sessions on a page: the commands run as a reader would type them, and print what it shows."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import SO_REUSEADDR, SOL_SOCKET, socket
+from typing import Any
+
+import pytest
+
+from interlock.cli.terminal_prompt import QUESTION
+from tests.cli.conftest import Ran, Terminal
+from tests.docs.page import ROOT, Block
+from tests.servers.ports import reserved
+
+# What differs from run to run: what the page has, and what a command may print in its place.
+_REST = r"[^\n]*"
+_TIMES = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?"
+VARIABLE = {
+    "…": _REST,
+    r"\b\d+\.\d+ s\b": r"\d+\.\d+ s",
+    _TIMES: _TIMES,
+    r"\bilk_[0-9a-z]{12}_\w+": r"ilk_[0-9a-z]{12}_\w+",
+    r"\b[ca]_[0-9a-z]{16,18}\b": r"[ca]_[0-9a-z]{16,18}",
+    r"\b[0-9a-f]{64}\b": r"[0-9a-f]{64}",
+}
+_VARIABLES = re.compile("|".join(f"({each})" for each in VARIABLE))
+_ADDRESS = re.compile(r"(?<=127\.0\.0\.1:)\d{4,5}\b")
+# What asks questions, opens a browser or uses colours; and what keeps it from that.
+_ON_TERMINAL = {"chat", "web", "claude", "login"}
+_NOT_ON_TERMINAL = {"|", "<", ">", "--json", "--link", "--help"}
+WEB_PORT = 8420  # of `interlock web`, unless another program of the machine has it
+QUESTIONS = (QUESTION.strip(), "Do you agree?")
+
+
+class Shell:
+    """Runs the sessions of one page.
+
+    Args:
+        interlock: The fixture that runs a command in this process.
+        terminal: The fixture that runs one in a terminal.
+        folder: Where the commands run.
+        environment: Of the test.
+    """
+
+    def __init__(
+        self,
+        interlock: Callable[..., Ran],
+        terminal: Callable[..., Terminal],
+        folder: Path,
+        environment: pytest.MonkeyPatch,
+    ) -> None:
+        self._interlock = interlock
+        self._terminal = terminal
+        self._folder = folder
+        self._environment = environment
+        self._ports: dict[str, socket] = {}  # by the port on the page: the one that is used
+        self._running: list[subprocess.Popen[str]] = []
+        self._scripts: list[str] = []
+        self._opened = folder / ".opened"
+        browser = folder / ".browser"
+        browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {shlex.quote(str(self._opened))}\n')
+        browser.chmod(0o755)
+        environment.setenv("BROWSER", str(browser))
+
+    def run(self, block: Block) -> None:
+        """Run a session.
+
+        Raises:
+            AssertionError: A command does not print what the page shows.
+        """
+        self._scripts = [
+            each.removeprefix("model:") for each in block.comments if each.startswith("model:")
+        ]
+        self._environment.delenv("INTERLOCK_MODEL", raising=False)
+        for command, shown in commands(block.text):
+            self._run(self.with_ports(command), shown)
+
+    def close(self) -> None:
+        """End the commands that run in the background, and free their ports."""
+        for each in self._running:
+            each.terminate()
+        for each in self._running:
+            each.communicate()
+        for reserving in self._ports.values():
+            reserving.close()
+
+    def _run(self, command: str, shown: list[str]) -> None:
+        words = shlex.split(command, comments=True)
+        if words[-1] == "&":
+            self._start(words[:-1], shown)
+        elif words[0] == "export":
+            self._environment.setenv(*words[1].split("=", 1))
+        elif words[0] in STUBS:
+            assert not shown, f"{words[0]} does not run here, so its output is not known"
+            STUBS[words[0]](words[1:])
+        elif words[0] == "interlock" and _needs_terminal(words[1:]):
+            self._talk(words[1:], shown)
+        else:
+            compare(self._output(command, shown).splitlines(), shown, command)
+
+    # Without a terminal
+
+    def _output(self, command: str, shown: list[str]) -> str:
+        """Run a pipeline; return what it prints, stderr first."""
+        data, errors = b"", ""
+        for stage in re.split(r" \| ", command):
+            words = shlex.split(stage, comments=True)
+            if words[0] != "interlock":
+                ran = subprocess.run(["sh", "-c", stage], input=data, capture_output=True)
+                data, errors = ran.stdout, errors + ran.stderr.decode()
+                assert ran.returncode == 0, f"{stage}: {errors}"
+                continue
+            target = _taken(words, ">")
+            source = _taken(words, "<")
+            stdin = Path(self._folder, source).read_bytes() if source else data
+            self._play(words)
+            done = self._interlock(*words[1:], stdin=stdin)
+            data, errors = done.out.encode(), errors + done.err
+            assert done.code == 0 or shown, f"{stage}: {errors}"
+            if target:
+                Path(self._folder, target).write_bytes(data)
+                data = b""
+        return self._with_page_ports(errors + data.decode())
+
+    def _start(self, words: list[str], shown: list[str]) -> None:
+        """Start a command in the background; wait until it has printed what is shown."""
+        process = subprocess.Popen(
+            words,
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._running.append(process)
+        assert process.stdout
+        printed = [process.stdout.readline() for _ in shown]
+        lines = [self._with_page_ports(each).rstrip("\n") for each in printed]
+        compare(lines, shown, shlex.join(words))
+
+    # In a terminal
+
+    def _talk(self, arguments: list[str], shown: list[str]) -> None:
+        """Run a command in a terminal: type what the page shows as typed, expect the rest."""
+        self._play(["interlock", *arguments])
+        with _alone(arguments):
+            if arguments == ["web"] and not _is_free(WEB_PORT):
+                port = self.with_ports(f"127.0.0.1:{WEB_PORT}").rpartition(":")[2]
+                arguments = [*arguments, "--port", port]
+                shown = [*map(self.with_ports, shown)]
+            program = self._terminal(*arguments)
+            for line in shown:
+                if line.startswith("> "):
+                    program.expect("\x1b[?2004h")  # the line editor is ready
+                    program.type(line.removeprefix("> ") + "\r")
+                elif line.startswith(QUESTIONS):
+                    question, _, answer = line.rpartition(" ")
+                    program.expect(question)
+                    program.type(f"{answer}\r")
+                else:
+                    program.expect_shown(pattern_of(line))
+            if arguments[0] == "web":
+                program.expect_shown("Ctrl-C to end")
+                assert self._opened.read_text() in program.seen
+                program.type("\x03")
+            code = program.leave()
+        assert code == 0 or arguments[0] == "web", program.seen
+
+    def _play(self, words: list[str]) -> None:
+        """Give the next script to a command that uses a model."""
+        if not self._scripts or words[1] != "chat":
+            return
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        file = self._folder / ".script.json"
+        file.write_text(json.dumps([_reply(each) for each in json.loads(script)]))
+        self._environment.setenv("INTERLOCK_MODEL", f"scripted:{file}")
+
+    # Ports
+
+    def with_ports(self, text: str) -> str:
+        """Replace the ports of the page by free ones."""
+
+        def port(found: re.Match[str]) -> str:
+            if found[0] not in self._ports:
+                self._ports[found[0]] = reserved()
+            return str(self._ports[found[0]].getsockname()[1])
+
+        return _ADDRESS.sub(port, text)
+
+    def _with_page_ports(self, text: str) -> str:
+        of_page = {str(each.getsockname()[1]): port for port, each in self._ports.items()}
+        return _ADDRESS.sub(lambda found: of_page.get(found[0], found[0]), text)
+
+
+def commands(session: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of a session with the lines that follow it."""
+    for part in re.split(r"^\$ ", session, flags=re.MULTILINE)[1:]:
+        command, *shown = part.replace("\\\n", " ").splitlines()
+        yield command, shown
+
+
+def compare(printed: list[str], shown: list[str], command: str) -> None:
+    """Compare what a command prints with what the page shows; `…` is the rest of a line.
+
+    Nothing is compared if the page shows no output.
+    """
+    if not shown:
+        return
+    pattern = "\n".join(map(pattern_of, shown)).replace(f"\n{_REST}\n", "\n(?:.*\n)*")
+    whole = "\n".join(line.rstrip() for line in printed)
+    assert re.fullmatch(pattern, whole), "\n".join(
+        [f"$ {command}", "prints", whole, "and the page shows", *shown]
+    )
+
+
+def pattern_of(line: str) -> str:
+    """Return a pattern for the lines that may be printed where a page has `line`."""
+    parts, end = [], 0
+    for found in _VARIABLES.finditer(line):
+        instead = [*VARIABLE.values()][(found.lastindex or 1) - 1]
+        parts += [re.escape(line[end : found.start()]), instead]
+        end = found.end()
+    return "".join([*parts, re.escape(line[end:])])
+
+
+def _needs_terminal(words: list[str]) -> bool:
+    return bool(_ON_TERMINAL & {*words[:2]}) and not _NOT_ON_TERMINAL & {*words}
+
+
+def _taken(words: list[str], sign: str) -> str:
+    """Remove a redirection from a command; return its file."""
+    if sign not in words:
+        return ""
+    place = words.index(sign)
+    file = words[place + 1]
+    del words[place : place + 2]
+    return file
+
+
+def _reply(reply: Any) -> dict[str, Any]:
+    """Return the message for a text, or for calls as {tool: arguments}."""
+    if isinstance(reply, str):
+        return {"content": reply}
+    calls = [
+        {"id": f"c{number}", "name": tool.replace(":", "__"), "input": arguments}
+        for number, (tool, arguments) in enumerate(reply.items())
+    ]
+    return {"tool_calls": calls}
+
+
+def _is_free(port: int) -> bool:
+    with socket() as tried:
+        tried.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+@contextmanager
+def _alone(arguments: list[str]) -> Iterator[None]:
+    """Let no other page use the port of `interlock web` meanwhile."""
+    if arguments[0] != "web":
+        yield
+        return
+    with Path(tempfile.gettempdir(), f"interlock-web-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+# Commands that would change the machine or need a network. Each is checked as far as it can be.
+
+
+def _make(arguments: list[str]) -> None:
+    subprocess.run(
+        ["make", "-n", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "MAKEFLAGS": ""},
+        check=True,
+        capture_output=True,
+    )
+
+
+def _pip(arguments: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert arguments[0] == "install"
+    for each in arguments[1:]:
+        found = re.fullmatch(r"\.\[([a-z,]+)\]", each)
+        if found:
+            assert {*found[1].split(",")} <= {*project["optional-dependencies"]}, each
+
+
+def _npm(arguments: list[str]) -> None:
+    assert arguments[0] == "install"
+
+
+STUBS: dict[str, Callable[[list[str]], None]] = {"make": _make, "npm": _npm, "pip": _pip}

@@ -1,0 +1,74 @@
+"""The test of pages refuses a page that shows something else than what happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.docs.page import Block, blocks
+from tests.docs.session import commands, compare
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("took 0.02 s", "took 11.5 s"),
+        ("added 'time' to …", "added 'time' to /home/ann/mcp.json"),
+        ("{\n…\n}", '{\n  "a": 1,\n  "b": 2\n}'),
+        ("at 2026-11-22T10:00Z", "at 2027-01-01T23:59Z"),
+    ],
+)
+def test_output_may_differ_where_runs_differ(shown: str, printed: str):
+    compare(printed.splitlines(), shown.splitlines(), "x")
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed"),
+    [
+        ("3 tools", "2 tools"),
+        ("one line", "one line\nand another"),
+        ("one line\nand another", "one line"),
+        ("took 0.02 s", "took long"),
+        ("a+b", "aab"),
+    ],
+)
+def test_other_output_is_an_error_that_shows_both(shown: str, printed: str):
+    with pytest.raises(AssertionError, match="and the page shows"):
+        compare(printed.splitlines(), shown.splitlines(), "x")
+
+
+def test_session_is_split_into_commands_with_their_output():
+    assert [*commands("$ one\nits output\n$ two \\\n  --long\n")] == [
+        ("one", ["its output"]),
+        ("two    --long", []),
+    ]
+
+
+def test_block_has_its_title_comments_and_line():
+    (block,) = blocks('Text.\n\n<!-- model: ["Hi."] -->\n```python title="a.py"\nx = 1\n```\n')
+
+    assert block == Block(5, "python", "a.py", "", ('model: ["Hi."]',), "x = 1\n")
+
+
+def test_block_that_does_not_run_has_a_reason():
+    (block,) = blocks('```python {.norun reason="needs a key"}\nx = 1\n```\n')
+
+    assert block.norun == "needs a key"
+    with pytest.raises(AssertionError, match="needs a reason"):
+        [*blocks("```python {.norun}\nx = 1\n```\n")]
+
+
+@pytest.mark.parametrize(
+    ("block", "is_converted"),
+    [
+        ("```python\nx = 1\n```\n", True),
+        ("<!-- examples/a.py -->\n```python\nx = 1\n```\n", False),
+        ('```json title="a.json"\n{}\n```\n', True),
+        ("```json\n{}\n```\n", False),
+        ("```console\n$ ls\n```\n", True),
+        ("```text\n$ ls\n```\n", False),
+        ("```text\na -> b\n```\n", True),
+        ("```\na -> b\n```\n", False),
+    ],
+)
+def test_block_is_converted_if_its_language_says_what_to_do(block: str, is_converted: bool):
+    assert [each.is_converted for each in blocks(block)] == [is_converted]

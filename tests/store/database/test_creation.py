@@ -1,0 +1,231 @@
+"""Creation of databases, and refusal of those of other versions and of other programs."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
+from interlock.store import ConversationStore
+from interlock.store.database.creation import create
+from interlock.store.database.schema_version import OUTDATED, UNRELEASED
+from interlock.store.database.sqlite_file import is_ready
+from tests.support.forked import run_forked
+
+pytestmark = pytest.mark.usefixtures("created_databases")
+
+
+async def open_and_close(place: str | Path) -> None:
+    async with ConversationStore.open(place):
+        pass
+
+
+@pytest.fixture
+async def old_place(new_place: str, change) -> str:
+    """The location of a database from before there were versions."""
+    await change(
+        new_place,
+        "CREATE TABLE conversations (id TEXT, title TEXT, model TEXT, created TEXT, updated TEXT)",
+        "CREATE TABLE messages (conversation_id TEXT, position INTEGER, role TEXT, content TEXT,"
+        " created TEXT)",
+        "INSERT INTO messages VALUES ('old', 0, 'user', 'hello', '2024-05-06 07:08:09')",
+    )
+    return new_place
+
+
+def way_out(place: str) -> str:
+    is_server = "://" in place
+    return "use another database or schema" if is_server else "move it away; a new one is created"
+
+
+# Other versions
+
+
+@asynccontextmanager
+async def refused(place: str, dump, words: str, kind=StoreError) -> AsyncIterator[None]:
+    """Run the block, which changes a database; then it is refused and stays as it is."""
+    yield
+    before = await dump(place)
+    with pytest.raises(kind) as failure:
+        await open_and_close(place)
+    assert type(failure.value) is kind
+    assert str(failure.value).endswith(words)
+    assert "\n" not in str(failure.value)
+    assert await dump(place) == before
+
+
+async def test_a_database_of_another_checkout_is_refused_and_not_changed(place: str, change, dump):
+    async with ConversationStore.open(place) as store:
+        await store.create("kept")
+    makers = dict.fromkeys(sorted(OUTDATED), "an older")
+    makers[f"{UNRELEASED}0123456789abcdef"] = "another"
+    for version, maker in makers.items():
+        words = f" was made by {maker} checkout of interlock: {way_out(place)}"
+        async with refused(place, dump, words):
+            await change(place, f"UPDATE alembic_version SET version_num = '{version}'")
+        assert "://" in place or not is_ready(Path(place))
+
+
+async def test_a_database_from_before_there_were_versions_is_refused(old_place: str, change, dump):
+    words = f" was made by an older checkout of interlock: {way_out(old_place)}"
+    async with refused(old_place, dump, words):
+        pass
+    async with refused(old_place, dump, words):
+        await change(old_place, "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+
+
+async def test_a_newer_database_is_refused_and_not_changed(place: str, change, dump):
+    words = (
+        " was made by a newer interlock (version 0100): upgrade interlock,"
+        " or set INTERLOCK_DATABASE to another location"
+    )
+    await open_and_close(place)
+    async with refused(place, dump, words, StoreTooNew):
+        await change(place, "UPDATE alembic_version SET version_num = '0100'")
+
+
+@pytest.mark.parametrize("version", ["0019", "0100"])
+def test_a_file_of_another_version_keeps_every_byte(tmp_path: Path, version: str):
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE conversations (id TEXT)")
+        other.execute("CREATE TABLE messages (id TEXT)")
+        other.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        other.execute("INSERT INTO alembic_version VALUES (?)", [version])
+        other.commit()
+    before = path.read_bytes()
+
+    with pytest.raises(StoreError, match=f"{path} was made by "):
+        asyncio.run(open_and_close(path))
+
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
+
+
+# Other programs
+
+
+def test_a_file_of_another_program_is_refused_and_not_changed(tmp_path: Path):
+    path = tmp_path / "bookmarks.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("CREATE TABLE bookmarks (url TEXT)")
+    before = path.read_bytes()
+
+    with pytest.raises(StoreCorrupt, match=r"another program's database \(table 'bookmarks'\)"):
+        asyncio.run(open_and_close(path))
+
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("table", ["messages", "pins", "alembic_version"])
+async def test_a_table_of_another_program_is_refused(new_place: str, change, table: str):
+    await change(new_place, f"CREATE TABLE {table} (version_num TEXT)")
+
+    with pytest.raises(StoreCorrupt, match=rf"another program's database \(table '{table}'\)"):
+        await open_and_close(new_place)
+
+
+async def test_another_program_that_uses_alembic_is_not_taken_for_a_newer_interlock(
+    new_place: str, change
+):
+    await change(
+        new_place,
+        "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)",
+        "INSERT INTO alembic_version VALUES ('27c6a30d7c24')",
+    )
+
+    with pytest.raises(StoreCorrupt, match="another program's database"):
+        await open_and_close(new_place)
+
+
+async def test_another_programs_tables_with_our_names_are_refused(old_place, change):
+    await change(old_place, "ALTER TABLE messages RENAME COLUMN content TO body")
+
+    with pytest.raises(StoreCorrupt, match="another program's database"):
+        await open_and_close(old_place)
+
+
+async def test_a_database_of_a_server_may_have_tables_of_other_programs(postgres: str, change):
+    await change(postgres, "CREATE TABLE bookmarks (url TEXT)")
+
+    async with ConversationStore.open(postgres) as store:
+        assert await store.list() == []
+
+
+# Creation
+
+
+async def test_a_failed_creation_changes_nothing(new_place: str, change, dump):
+    await change(new_place, "CREATE VIEW plugin_installations AS SELECT 1 AS one")
+
+    with pytest.raises(StoreError):
+        await open_and_close(new_place)
+
+    assert await dump(new_place) == {}
+    await change(new_place, "DROP VIEW plugin_installations")
+    await open_and_close(new_place)
+
+
+KILLED_BEFORE_THE_COMMIT = """
+import asyncio, os, sys
+from interlock.store.database import database
+
+create = database.create
+
+def create_and_die(*arguments):
+    create(*arguments)
+    os.kill(os.getpid(), 9)
+
+database.create = create_and_die
+asyncio.run(database.open_database(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow("starts a program")
+async def test_a_creation_that_was_killed_is_done_by_the_next_start(new_place: str, dump):
+    code, output = run_forked(KILLED_BEFORE_THE_COMMIT, new_place)
+    assert (code, output) == (-SIGKILL, "")
+
+    async with ConversationStore.open(new_place) as store:
+        assert await store.list() == []
+
+
+async def test_a_user_without_rights_gets_one_error_and_no_tables(postgres: str, change, dump):
+    schema = postgres.rpartition("=")[2]
+    await change(
+        postgres, "CREATE ROLE visitor LOGIN", f"GRANT USAGE ON SCHEMA {schema} TO visitor"
+    )
+
+    with pytest.raises(StoreError, match="does not grant this user the rights it needs"):
+        await open_and_close(postgres.replace("interlock@", "visitor@"))
+
+    assert await dump(postgres) == {}
+    await change(postgres, "DROP OWNED BY visitor", "DROP ROLE visitor")
+
+
+def test_create_refuses_a_database_that_a_newer_program_has_created_in_the_meantime():
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        create(connection, "x")
+        connection.execute(text("UPDATE alembic_version SET version_num = '0100'"))
+
+        with pytest.raises(StoreTooNew, match="x was made by a newer interlock"):
+            create(connection, "x")
+    engine.dispose()
+
+
+def test_create_does_nothing_if_another_process_has_created_the_tables():
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        create(connection, "x")
+        create(connection, "x")
+
+        assert connection.scalar(text("SELECT count(*) FROM alembic_version")) == 1
+    engine.dispose()
