@@ -18,7 +18,7 @@ TESTS = ("tests/**/test_*.py",)
 # A phrase may go on in the next line, also of a comment or of a string.
 _GAP = r'(?:\s*"\s*\n\s*f?"|\s*\n\s*#\s*|\s+)'
 _PHRASES = re.compile(
-    r"\bis no \w+|that is none|\bwho (?:asks|waits|sends)|whoever|\banew\b|of ours\b".replace(
+    r"\bis no (?!longer\b)\w+|that is none|\bwho (?:asks|waits|sends)|whoever|\banew\b|of ours\b".replace(
         " ", _GAP
     ),
     re.IGNORECASE,

@@ -67,6 +67,7 @@ from interlock.types import (
     UnknownContent,
 )
 from tests.support.conversations import is_valid
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, Json, ScriptedServer, text, tool
 
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -264,7 +265,7 @@ async def test_concurrent_calls_have_their_results_in_the_calls_order():
 # Errors that the model can repair
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "result"),
     [
         (ToolCall("1", "s__fail"), "it failed"),
@@ -286,7 +287,7 @@ async def test_a_failed_call_is_an_error_result_for_the_model(call: ToolCall, re
     assert model.requests[1].messages[-1] is message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "caller"),
     [({}, Caller(surface="agent")), ({"caller": Caller(surface="web")}, Caller(surface="web"))],
 )
@@ -418,7 +419,7 @@ async def test_a_users_refusal_is_an_error_result_without_a_traceback(
 # Errors that end the answer
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         AssistantMessage("x" * (MAX_ANSWER_BYTES + 1)),
@@ -454,7 +455,7 @@ async def test_a_stream_over_the_size_limit_is_closed():
     assert closed
 
 
-@pytest.mark.parametrize(("options", "rounds"), [({}, 10), ({"max_rounds": 2}, 2)])
+@each_row(("options", "rounds"), [({}, 10), ({"max_rounds": 2}, 2)])
 async def test_endless_tool_calls_raise_step_limit(options: Json, rounds: int):
     model = ScriptedModel([tool_calls((str(n), "s__echo", {"text": "a"})) for n in range(20)])
     messages = conversation()
@@ -516,7 +517,7 @@ async def settle() -> None:
 
 
 @pytest.mark.slow("fills a database")
-@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+@each_row("again", [False, True], ids=["once", "twice"])
 async def test_cancelling_at_any_point_leaves_a_valid_and_stored_conversation(again: bool):
     finished = False
     for turns in range(500):
@@ -748,7 +749,7 @@ async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
 # Results as text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("block", "written"),
     [
         (TextContent(text="one\ntwo"), "one\ntwo"),
@@ -759,7 +760,6 @@ async def test_an_expired_list_of_tools_is_refreshed_for_the_next_answer(
         (ResourceLink(uri="a:b", name="b"), "[resource a:b]"),
         (UnknownContent(fields={"type": "new"}), "[content of an unknown type]"),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_text_of_describes_each_kind_of_content(block: Content, written: str):
     assert text_of(CallToolResult(content=[block])) == written

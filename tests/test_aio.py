@@ -10,6 +10,7 @@ from unittest import mock
 import pytest
 
 from interlock.aio import Backoff, beside, in_thread
+from tests.support.rows import each_row
 
 
 @pytest.mark.usefixtures("nothing_is_left")
@@ -63,7 +64,7 @@ def test_backoff_restarts_after_an_attempt_that_lasted():
     assert backoff.attempts == 1
 
 
-@pytest.mark.parametrize(("chance", "pause"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
+@each_row(("chance", "pause"), [(0.0, 8.0), (0.5, 6.0), (1.0, 4.0)])
 def test_backoff_jitter_shortens_a_pause(chance: float, pause: float):
     with mock.patch("random.random", return_value=chance):
         assert Backoff(8.0, 8.0, jitter=0.5).next_pause(0.0) == pause

@@ -10,11 +10,12 @@ import pytest
 from interlock import attachments
 from interlock.errors import AttachmentError
 from interlock.messages import Attachment
+from tests.support.rows import each_row
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "type"),
     [
         (PNG, "image/png"),

@@ -21,6 +21,7 @@ from interlock.errors import InvalidArguments, ToolFailed, WrongLoop
 from interlock.schema.signature import describe
 from interlock.toolbox import Toolbox
 from interlock.types import CallToolResult
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json
 from tests.support.toolboxes import box, described, kb
 
@@ -156,14 +157,13 @@ async def test_names_that_are_not_identifiers_are_replaced_and_sent_as_they_were
         assert sent == {name: at for at, name in enumerate(NASTY)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "schema",
     [
         {"type": "object"},
         {"type": "object", "additionalProperties": {"type": "integer"}},
         {"type": "object", "patternProperties": {"^x": {"type": "integer"}}},
     ],
-    ids=str,
 )
 async def test_an_open_schema_gets_a_parameter_for_further_arguments(schema: Json) -> None:
     async with box(kb([described("save", schema)])) as toolbox:

@@ -22,6 +22,7 @@ from interlock.messages import (
 from interlock.models import ToolDefinition
 from interlock.models.scripted import ScriptedModel
 from tests.support.conversations import is_valid
+from tests.support.rows import each_row
 
 
 def turn(number: int, result: int, rounds: int = 1) -> list[Message]:
@@ -79,7 +80,7 @@ def test_results_of_earlier_turns_are_left_out_before_whole_turns():
     assert whole.messages == [UserMessage("[8 earlier messages are left out]"), messages[-1]]
 
 
-@pytest.mark.parametrize(("error", "part"), [((100, 200), 0.45), ((0, 0), 0.45)])
+@each_row(("error", "part"), [((100, 200), 0.45), ((0, 0), 0.45)])
 def test_context_limit_is_read_from_the_error_or_halved(error: tuple[int, int], part: float):
     limits = ContextLimits()
     messages = [*turn(1, 9_000), *turn(2, 500), UserMessage("last")]

@@ -14,9 +14,12 @@ from msgspec import Raw
 from interlock import connection
 from interlock.connection import Connection
 from interlock.errors import ConnectionClosed, InterlockError, RemoteError, RequestTimeout
-from interlock.protocol import Notification, Progress, Protocol, Request, RequestOptions
+from interlock.protocol import Notification, Progress, Protocol, Request, RequestOptions, core
 from interlock.protocol.core import MAX_GARBAGE
+from interlock.text.redaction import Redactor
 from interlock.transports.memory import MemoryTransport
+from interlock.transports.trace import Note, TracedTransport
+from tests.support.rows import each_row
 
 
 class Side:
@@ -152,7 +155,7 @@ async def test_a_handler_is_stopped_by_an_id_of_the_same_type():
         assert other.stopped == ["1"]
 
 
-@pytest.mark.parametrize("told", ["result", "error"])
+@each_row("told", ["result", "error"])
 async def test_response_that_crosses_its_cancellation_is_dropped(told: str):
     async with two() as (one, other):
         asking = asyncio.create_task(one.ask())
@@ -213,6 +216,134 @@ async def test_an_id_may_be_used_again_as_soon_as_it_was_answered():
 
         assert other.connection.protocol.dropped["reply to unknown request"] == 2
         assert other.connection._handlers == set()
+
+
+# Calls that a peer in the same program gets without frames
+
+
+@asynccontextmanager
+async def handing_over() -> AsyncIterator[tuple[Side, Side, list[bytes]]]:
+    """Open both ends; yield the server, the client and the frames that the client sends."""
+    async with two() as (server, client):
+        sent: list[bytes] = []
+        transport = client.connection.transport
+        send = transport.send
+
+        def keep(frames: list[bytes]) -> None:
+            sent.extend(frames)
+            send(frames)
+
+        transport.send = keep  # type: ignore[method-assign]
+        client.connection.hand_over_calls()
+        yield server, client, sent
+
+
+async def call(client: Side, **options: Any) -> Raw:
+    return await client.connection.request("tools/call", b'{"a":1}', RequestOptions(**options))
+
+
+async def test_a_call_is_handed_over_with_its_meta_and_every_other_request_is_a_frame():
+    async with handing_over() as (server, client, sent):
+        server.answer = server.echo
+
+        answer = await call(client, meta=b'"k":1')
+        assert (bytes(answer), sent) == (b'{"_meta":{"k":1},"a":1}', [])
+        await client.ask()
+        assert len(sent) == 1
+
+
+class Watcher:
+    """Keeps the frames that are sent."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.redactor = Redactor()
+
+    def sent(self, frame: bytes) -> None:
+        self.frames.append(frame)
+
+    def received(self, frame: bytes) -> None: ...
+
+    def noted(self, kind: Note, text: str) -> None: ...
+
+
+async def test_a_call_whose_frames_are_traced_is_a_frame():
+    watcher = Watcher()
+    async with two() as (server, client):
+        server.answer = server.echo
+        client.connection.transport = TracedTransport(client.connection.transport, watcher)
+        client.connection.hand_over_calls()
+        await call(client)
+
+    assert [b'"tools/call"' in each for each in watcher.frames] == [True]
+
+
+async def test_a_call_that_was_handed_over_starts_in_the_next_turn_of_the_loop():
+    async with handing_over() as (server, client, _):
+        client.connection.start("tools/call", b"{}")
+        assert server.requests.empty()
+        await asyncio.sleep(0)
+        assert not server.requests.empty()
+
+
+@pytest.mark.parametrize("why", ["forgotten", "timeout"])
+async def test_the_handler_of_a_call_that_was_handed_over_is_stopped_with_the_reason(why: str):
+    async with handing_over() as (server, client, _):
+        options = RequestOptions(timeout=0.01 if why == "timeout" else None)
+        id, future = client.connection.start("tools/call", b"{}", options)
+        await server.requests.get()
+        if why == "timeout":
+            with pytest.raises(RequestTimeout, match=r"no answer to tools/call within 0\.01 s"):
+                await future
+        else:
+            client.connection.forget(id, why)
+        await settle()
+
+        assert (server.stopped, server.reasons) == ([id], [why])
+        assert server.connection.protocol.running == client.connection.protocol.pending == 0
+
+
+async def test_progress_of_a_call_that_was_handed_over_arrives_before_its_answer():
+    async with handing_over() as (server, client, _):
+
+        async def answer(request: Request) -> bytes:
+            for step in (1, 2):
+                params = b'{"progressToken":%d,"progress":%d}' % (request.id, step)
+                server.connection.notify("notifications/progress", params)
+            return b"{}"
+
+        server.answer = answer
+        steps: list[Progress] = []
+        await call(client, progress=steps.append)
+
+        assert [each.progress for each in steps] == [1, 2]
+
+
+@pytest.mark.parametrize("who", ["client", "server"])
+async def test_a_call_that_was_handed_over_ends_with_the_connection(who: str):
+    async with handing_over() as (server, client, _):
+        calling = asyncio.create_task(call(client))
+        await server.requests.get()
+        await (client if who == "client" else server).connection.close()
+        await settle()
+
+        assert isinstance(calling.exception(), ConnectionClosed)
+        assert server.stopped == [1]
+        with pytest.raises(ConnectionClosed):
+            await call(client)
+
+
+async def test_a_call_that_is_handed_over_among_too_many_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(core, "MAX_RUNNING", 1)
+    async with handing_over() as (server, client, _):
+        client.connection.start("tools/call", b"{}")
+
+        with pytest.raises(RemoteError, match="over 1 requests at once"):
+            await call(client)
+        await settle()
+        assert server.requests.qsize() == 1
 
 
 # Time
@@ -361,7 +492,7 @@ async def test_failing_loss_handler_is_reported_to_the_event_loop():
 # Closing
 
 
-@pytest.mark.parametrize("who", ["we", "they", "abort"])
+@each_row("who", ["we", "they", "abort"])
 async def test_loss_fails_requests_and_cancels_handlers(who: str):
     async with two() as (one, other):
         ours = [asyncio.create_task(one.ask()) for _ in range(3)]

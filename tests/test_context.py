@@ -35,6 +35,7 @@ from interlock.types import (
     TextContent,
     Tool,
 )
+from tests.support.rows import each_row
 
 MODERN = ALL[-1]
 BOTH = pytest.mark.parametrize("revision", ["2025-11-25", MODERN])
@@ -90,7 +91,7 @@ async def make() -> Callable[..., Context]:
 # Progress
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 async def test_progress_has_a_message_since_2025_03_26(make, revision):
     link = Recorder()
     context = make(revision, link, progress_token="p")
@@ -170,7 +171,7 @@ async def test_notifications_from_a_thread_keep_their_order(revision):
 # Log
 
 
-@pytest.mark.parametrize("wanted", [None, *LEVELS])
+@each_row("wanted", [None, *LEVELS])
 async def test_messages_below_the_wanted_level_are_not_sent(make, wanted):
     link = Recorder()
     context = make(link=link, log_level=wanted)
@@ -216,7 +217,7 @@ async def test_the_log_level_comes_from_the_session_or_the_request():
 # Capabilities of the client
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("declared", "can", "cannot"),
     [
         ({}, [], ["roots", "sampling", "elicitation", "elicitation.form", "nonsense"]),
@@ -226,7 +227,6 @@ async def test_the_log_level_comes_from_the_session_or_the_request():
         ({"sampling": {}}, ["sampling"], ["sampling.tools"]),
         ({"sampling": {"tools": {}}}, ["sampling.tools"], []),
     ],
-    ids=str,
 )
 async def test_can_returns_whether_a_capability_was_declared(make, declared, can, cannot):
     context = make(capabilities=ClientCapabilities(**declared))
@@ -254,10 +254,9 @@ MISSING = [
 
 
 @BOTH
-@pytest.mark.parametrize(
+@each_row(
     ("ask", "declared", "required"),
     MISSING,
-    ids=lambda value: "ask" if callable(value) else str(value),
 )
 async def test_a_question_without_the_declared_capability_is_refused(
     make, revision, ask, declared, required
@@ -508,7 +507,7 @@ async def test_a_question_without_answer_is_asked_again(caller):
     assert list(again["inputRequests"]) == ["question-1"]
 
 
-@pytest.mark.parametrize("answer", [{}, {"action": "perhaps"}, {"action": 1}, {"content": {}}])
+@each_row("answer", [{}, {"action": "perhaps"}, {"action": 1}, {"content": {}}])
 async def test_a_malformed_answer_of_a_modern_client_is_refused(caller, answer):
     first = await caller("tools/call", CALL)
 
@@ -517,7 +516,7 @@ async def test_a_malformed_answer_of_a_modern_client_is_refused(caller, answer):
     assert message.startswith("inputResponses.question-1 is not an answer: ")
 
 
-@pytest.mark.parametrize("responses", [None, [], "x", {"question-1": None}, {"question-1": "x"}])
+@each_row("responses", [None, [], "x", {"question-1": None}, {"question-1": "x"}])
 async def test_input_responses_must_be_objects_by_key(caller, responses):
     params = {**CALL, "inputResponses": responses}
 
@@ -530,7 +529,7 @@ def changed(text: str) -> list[str]:
     return ["", "x", "é", text[:-4], text + "AAAA", text[:middle] + flipped + text[middle + 1 :]]
 
 
-@pytest.mark.parametrize("number", range(6))
+@each_row("number", range(6))
 async def test_a_changed_request_state_is_refused(caller, number):
     first = await caller("tools/call", CALL)
     state = changed(first["requestState"])[number]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from interlock import Client
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("**/*.md"))]
@@ -31,7 +32,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in plain}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each_row("page", PAGES)
 def test_links_on_a_page_lead_to_files_and_headings(page: Path) -> None:
     for target, anchor in _LINK.findall(page.read_text()):
         file = page.parent / target if target else page
@@ -52,7 +53,7 @@ def test_tests_named_on_a_page_exist() -> None:
 
 
 @pytest.mark.program("mcp-server-time and the embedded model")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@each_row("example", EXAMPLES)
 def test_an_example_runs_without_errors(example: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 
@@ -71,7 +72,7 @@ def test_an_example_runs_without_errors(example: Path) -> None:
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize("example", SERVERS, ids=lambda path: path.stem)
+@each_row("example", SERVERS)
 async def test_an_example_server_lists_its_tools(example: Path) -> None:
     async with Client.stdio(sys.executable, "-W", "error", str(example)) as client:
         assert await client.list_tools()

@@ -6,8 +6,6 @@ import copy
 import pickle
 import re
 
-import pytest
-
 from interlock import errors
 from interlock.errors import (
     ApprovalMissing,
@@ -43,6 +41,7 @@ from interlock.errors import (
     to_wire,
 )
 from interlock.extras import install_command
+from tests.support.rows import each_row
 
 ALL = [
     each
@@ -72,7 +71,7 @@ def make(kind: type[InterlockError]) -> InterlockError:
     return SPECIAL.get(kind) or kind("one line")
 
 
-@pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
+@each_row("kind", ALL)
 def test_the_tree_in_the_docstring_is_the_tree(kind: type[InterlockError]):
     tree = errors.__doc__ or ""
     line = next(line for line in tree.splitlines() if re.search(rf"\b{kind.__name__}\b", line))
@@ -88,7 +87,7 @@ def test_the_tree_in_the_docstring_is_the_tree(kind: type[InterlockError]):
     assert kind is InterlockError or parents[0] in [base.__name__ for base in kind.__bases__]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "builtin"),
     [
         (RequestTimeout, TimeoutError),
@@ -147,7 +146,7 @@ def test_remote_error_text_is_one_line_and_its_message_is_unchanged():
 # To the wire
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "wire"),
     [
         (RemoteError(-32002, "no", {"uri": "x"}), (-32002, "no", {"uri": "x"})),
@@ -162,20 +161,17 @@ def test_remote_error_text_is_one_line_and_its_message_is_unchanged():
         (LocalProtocolError("does not fit"), (-32603, "does not fit", None)),
         (RequestTimeout("too slow"), (-32603, "too slow", None)),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_to_wire_maps_our_errors_to_codes(error: InterlockError, wire: object):
     assert to_wire(error) == wire
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("secret"), ValueError("secret"), SystemExit("secret"), MemoryError()]
-)
+@each_row("error", [KeyError("secret"), ValueError("secret"), SystemExit("secret"), MemoryError()])
 def test_to_wire_hides_other_exceptions(error: BaseException):
     assert to_wire(error) == (-32603, "internal error", None)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("scopes", "text"),
     [
         (("a", "b"), "a b"),
@@ -184,7 +180,6 @@ def test_to_wire_hides_other_exceptions(error: BaseException):
         (("a" * 301, "b"), "and 2 more"),
         (("ab",) * 5_000, " ".join(["ab"] * 100) + " and 4900 more"),
     ],
-    ids=range(5),
 )
 def test_insufficient_scope_shortens_a_long_list(scopes: tuple[str, ...], text: str):
     error = InsufficientScope(scopes)

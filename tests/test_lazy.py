@@ -6,8 +6,10 @@ from importlib import import_module
 
 import pytest
 
+from tests.support.rows import each_row
 
-@pytest.mark.parametrize("package", ["", ".claude", ".gateway", ".openapi"])
+
+@each_row("package", ["", ".claude", ".gateway", ".openapi"])
 def test_unknown_name_is_an_attribute_error_that_names_the_package(package: str):
     module = import_module(f"interlock{package}")
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from interlock.messages import (
     AssistantMessage,
@@ -12,9 +11,10 @@ from interlock.messages import (
     UserMessage,
     interrupted,
 )
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "message",
     [
         SystemMessage("Be brief."),
@@ -23,7 +23,6 @@ from interlock.messages import (
         AssistantMessage("Noon.", provider_data={"provider": "x", "signature": "s"}),
         ToolMessage("1", "12:00", "clock__now", is_error=True),
     ],
-    ids=lambda message: type(message).__name__,
 )
 def test_encoded_message_is_decoded_to_an_equal_one(message: Message):
     assert msgspec.json.decode(msgspec.json.encode(message), type=Message) == message

@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from interlock.client import Client
 from interlock.errors import RemoteError
+from tests.support.rows import each_row
 
 pytestmark = [
     pytest.mark.program("mcp-server-time and mcp-server-git"),
@@ -73,7 +74,7 @@ async def test_every_tool_of_the_time_server_answers(time_server: Client):
     assert json.loads(converted.text)["time_difference"] == "-3.5h"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "arguments"),
     [
         ("get_current_time", {"timezone": "Mars/Base"}),

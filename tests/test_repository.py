@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from interlock import Client
 from interlock.config import StdioServer, load
+from tests.support.rows import each_row
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -149,7 +150,7 @@ def test_make_with_an_old_python_fails_and_names_the_remedy(tmp_path: Path):
 # Requirements
 
 
-@pytest.mark.parametrize("file", PINNED, ids=lambda file: file.name)
+@each_row("file", PINNED)
 def test_requirements_have_versions_and_hashes_but_no_url(file: Path):
     text = re.sub(r"^ *#.*\n", "", file.read_text(), flags=re.M)
     blocks = re.split(r"\n(?! )", text.strip())

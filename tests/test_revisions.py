@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock import revisions
 from interlock.revisions import ALL, CLIENT_METHODS, LEGACY, MODERN, SERVER_METHODS, has_method
+from tests.support.rows import each_row
 
 
 def known(methods: dict[str, revisions.Method], revision: str) -> set[str]:
@@ -32,13 +31,13 @@ LEGACY_ONLY = {
 MODERN_ONLY = {"server/discover", "subscriptions/listen"}
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@each_row("revision", LEGACY)
 def test_legacy_revisions_have_a_handshake_and_no_discovery(revision: str):
     assert known(CLIENT_METHODS, revision) == EVERYWHERE | LEGACY_ONLY
     assert not revisions.is_modern(revision)
 
 
-@pytest.mark.parametrize("revision", MODERN)
+@each_row("revision", MODERN)
 def test_modern_revisions_have_discovery_and_no_handshake(revision: str):
     assert known(CLIENT_METHODS, revision) == EVERYWHERE | MODERN_ONLY
     assert revisions.is_modern(revision)
@@ -69,7 +68,7 @@ def test_revisions_are_compared_by_their_place_in_the_list():
             assert revisions.at_least(revision, other) == (place >= other_place)
 
 
-@pytest.mark.parametrize("unknown", ["", "2027-01-01", "2025-11-26", "DRAFT", "9999-99-99"])
+@each_row("unknown", ["", "2027-01-01", "2025-11-26", "DRAFT", "9999-99-99"])
 def test_an_unknown_revision_is_older_than_all_and_has_nothing(unknown: str):
     assert not revisions.at_least(unknown, ALL[0])
     assert not revisions.is_modern(unknown)

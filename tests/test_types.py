@@ -35,6 +35,7 @@ from interlock.types import (
     Wire,
     decode_content,
 )
+from tests.support.rows import each_row
 
 
 def written(value: object) -> Any:
@@ -83,7 +84,7 @@ def test_unknown_fields_are_ignored():
     assert read(Tool, fields) == Tool(name="x", input_schema={})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [{}, {"name": "x"}, {"name": 1, "inputSchema": {}}, {"name": "x", "inputSchema": True}],
 )
@@ -102,7 +103,7 @@ def test_missing_tool_annotations_mean_the_worst_case():
 # Params
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "wire"),
     [
         (CallToolParams(name="x"), {"name": "x"}),
@@ -133,7 +134,6 @@ def test_missing_tool_annotations_mean_the_worst_case():
         ),
         (ResourceTemplateReference(uri="a:{b}"), {"type": "ref/resource", "uri": "a:{b}"}),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_params_are_written_as_the_specification_wants(params: Wire, wire: object):
     assert written(params) == wire
@@ -151,7 +151,7 @@ def test_null_structured_content_differs_from_none():
     assert null.structured is None
 
 
-@pytest.mark.parametrize("structure", [{"a": 1}, [1], "x", 0, False])
+@each_row("structure", [{"a": 1}, [1], "x", 0, False])
 def test_a_structure_is_any_json(structure: object):
     assert read(CallToolResult, {"structuredContent": structure}).structured == structure
 
@@ -208,7 +208,7 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block["type"])
+@each_row("block", BLOCKS)
 def test_content_is_written_as_it_was_read(block: dict[str, Any]):
     decoded = decode_content(Raw(json.dumps(block).encode()))
 
@@ -216,14 +216,14 @@ def test_content_is_written_as_it_was_read(block: dict[str, Any]):
     assert written(decoded) == block
 
 
-@pytest.mark.parametrize("kind", ["video", "Text", "x/y"])
+@each_row("kind", ["video", "Text", "x/y"])
 def test_content_of_an_unknown_type_is_kept_whole(kind: str):
     block = {"type": kind, "fields": {"a": 1}, "data": [None]}
 
     assert decode_content(Raw(json.dumps(block).encode())) == UnknownContent(fields=block)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "block",
     [
         {},
@@ -239,7 +239,7 @@ def test_a_malformed_block_of_a_known_type_is_refused(block: object):
         decode_content(Raw(json.dumps(block).encode()))
 
 
-@pytest.mark.parametrize("block", ["[]", "1", "null", '"text"'])
+@each_row("block", ["[]", "1", "null", '"text"'])
 def test_a_block_is_an_object(block: str):
     with pytest.raises(msgspec.ValidationError):
         decode_content(Raw(block.encode()))

@@ -42,7 +42,7 @@ _HOMES = {
 }
 
 
-# A client needs no agent, a CLI no client.
+# Names are loaded on first use: a client does not import the agent, the CLI not the client.
 __getattr__ = loader(__name__, _HOMES)
 
 

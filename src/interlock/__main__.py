@@ -1,4 +1,4 @@
-"""`python -m interlock`: the command `interlock`, wherever its script is."""
+"""`python -m interlock`: the same as the command `interlock`, for when it is not on the PATH."""
 
 from __future__ import annotations
 

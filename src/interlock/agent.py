@@ -93,9 +93,9 @@ _log = logging.getLogger("interlock.agent")
 
 
 class ToolStarted(Struct, frozen=True):
-    """A tool call begins. `address` is the wire name if the toolbox has no such tool.
+    """A tool call begins. `address` is the tool's wire name if the toolbox lacks the tool.
 
-    `id` is the model's name for the call, `call_id` the one of the audit trail. `agent` is the
+    `id` is the model's id of the call, `call_id` that of the audit trail. `agent` is the id of the
     subagent that makes the call; "" for none.
     """
 
@@ -107,7 +107,7 @@ class ToolStarted(Struct, frozen=True):
 
 
 class ToolProgress(Struct, frozen=True):
-    """A tool that runs reported how far it is."""
+    """A running tool reported its progress."""
 
     id: str
     progress: float
@@ -118,7 +118,7 @@ class ToolProgress(Struct, frozen=True):
 class ToolFinished(Struct, frozen=True):
     """A tool call ended. `result` is the text for the model.
 
-    `duration` is the seconds that its server had it, or until it was refused before that.
+    `duration` is the time in seconds at the server, or until a layer refused the call.
     `reason` is the code of the layer that refused the call; "" if none did.
     """
 
@@ -137,8 +137,8 @@ class ToolFinished(Struct, frozen=True):
 class ApprovalAsked(Struct, frozen=True):
     """A call waits until a person allows or denies it.
 
-    `hash` is of the address and the arguments; `expires` is a time of day in UTC, ISO 8601. `rule`
-    is the id of the rule that asks, and `approvers` are those who may decide.
+    `hash` covers the address and the arguments; `expires` is a time of day in UTC, ISO 8601. `rule`
+    is the id of the rule that requires the approval; `approvers` are those who may decide.
     """
 
     id: str
@@ -155,13 +155,13 @@ class ApprovalAsked(Struct, frozen=True):
 
 
 def approval_hash(address: str, arguments: dict[str, Any]) -> str:
-    """Return the hash of a call as a person is shown it."""
+    """Return the hash of a call, as the approval shows it to a person."""
     shown = msgspec.json.encode([address, arguments], order="sorted")
     return sha256(shown).hexdigest()
 
 
 class QuestionAsked(Struct, frozen=True):
-    """A server asks the user something during a call. `params` are those of the request.
+    """A server asks the user a question during a call. `params` are the params of its request.
 
     `expires` is a time of day in UTC, ISO 8601; "" if the question does not expire.
     """
@@ -177,14 +177,14 @@ class QuestionAsked(Struct, frozen=True):
 class Compacted(Struct, frozen=True):
     """The conversation is longer than the model's context.
 
-    So many of its messages are left out of the request, or shortened. They stay stored.
+    That many of its messages are left out of the request, or shortened. They stay stored.
     """
 
     left_out: int
 
 
 class Stopped(Struct, frozen=True):
-    """The answer was stopped by the user, or waits for one. Always the last event."""
+    """The user stopped the answer, or must answer a question first. Always the last event."""
 
     reason: Literal["stopped", "waiting"]
 
@@ -217,14 +217,14 @@ class Agent:
     """A model that may use tools.
 
     Args:
-        model: A model, its name as for `--model` ("anthropic:..."), or None to let
+        model: A model, its name in the form of `--model` ("anthropic:..."), or None to let
             `models.choosing` pick one.
         tools: An open toolbox, or other `Tools`; None for a model without tools.
-        max_rounds: How often the model may call tools before `StepLimit` is raised.
+        max_rounds: Number of rounds of tool calls before `StepLimit` is raised.
         record: Awaited with messages as they are added, so that they can be stored. A tool
             call is recorded before it runs.
-        caller: On whose behalf tools are called.
-        progress: Whether `stream` yields `ToolProgress` events, which tools are then asked for.
+        caller: The caller on whose behalf tools are called.
+        progress: Whether tools are asked for progress, which `stream` yields as `ToolProgress`.
     """
 
     def __init__(
@@ -278,10 +278,10 @@ class Agent:
         raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
-        """As `complete`, but yield each event as it happens; `Done` comes last."""
+        """Do the same as `complete`, but yield each event as it happens; `Done` comes last."""
         model = await self._ready()
         used = Usage()
-        left_out = 0  # as the user was told
+        left_out = 0  # as last reported to the user
         for _ in range(self._max_rounds):
             definitions = await self._definitions(messages)
             async with aclosing(request_answer(model, messages, definitions)) as events:
@@ -348,7 +348,7 @@ class Agent:
     async def _call(self, call: ToolCall, id: str, reports: Reports | None) -> _Outcome:
         started, timing = monotonic(), Timing()
         seen = await self._observe(call, id, reports, timing)
-        # People may have taken their time before the server got it.
+        # The time before the server got the call may have been spent waiting for an approval.
         duration = monotonic() - started if timing.at_server is None else timing.at_server
         address = self._address(call.name)
         event = ToolFinished(
@@ -413,7 +413,7 @@ class Agent:
     async def _ready(self) -> Model:
         async with self._choosing:  # two answers may start at the same time
             if self._model is None or isinstance(self._model, str):
-                # Here, because a program with a model of its own needs no providers.
+                # Imported here, because a program that brings its own model needs no providers.
                 from interlock.models import choosing
 
                 self._model = self._own_model = await choosing.choose(self._model)
@@ -443,7 +443,7 @@ class Agent:
 async def request_answer(
     model: Model, messages: Sequence[Message], definitions: Sequence[ToolDefinition] = ()
 ) -> AsyncGenerator[ModelEvent | Compacted, None]:
-    """Ask a model; if the conversation is too long for it, leave its oldest parts out.
+    """Ask a model; leave out the oldest parts of a conversation that is too long for it.
 
     Args:
         model: The model.
@@ -451,7 +451,7 @@ async def request_answer(
         definitions: The tools that it is offered.
 
     Yields:
-        As `Model.stream`; the message of the `Reply` has its usage.
+        The events of `Model.stream`; the message of the `Reply` includes its usage.
 
     Raises:
         ModelError: The model failed, or its answer is cut off or too large.
@@ -484,7 +484,7 @@ def _checked(reply: Reply, name: str) -> Reply:
 
 
 class _Seen(Struct, frozen=True):
-    """What a call came to. `text` is for the model."""
+    """The result of a call. `text` is for the model."""
 
     text: str
     is_error: bool = True
@@ -501,15 +501,13 @@ class _Outcome(Struct, frozen=True):
 
 
 class Reports:
-    """The progress of calls that run at the same time, as events that wait to be read."""
+    """Collects the progress of concurrent calls as events, until they are read."""
 
     def __init__(self) -> None:
         self._events: list[AgentEvent] = []
         self._arrived = asyncio.Event()
 
     def handler(self, id: str) -> ProgressHandler:
-        """Return what the call of the model with this id reports to."""
-
         def report(progress: Progress) -> None:
             text = progress.message or ""
             self._events.append(ToolProgress(id, progress.progress, progress.total, text))
@@ -518,13 +516,11 @@ class Reports:
         return report
 
     def take(self) -> list[AgentEvent]:
-        """Return the events that arrived since the last call."""
         events, self._events = self._events, []
         self._arrived.clear()
         return events
 
     async def wait(self) -> None:
-        """Wait until there is an event."""
         await self._arrived.wait()
 
 
@@ -560,14 +556,14 @@ def text_of(result: CallToolResult) -> str:
 
 
 def files_of(result: CallToolResult) -> tuple[Attachment, ...]:
-    """Return the images and sounds of a tool's result, but for those over the limits."""
+    """Return the images and sounds of a tool's result that are within the limits."""
     files: list[Attachment] = []
     for block in result.content:
         if isinstance(block, ImageContent | AudioContent) and len(files) < MAX_FILES:
             try:
                 data = base64.b64decode(block.data, validate=True)
             except ValueError:
-                continue  # the text names it
+                continue  # the text of the result names it
             if 0 < len(data) <= MAX_FILE:
                 files.append(Attachment(block.mime_type.lower(), data))
     return tuple(files)

@@ -17,8 +17,9 @@ from interlock.errors import WrongLoop
 
 T = TypeVar("T")
 
-# As `asyncio.Task(coroutine, loop=..., name=...)`. The task runs at once up to its first wait, so
-# it may be done when it is returned. Most requests wait for nothing and save a turn of the loop.
+# Same arguments as `asyncio.Task(coroutine, loop=..., name=...)`. The task runs at once up to its
+# first wait, so it may be done when it is returned. Most requests wait for nothing, so this saves
+# a turn of the event loop.
 if sys.version_info >= (3, 12):
     start = partial(asyncio.Task, eager_start=True)
 else:
@@ -52,7 +53,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(result)  # type: ignore[arg-type]  # T itself may be None
+            future.set_result(result)  # type: ignore[arg-type]  # T may include None
 
     def run() -> None:
         result, error = None, None
@@ -69,7 +70,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         return await future
     finally:
         if future.done() and not future.cancelled():
-            thread.join()  # returns at once
+            thread.join()  # returns at once: the work has ended
 
 
 async def run_in(
@@ -79,7 +80,7 @@ async def run_in(
 
     Args:
         loop: None for the running loop.
-        work: Called in `loop`.
+        work: The coroutine function; it is called in `loop`.
 
     Raises:
         WrongLoop: The loop is closed or stopped.
@@ -92,7 +93,7 @@ async def run_in(
 def block_on(
     loop: asyncio.AbstractEventLoop | None, work: Callable[[], Coroutine[Any, Any, T]]
 ) -> T:
-    """As `run_in`, from a thread, which waits for the result."""
+    """Do the same as `run_in` from a thread, and block the thread until the result is there."""
     try:
         running = asyncio.get_running_loop()
     except RuntimeError:
@@ -122,7 +123,7 @@ class Backoff:
             do not all retry at the same time.
 
     Attributes:
-        attempts: Pauses since the series began.
+        attempts: Number of pauses since the series began.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Backoff:
         self._reset_after = reset_after
         self._jitter = jitter
         self._pause = first
-        self._began = inf  # the last attempt
+        self._began = inf  # start of the last attempt
 
     def next_pause(self, now: float) -> float:
         """Return the seconds to wait after an attempt that ended at `now` (monotonic clock)."""
@@ -147,6 +148,6 @@ class Backoff:
         return pause
 
     def reset(self) -> None:
-        """Begin a new series, as after a success."""
+        """Begin a new series, for example after a success."""
         self.attempts = 0
         self._pause = self._first

@@ -1,4 +1,4 @@
-"""Files that a user adds to a message: their types, their limits, and how a text file is written.
+"""Files that a user adds to a message: types, limits, and the form of a text file in a message.
 
 A text file becomes a block at the end of the message, between two lines with its id. So a
 conversation that is exported, copied or continued by another program keeps it. An image or a PDF
@@ -17,8 +17,8 @@ from interlock.messages import Attachment
 
 MAX_FILE = 16 * 1024 * 1024  # bytes
 MAX_FILES = 10  # of a message
-MAX_ALL = 24 * 1024 * 1024  # bytes of all files of a message
-MAX_TEXT = 200_000  # characters of a file that the model gets
+MAX_ALL = 24 * 1024 * 1024  # bytes of all files of a message together
+MAX_TEXT = 200_000  # characters of a file that are sent to the model
 TEXT = "text/plain"
 UNKNOWN = "application/octet-stream"
 BLOCK = re.compile(
@@ -35,7 +35,7 @@ _MEDIA = (
 
 
 def sniff(content: bytes) -> str:
-    """Return the media type of a file by its content; what it is named does not count."""
+    """Return the media type of a file by its content; its name does not count."""
     for start, type in _MEDIA:
         if content.startswith(start):
             return type
@@ -59,7 +59,7 @@ def load(path: Path) -> Attachment:
     """
     try:
         path = path.expanduser()
-        if not stat.S_ISREG(path.stat().st_mode):  # such as a pipe, which would never end
+        if not stat.S_ISREG(path.stat().st_mode):  # a pipe, for example, might never end
             raise AttachmentError(f"cannot attach {path}: it is not a file")
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
@@ -109,7 +109,7 @@ def check_all(files: Sequence[Attachment]) -> None:
 
 
 def block(id: str, type: str, size: int, name: str, text: str) -> str:
-    """Return a file as it stands in a message; the end of a long text is cut off."""
+    """Return the block of a message that holds a text file; the end of a long text is cut off."""
     if len(text) > MAX_TEXT:
         text = f"{text[:MAX_TEXT]}\n[cut: {len(text) - MAX_TEXT:,} more characters]"
     name = " ".join(name.split()) or "file"
@@ -117,6 +117,6 @@ def block(id: str, type: str, size: int, name: str, text: str) -> str:
 
 
 def split(content: str) -> tuple[str, str]:
-    """Return the text of a message and its blocks of files."""
+    """Split a message into its text and its blocks of files."""
     blocks = [match[0] for match in BLOCK.finditer(content)]
     return BLOCK.sub("", content), "".join(blocks)

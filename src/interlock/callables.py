@@ -1,8 +1,8 @@
 """The tools of a toolbox as typed async Python functions.
 
 Each parameter has the type of its schema, so that a framework which reads type hints and
-docstrings can offer the function to a model. The schema itself stays the judge: the toolbox
-validates what is sent.
+docstrings can offer the function to a model. The toolbox still validates each call with the
+schema itself.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
 ]
 
 MAX_PARAMETERS = 64  # a tool with more gets `**arguments`
-MAX_DESCRIPTION = 1_024  # characters of the description of a parameter
+MAX_DESCRIPTION = 1_024  # characters of a parameter's description
 ARGUMENTS = "arguments"
 
-# Frameworks give these a meaning of their own.
+# Frameworks give these parameter names a meaning of their own.
 _RESERVED = frozenset({"self", "cls", "run_manager", "callbacks", "config", "runtime"})
 _EMPTY = Parameter.empty
 
@@ -50,9 +50,7 @@ class ToolFunction(Protocol):
     __name__: str
     tool: Entry
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        """Call the tool."""
-        ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Awaitable[Any]: ...
 
 
 class Callables:
@@ -83,10 +81,10 @@ def callables(
 
     Args:
         toolbox: An open toolbox.
-        returns: What the functions return: the result's text, or the `CallToolResult`. With
-            "text" they raise `ToolFailed` if the tool reports an error. Of a large result the text
-            is an excerpt, and one more function reads on.
-        caller: On whose behalf the functions call tools.
+        returns: The type of what the functions return: the result's text, or the `CallToolResult`.
+            With "text" they raise `ToolFailed` if the tool reports an error. The text of a large
+            result is an excerpt; one more function reads the rest.
+        caller: The caller on whose behalf the functions call tools.
     """
     entries = toolbox.tools
     if returns == "text":
@@ -130,14 +128,14 @@ class Parameters:
     """The parameters of a function for a tool.
 
     Attributes:
-        signature: The signature, without what the function returns.
+        signature: The signature, without the return type.
         annotations: The type hints by parameter.
     """
 
     def __init__(self, schema: JsonObject) -> None:
         self._hints = Hints(schema)
         self._named: dict[str, _Named] = {}
-        self._rest = ""  # the parameter for further arguments
+        self._rest = ""  # name of the parameter for further arguments
         self._texts: dict[str, str] = {}
         self._taken: set[str] = set()
         self.annotations: dict[str, Any] = {}
@@ -190,7 +188,7 @@ class Parameters:
         return Parameter(ARGUMENTS, Parameter.VAR_KEYWORD, annotation=Any)
 
     def _unused(self, key: str) -> str:
-        """Return a valid name for a parameter that no other one has."""
+        """Return a valid name that no other parameter has."""
         plain = identifier(unicodedata.normalize("NFKC", key))
         if plain.startswith("__"):
             plain = plain.lstrip("_") or "_"
@@ -204,7 +202,7 @@ class Parameters:
         return name
 
     def arguments_of(self, bound: Mapping[str, Any]) -> JsonObject:
-        """Return the arguments of the tool for values that were bound to the signature."""
+        """Return the tool's arguments for values that were bound to the signature."""
         arguments: JsonObject = {}
         for name, value in bound.items():
             if name == self._rest:
@@ -214,7 +212,7 @@ class Parameters:
         return arguments
 
     def docstring(self, entry: Entry) -> str:
-        """Return the tool's description with a list of the arguments in Google's form."""
+        """Return the tool's description followed by its arguments, in Google's format."""
         text = entry.tool.description or entry.tool.title or entry.tool.name
         if not self._texts:
             return text
@@ -223,7 +221,7 @@ class Parameters:
 
 
 def _members(whole: JsonObject, schema: JsonObject, hints: Hints) -> JsonObject:
-    """Return the members of an object schema, those of its alternatives included."""
+    """Return the members of an object schema and of its alternatives."""
     members = dict(whole.get("properties", {}))
     alternatives = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     alternatives += [schema[key] for key in ("then", "else") if key in schema]

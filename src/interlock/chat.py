@@ -95,14 +95,14 @@ class ConversationLog:
         """Create the conversation in the store, unless it exists."""
         if self._store is None or self.conversation is not None:
             return
-        self._title = self._title or title  # of the first message, even if it was not stored
+        self._title = self._title or title  # the first message's, even if it was not stored
         try:
             self.conversation = await self._store.create(self._title, model)
         except StoreError as error:
             self._warn_once(error)
 
     async def keep_file(self, file: Attachment) -> str:
-        """Store a file, so that the chat page can show it; return its id."""
+        """Store a file for the chat page to show; return its id."""
         if self._store is not None:
             try:
                 kept = await self._store.files.add(file.name, file.media_type, file.data)
@@ -136,7 +136,6 @@ class ConversationLog:
             self._must_succeed = False
 
     async def note_setting(self, name: str, value: JsonObject) -> None:
-        """Store a setting of the conversation."""
         if self._store is None or self.conversation is None:
             return
         settings = {**self.conversation.settings, name: value}
@@ -148,7 +147,6 @@ class ConversationLog:
             self.conversation = replace(self.conversation, settings=settings)
 
     async def note_model(self, model: str) -> None:
-        """Store the name of the model that continues the conversation."""
         if self._store is None or self.conversation is None or self.conversation.model == model:
             return
         try:
@@ -161,7 +159,7 @@ class ConversationLog:
 
         Args:
             messages: All messages of the conversation.
-            count: How many of them to copy.
+            count: Number of messages to copy.
         """
         if self._store is not None and self.conversation is not None and count:
             try:
@@ -189,19 +187,19 @@ class OtherAgent(Protocol):
     """An external agent, such as Claude Code, that answers in a chat instead of `Agent`."""
 
     def stream(self, messages: list[Message], record: Record) -> AsyncGenerator[AgentEvent, None]:
-        """Answer the last message: add to `messages`, and record what is added; see `Agent`."""
+        """Answer the last message: extend `messages`, and record what is added; see `Agent`."""
         ...
 
     async def change_model(self, name: str) -> None:
-        """Use another model from now on; raises if the agent cannot."""
+        """Use another model from now on; raise an error if the agent cannot."""
         ...
 
     async def begin(self, log: ConversationLog) -> None:
-        """Leave the conversation, and begin another one with the next message."""
+        """Leave the conversation; the next message begins another one."""
         ...
 
 
-# Opens one: name of the model, tools, log and messages of the conversation, instructions.
+# Opens an agent. Arguments: model name, tools, log and messages of the conversation, instructions.
 OpenAgent = Callable[
     [str, "Toolbox | None", ConversationLog, Sequence[Message], str],
     AbstractAsyncContextManager[OtherAgent],
@@ -209,7 +207,7 @@ OpenAgent = Callable[
 
 
 class Chat:
-    """An open chat. `messages` is valid for every provider while no answer is in progress."""
+    """An open chat. `messages` is valid for every provider unless an answer is in progress."""
 
     def __init__(
         self,
@@ -239,7 +237,7 @@ class Chat:
 
         Args:
             text: The message.
-            files: Files that belong to it. The text of those of type text/plain becomes part of it.
+            files: Files of the message. The text of those of type text/plain becomes part of it.
 
         Raises:
             StoreError: A continued conversation does not accept the message.
@@ -275,7 +273,7 @@ class Chat:
         return UserMessage("\n\n".join(each for each in parts if each), media)
 
     def cost(self, usage: Usage) -> float | None:
-        """Return what tokens of the model cost; None if the user has not set a price."""
+        """Return the price of the tokens; None if the user has not set one."""
         price = self._wishes.settings.price_of(self.model.name)
         return None if price is None else price.cost(usage)
 
@@ -306,10 +304,10 @@ class Chat:
         return next(found, None)
 
     async def undo(self) -> None:
-        """Take back the user's last message and all after it, in a copy of the conversation.
+        """Remove the user's last message and everything after it, in a copy of the conversation.
 
         Raises:
-            CapabilityError: An agent with a conversation of its own answers.
+            CapabilityError: The chat is answered by an agent that keeps its own conversation.
         """
         if self._agent is not None:
             raise CapabilityError(
@@ -324,7 +322,6 @@ class Chat:
             self.messages = self.messages[:place]
 
     async def start_conversation(self) -> None:
-        """Leave this conversation and start another one."""
         self.log = self.log.successor()
         self.messages = []
         if self._agent is not None:
@@ -332,23 +329,23 @@ class Chat:
 
 
 class ModelWishes(Struct, frozen=True):
-    """How the user wants models: the settings file, and options that are stronger.
+    """The user's choices for models: the settings file, and options that override it.
 
     Attributes:
-        settings: Those of the user's file.
-        options: Members of each request to a model.
+        settings: The user's settings file.
+        options: Members to add to each request to a model.
     """
 
     settings: Settings = Settings()
     options: Mapping[str, Any] = {}
 
     async def open(self, name: str | None, *, remembered: bool = False) -> Model:
-        """Return a model with its options. The arguments are those of `choose`."""
+        """Return a model with its options. The arguments are the same as for `choose`."""
         model = await choosing.choose(name, remembered=remembered, options=self.options)
         options = {**self.settings.options_of(model.name), **self.options}
         if options == self.options:
             return model
-        await model.close()  # it has not been asked anything
+        await model.close()  # not used yet
         by_chance = name is None
         return await choosing.choose(
             name or model.name, remembered=remembered or by_chance, options=options
@@ -380,19 +377,19 @@ async def open_chat(
     """Open a chat; close the servers, the model and the store at the end.
 
     Args:
-        servers: By name; None for a chat without tools.
-        model: As for `choose`, or an alias; None uses the conversation's model, if it has one.
+        servers: Configured servers by name; None for a chat without tools.
+        model: A name for `choose`, or an alias; None uses the conversation's model, if it has one.
         conversation: Id, or the beginning of an id, of a conversation to continue.
         latest: Continue the conversation that changed last.
         system: Instructions to the model, at the start of each new conversation.
         warn: Called with a line for the user when the conversation cannot be stored.
-        around: The layers of every tool call, as for `Toolbox`.
-        handlers: Returns the handlers for what a server asks, as for `Toolbox`.
-        results: The budget of results, as for `Toolbox`.
-        pins: Which definitions are accepted, as for `Toolbox`.
-        caller: On whose behalf the model calls tools.
-        wishes: How the user wants models.
-        agents: Agents that answer instead of a model, by the beginning of its name.
+        around: The layers of every tool call; see `Toolbox`.
+        handlers: Returns the handlers for requests of a server; see `Toolbox`.
+        results: The budget of results; see `Toolbox`.
+        pins: The accepted definitions of tools; see `Toolbox`.
+        caller: The caller on whose behalf the model calls tools.
+        wishes: The user's choices for models.
+        agents: Agents that answer instead of a model, by the prefix of the model name.
 
     Raises:
         InterlockError: No model is available, or the conversation cannot be continued.
@@ -481,7 +478,7 @@ async def _choose(name: str | None, opening: asyncio.Task[_Opened], wishes: Mode
     else:
         model = await wishes.preferred()
     if isinstance(model, OpenAIModel | AnthropicModel):
-        # Takes about a second, which the first answer need not wait for.
+        # Takes about a second; the first answer does not wait for it.
         with suppress(InterlockError):  # the first answer states what is missing
             await model.prepare()
     return model

@@ -6,7 +6,7 @@ The conversation itself stays whole. Of the request, the oldest parts are left o
 2. Whole earlier turns; a note states how many messages they had.
 3. The results of tools in the current turn, but for those of the last answer.
 
-How much fits is learned from the first refusal of a provider, for each model.
+The limit of each model is learned from the first request that its provider refuses.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from interlock.messages import (
 )
 from interlock.protocol.envelope import encode_lossy
 
-SPARE = 0.9  # of what fits is used: characters are a rough measure of tokens
+SPARE = 0.9  # fraction of the limit to use: characters only estimate tokens
 _UNKNOWN = 0.5  # the part of a refused request that fits, if the provider states no numbers
 _NOTE = "[this result is left out"
 _DROPPED = "[{} earlier messages are left out]"
-_SHORT = 400  # characters of a result that is not worth leaving out
+_SHORT = 400  # characters; a shorter result is not worth leaving out
 
 
 class CompactedRequest(Struct, frozen=True):
-    """The messages of a request, and how many are left out of it or shortened."""
+    """The messages of a request, and the number of messages left out of it or shortened."""
 
     messages: list[Message]
     left_out: int = 0
 
 
 class ContextLimits:
-    """How many characters fit into the contexts of models, by name."""
+    """The number of characters that fit into each model's context, by the model's name."""
 
     def __init__(self) -> None:
         self._limits: dict[str, int] = {}
 
     def learn(self, model: str, request: CompactedRequest, error: ContextTooLong) -> bool:
-        """Learn from a refusal; return whether a smaller request can be made."""
+        """Lower the limit after a refusal; return whether a smaller request can be made."""
         size = size_of(request.messages)
         part = error.limit / error.used if error.limit and error.used else _UNKNOWN
         limit = int(size * min(part, 1.0) * SPARE)
@@ -54,13 +54,12 @@ class ContextLimits:
         return size_of(fit(request.messages, limit).messages) < size
 
     def request(self, model: str, messages: Sequence[Message]) -> CompactedRequest:
-        """Return the request for a conversation."""
         limit = self._limits.get(model)
         return CompactedRequest(list(messages)) if limit is None else fit(messages, limit)
 
 
 def size_of(messages: Sequence[Message]) -> int:
-    """Return the characters of messages, calls included."""
+    """Return the number of characters of messages, tool calls included."""
     return sum(map(_size, messages))
 
 
@@ -102,7 +101,7 @@ def fit(messages: Sequence[Message], limit: int) -> CompactedRequest:
 
 
 def _shorten(messages: list[Message], begin: int, end: int, over: int) -> int:
-    """Replace results by notes; return how many characters are still too many."""
+    """Replace results by notes; return the number of characters that are still over the limit."""
     for place in range(begin, end):
         message = messages[place]
         if over <= 0:

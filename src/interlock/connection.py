@@ -5,7 +5,9 @@ Rules:
 1. Any task may call `request` or `close`. No task, timer or cancel scope is tied to a caller.
 2. One timer serves all deadlines. Frames queued in one turn of the loop are sent in bursts, the
    last one by a callback at the end of the turn.
-3. When either side ends the connection, every open request fails at once and every running
+3. A call of a tool is handed over to a server in this program without a frame. Its answer is a
+   frame, and so is everything else.
+4. When either side ends the connection, every open request fails at once and every running
    handler is cancelled.
 """
 
@@ -41,7 +43,7 @@ RequestHandler = Callable[[Request], Coroutine[Any, Any, None]]
 NotificationHandler = Callable[[Notification], None]
 LossHandler = Callable[[InterlockError], None]
 
-# So many queued frames are sent before the end of the turn, so that the peer can begin.
+# Number of queued frames that are sent before the end of the turn, so that the peer can begin.
 BURST = 16
 HANDLER_PATIENCE = 1.0  # seconds that `close` waits for cancelled handlers
 
@@ -54,8 +56,8 @@ class Connection:
     """One open connection.
 
     Args:
-        protocol: A new one.
-        transport: Not opened yet.
+        protocol: A new protocol.
+        transport: A transport that is not open yet.
         on_request: Answers the peer's requests by `protocol.reply` and `flush`; each call
             runs in a task of its own.
         on_notification: Called with the peer's notifications. Must not block.
@@ -80,18 +82,26 @@ class Connection:
         self._waiting: dict[RequestId, asyncio.Future[Raw]] = {}
         self._progress: dict[RequestId, ProgressHandler] = {}
         self._answers: dict[RequestId, object] = {}
-        self._handlers: set[asyncio.Task[None]] = set()  # named by the id
+        self._handlers: set[asyncio.Task[None]] = set()  # each named by its request id
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
         self._flushing = False
+        self._peer: Connection | None = None  # gets calls of tools without frames
 
     async def open(self) -> None:
         """Connect to the peer.
 
         Raises:
-            InterlockError: As `Transport.open`.
+            InterlockError: The same errors as `Transport.open`.
         """
         await self.transport.open(self)
+
+    def hand_over_calls(self) -> None:
+        """Send no frames for calls from now on, if the peer is open in this program."""
+        peer = getattr(self.transport, "peer", None)
+        if isinstance(peer, Connection):
+            self._peer = peer
+            self.protocol.hands_over_calls = True
 
     # Requests
 
@@ -106,12 +116,13 @@ class Connection:
         Args:
             method: Spec name.
             params: An encoded object, without `_meta`.
-            options: Its timeouts, `_meta`, progress handler and the like.
+            options: Timeouts, `_meta`, progress handler and other options of the request.
 
         Raises:
             ConnectionClosed: The connection has ended.
         """
         now = monotonic()
+        peer = self._peer if method == "tools/call" else None
         id = self.protocol.request(method, params, options, now=now)
         timeout, hard_timeout, progress = options.timeout, options.hard_timeout, options.progress
         try:
@@ -120,12 +131,15 @@ class Connection:
                 self._progress[id] = progress
             if options.answers is not None:
                 self._answers[id] = options.answers
-            left = self._timer_at - now  # until the timer fires anyway
+            left = self._timer_at - now  # until the timer fires in any case
             if (timeout is not None and timeout < left) or (
                 hard_timeout is not None and hard_timeout < left
             ):
                 self._arm()
-            self.flush()
+            if peer is None:
+                self.flush()
+            else:
+                peer.request_received(self.protocol.unframed)
         except MemoryError:  # the caller has no id to forget
             self.protocol.cancel(id)
             self.forget(id)
@@ -146,8 +160,8 @@ class Connection:
     ) -> Raw:
         """Send a request and wait for its result, still encoded. Arguments as for `start`.
 
-        Cancelling the waiting task cancels the request. A handler that waits here because of
-        a request of its own peer passes on the reason for which that one was cancelled.
+        Cancelling the waiting task cancels the request. If a handler waits here and its own request
+        is cancelled, the peer's reason is passed on.
 
         Raises:
             RemoteError: The peer answered with an error.
@@ -166,14 +180,14 @@ class Connection:
                 self.forget(id)
 
     def answers_during(self, request: RequestId | None) -> set[object]:
-        """Return the `answers` of one of our requests; with None, those of all open requests."""
+        """Return the `answers` of one of our requests; for None, those of all open requests."""
         if request is None:
             return set(self._answers.values())
         return {self._answers[request]} if request in self._answers else set()
 
     @contextmanager
     def paused(self, answers: object) -> Iterator[None]:
-        """Let no deadline pass of requests with these `answers`: a person is being asked."""
+        """Pause the deadlines of requests with these `answers` while a person is asked."""
         ids = [id for id, each in self._answers.items() if each is answers]
         for id in ids:
             self.protocol.pause(id, now=monotonic())
@@ -185,7 +199,6 @@ class Connection:
             self._arm()
 
     def notify(self, method: str, params: bytes = b"{}") -> None:
-        """Send a notification."""
         self.protocol.notify(method, params)
         self.flush()
 
@@ -197,7 +210,7 @@ class Connection:
                 self._flushing = True
             elif len(self.protocol.outbox) < BURST:
                 return
-            if self.protocol.outbox:  # as `frames_to_send`
+            if self.protocol.outbox:  # the body of `frames_to_send`, to save a call
                 frames, self.protocol.outbox = self.protocol.outbox, []
                 self.transport.send(frames)
         except MemoryError:
@@ -212,7 +225,8 @@ class Connection:
             self._give_up()
 
     def _give_up(self) -> None:
-        # Frames may be lost. Abort later: callers of `send` do not expect the connection to end.
+        # Frames may be lost. Abort in a later turn of the loop: `send` must not end the connection
+        # while its callers use it.
         self._loop.call_soon(self.abort, ConnectionClosed("out of memory while sending"))
 
     # Receiving
@@ -238,6 +252,15 @@ class Connection:
         if self.protocol.outbox:
             self.flush()
 
+    def request_received(self, request: Request) -> None:
+        """Handle a request of a peer in this program, in the next turn of the loop."""
+        if self.protocol.accept(request):
+            task = self._loop.create_task(self._on_request(request), name=repr(request.id))
+            self._handlers.add(task)
+            task.add_done_callback(self._handlers.discard)
+        else:
+            self.flush()
+
     def _dispatch(self, event: Failure | Progress | Cancellation | Overrun | Notification) -> None:
         if isinstance(event, Failure):
             self._fail(event)
@@ -255,18 +278,18 @@ class Connection:
             _call(self._on_notification, event)
 
     def _cancel_handler(self, event: Cancellation) -> None:
-        # Cancellations are rare enough to look through all tasks. A task with this name that
-        # is done, or has replied, belongs to an older request: peers reuse ids.
+        # Cancellations are rare, so a search through all tasks is cheap enough. A task with this
+        # name that is done, or has replied, belongs to an older request: peers reuse ids.
         for task in self._handlers:
             if task.get_name() == repr(event.id):
                 task.cancel(event)  # see `cancel_reason`
 
     def awaits(self, id: RequestId) -> bool:
-        """Return whether our request `id` has not ended."""
+        """Return whether our request `id` is still open."""
         return id in self._waiting
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
-        """Fail a request that the transport knows will get no response."""
+        """Fail a request; the transport calls this when no response can arrive any more."""
         self.protocol.fail(id, error)
         self._fail(Failure(id, error))
 
@@ -308,9 +331,11 @@ class Connection:
         self.transport.abort(error)
 
     async def close(self) -> None:
-        """End the connection and its handlers. Any task may call it, several times."""
+        """End the connection and its handlers. Any task may call this, also more than once."""
         self._flush()
-        handlers = self._handlers - {asyncio.current_task()}  # one may close its own connection
+        handlers = self._handlers - {
+            asyncio.current_task()
+        }  # a handler may close its own connection
         self._end(ConnectionClosed("the connection was closed"))
         await self.transport.close()
         if handlers:
@@ -333,7 +358,7 @@ class Connection:
 
     def _end(self, error: InterlockError) -> None:
         self.protocol.close(error)
-        for id in list(self._waiting):  # also those that the protocol no longer knows
+        for id in list(self._waiting):  # including those that the protocol has forgotten
             self._fail(Failure(id, copy(error)))
         self._progress.clear()
         for task in list(self._handlers):
@@ -349,7 +374,7 @@ def cancel_reason(cancelled: asyncio.CancelledError) -> str:
 
 
 def _call(handler: Callable[[_E], None], event: _E) -> None:
-    """Call a user's function, whose failure must not harm the connection."""
+    """Call a user's function; its failure must not harm the connection."""
     try:
         handler(event)
     except Exception as error:

@@ -1,8 +1,8 @@
-"""What a handler can read of its request, and how it reaches the client.
+"""The context of a request: its metadata for the handler, and questions to the client.
 
-Every request has a `Context`. A legacy client is asked by a request on the back channel. A
-modern client is asked by a result with questions; its next request has the answers, and the
-handler runs again. For the handler `elicit`, `sample` and `roots` are the same in both eras.
+Every request has a `Context`. A legacy client gets a question as a request on the back channel. A
+modern client gets a result with questions; its next request has the answers, and the handler runs
+again. For the handler, `elicit`, `sample` and `roots` are the same in both eras.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ LEVELS: tuple[LogLevel, ...] = (
     "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
 )  # fmt: skip
 """The levels of log messages, the least severe first."""
-ASK_TIMEOUT = 600.0  # seconds, as a user may be asked
-"""Seconds that a question to a user may take."""
+ASK_TIMEOUT = 600.0  # seconds
+"""Seconds that a user has to answer a question."""
 
 
 class Question(Struct, frozen=True):
@@ -102,26 +102,26 @@ class Session(Struct):
 
 
 class Context(Struct, eq=False, kw_only=True):
-    """The request that a handler answers. A parameter with this hint gets it.
+    """The request that a handler answers. A handler gets it by a parameter with this type hint.
 
     Attributes:
         revision: Protocol revision of this request.
         request_id: JSON-RPC id.
         client_info: Name and version of the client, for display only; None if not stated.
-        client_capabilities: What the client can be asked.
+        client_capabilities: The kinds of questions that the client can answer.
         principal: The authenticated caller; None without authentication.
         meta: `_meta` of the request, such as `traceparent`.
-        link: The way back to the client; used by the server.
+        link: The way back to the client; for the server.
         loop: The event loop of the request.
-        progress_token: The token for progress notifications; None if the client wants none.
-        log_level: The lowest level of log messages that the client wants; None for none.
+        progress_token: The token for progress notifications; None without progress.
+        log_level: The lowest level of log messages that the client accepts; None for none.
         answers: Answers to questions of earlier rounds, by key.
         round_state: The `state` of the `InputRequired` that ended the last round.
         finished: Whether the request is answered; nothing can be sent for it any more.
         session: The state of a legacy client.
-        address: Where the request came from over HTTP; "" otherwise.
-        call_params: Decoded params of `tools/call`; used by the server.
-        tool: The tool that they name, if it was looked up; used by the server.
+        address: The client's address over HTTP; "" otherwise.
+        call_params: Decoded params of `tools/call`; for the server.
+        tool: The tool that the params name, if it was looked up; for the server.
     """
 
     revision: str
@@ -146,7 +146,6 @@ class Context(Struct, eq=False, kw_only=True):
 
     @property
     def is_modern(self) -> bool:
-        """Whether the request carried its own metadata."""
         return self.revision in revisions.MODERN
 
     # Notifications
@@ -154,11 +153,11 @@ class Context(Struct, eq=False, kw_only=True):
     def progress(
         self, progress: float, total: float | None = None, message: str | None = None
     ) -> None:
-        """Send a progress notification, if the client wants progress.
+        """Send a progress notification, if the client asked for progress.
 
         Args:
             progress: Must be finite and larger than the last one; otherwise nothing is sent.
-            total: If known, in the same unit.
+            total: The last value of `progress`, if it is known.
             message: For users; clients before 2025-03-26 do not get it.
         """
         if self.progress_token is None or not self._progress < progress < float("inf"):
@@ -172,7 +171,7 @@ class Context(Struct, eq=False, kw_only=True):
         self._notify("notifications/progress", params)
 
     def log(self, level: LogLevel, data: Any, logger: str | None = None) -> None:
-        """Send a log message, if the client wants this level. It must not have secrets.
+        """Send a log message, if the client accepts its level. It must not contain secrets.
 
         Args:
             level: debug, info, notice, warning, error, critical, alert or emergency.
@@ -209,7 +208,7 @@ class Context(Struct, eq=False, kw_only=True):
     def close_stream(self, retry_ms: int = 1000) -> None:
         """Close the client's HTTP stream while the work goes on; the client reconnects.
 
-        For work that takes longer than connections live. It has an effect only for legacy
+        Use it for work that takes longer than connections live. It has an effect only for legacy
         clients over HTTP since 2025-11-25.
 
         Args:
@@ -225,21 +224,21 @@ class Context(Struct, eq=False, kw_only=True):
             self.link.close_stream(retry_ms)
 
     def cancel_reason(self, error: asyncio.CancelledError) -> str:
-        """Return why the client cancelled this request, from the error that the handler caught.
+        """Return the client's reason for cancelling this request, from the error that was caught.
 
-        "" if the client gave no reason, or something else cancelled the handler.
+        Return "" if the client gave no reason, or something else cancelled the handler.
         """
         return cancel_reason(error)
 
     # Questions
 
     def can(self, capability: str) -> bool:
-        """Whether the client declared a capability: "sampling", "elicitation.url", "roots" …"""
+        """Return whether the client has a capability: "sampling", "elicitation.url", "roots" …"""
         name, _, detail = capability.partition(".")
         declared: JsonObject | None = getattr(self.client_capabilities, name, None)
         if declared is None:
             return False
-        # Before there were URLs, elicitation meant forms.
+        # Spec 2025-11-25: client/elicitation. An empty capability means forms only.
         is_form = detail == "form" and "url" not in declared
         return not detail or detail in declared or is_form
 
@@ -249,7 +248,7 @@ class Context(Struct, eq=False, kw_only=True):
         """Ask the user to fill in a form. Check `action` before `content`.
 
         A modern client answers with a new request, so the handler runs again from its top and
-        repeats what it does before the question. See `ask` for `key` and errors.
+        repeats the work before the question. See `ask` for `key` and errors.
         """
         answer: ElicitResult = await self._ask_one(elicitation(message, requested_schema), key)
         return answer
@@ -284,7 +283,7 @@ class Context(Struct, eq=False, kw_only=True):
         """Ask several questions at once.
 
         Args:
-            questions: By key. A key must stand for the same question in every round.
+            questions: Questions by key. A key must mean the same question in every round.
 
         Returns:
             The answers by key: `ElicitResult`, `CreateMessageResult`, `ListRootsResult`.
@@ -308,11 +307,11 @@ class Context(Struct, eq=False, kw_only=True):
         return dict(zip(questions, answers, strict=True))
 
     async def begin_task(self) -> None:
-        """Become a task, in a tool with `task="later"`: the client gets a handle as the answer.
+        """Turn the call of a tool with `task="later"` into a task: the client gets a handle now.
 
-        Questions before this end the call, and the function runs again. Questions after it wait
-        for their answers in place. Nothing happens if the client does not support tasks; the
-        function should do its work all the same.
+        A question before this ends the call, and the function runs again. A question after it waits
+        for its answer in place. Nothing happens if the client does not support tasks; the
+        function should do its work in any case.
         """
 
     async def _ask_one(self, question: Question, key: str | None) -> Any:

@@ -33,12 +33,12 @@ def replace(path: Path, content: bytes, mode: int = 0o600) -> None:
 def staged(path: Path, content: bytes, mode: int = 0o600) -> Iterator[Callable[[], None]]:
     """Write a file's new content beside it, and yield the function that replaces the file.
 
-    Unless the function is called, the file stays as it is. It raises as `replace` does.
+    Unless the function is called, the file stays as it is. It raises the same errors as `replace`.
 
     Args:
-        path: As for `replace`.
-        content: As for `replace`.
-        mode: As for `replace`.
+        path: The file; see `replace`.
+        content: The whole new content.
+        mode: Permissions of the new file.
 
     Raises:
         OSError: The content cannot be written.

@@ -15,7 +15,7 @@ The class says whose fault it is. Where a builtin exception fits, it is that too
     │   ├── ServerExited            ... because the process ended
     │   ├── Unreachable             ... or failed: DNS, network, TLS
     │   ├── StreamEnded             ... in the middle of a response
-    │   └── SessionExpired          ... as the server does not know the session
+    │   └── SessionExpired          ... because the server does not know the session
     ├── HttpError                   an HTTP response without an MCP response
     │   └── RedirectRefused         a redirect to another origin
     ├── SpawnError                  a server program cannot be started (OSError)
@@ -152,9 +152,9 @@ MAX_MESSAGE = 1_000  # characters of a peer's message in an error
 
 
 class InterlockError(Exception):
-    """Base class of all errors that this package raises. The text is one line for users."""
+    """Base class of all errors that interlock raises. The text is one line for users."""
 
-    # `args` does not hold the arguments of `__init__`, so copying must not call that.
+    # `args` is not what `__init__` got, so a copy must not call `__init__` with it.
     def __reduce__(self) -> tuple[Any, ...]:
         return _copy, (type(self), self.args, vars(self))
 
@@ -203,8 +203,8 @@ class RemoteError(InterlockError):
 
     Attributes:
         code: JSON-RPC error code, such as -32602.
-        message: The peer's message: any length, any characters. The error's own text has the
-            beginning of it in one line.
+        message: The peer's message: any length, any characters. The text of the error has its
+            beginning on one line.
         data: The peer's details, any JSON value, or None.
         status: HTTP status of the response; 0 without HTTP, or when it was 200.
     """
@@ -221,7 +221,7 @@ class RequestTimeout(InterlockError, TimeoutError):
     """No response in time. The request was cancelled at the peer."""
 
 
-class OutOfMemory(MemoryError, InterlockError):  # in the other order, it could not be copied
+class OutOfMemory(MemoryError, InterlockError):  # the other order could not be copied
     """A message does not fit into memory. Other messages are not affected."""
 
 
@@ -252,7 +252,7 @@ class StreamEnded(ConnectionClosed):
 
 
 class SessionExpired(ConnectionClosed):
-    """A legacy server does not know the session any more, so it refused the request."""
+    """A legacy server no longer has the session, so it refused the request."""
 
 
 class HttpError(InterlockError):
@@ -282,7 +282,7 @@ class SpawnError(InterlockError, OSError):
 
 
 class RevisionError(InterlockError):
-    """The peer and we have no protocol revision in common."""
+    """The peer and interlock have no protocol revision in common."""
 
 
 class ClaudeTooOld(RevisionError):
@@ -292,7 +292,7 @@ class ClaudeTooOld(RevisionError):
 class ClientRefused(RemoteError):
     """A client answered a handler's question with an error; code -1 means that the user declined.
 
-    A tool that lets it through fails with this text, which the model reads.
+    If a tool does not catch it, the call fails with this text, which the model reads.
     """
 
     def __init__(self, question: str, error: RemoteError) -> None:
@@ -325,7 +325,7 @@ def to_wire(error: BaseException) -> tuple[int, str, Any]:
 
 
 class AskRefused(CapabilityError):
-    """A question of a server cannot be put to the client on whose behalf it asks.
+    """A server's question cannot be put to the client whose call it belongs to.
 
     Attributes:
         reason: "cannot_ask", "ask_ambiguous" or "asks_exceeded".
@@ -358,8 +358,8 @@ class InputRequired(InterlockError):
     """A modern client must answer questions and repeat its request with the answers.
 
     Attributes:
-        questions: Method and encoded params of each, by key.
-        state: What the handler wants to have again with the answers, as `Context.round_state`.
+        questions: Method and encoded params of each question, by key.
+        state: A value for the handler's next run, which finds it in `Context.round_state`.
     """
 
     def __init__(self, questions: dict[str, tuple[str, bytes]], state: str | None = None) -> None:
@@ -377,7 +377,7 @@ class AuthError(InterlockError):
     Attributes:
         status: HTTP status of the answer.
         challenge: Value of its `WWW-Authenticate` header; "" for none.
-        reason: Why, in one word for programs, such as "no_credential"; "" if unknown.
+        reason: The reason in one word for programs, such as "no_credential"; "" if unknown.
         token_used: The access token that was refused, on the client's side. A secret: it is
             for comparing only.
     """
@@ -407,7 +407,7 @@ class InsufficientScope(AuthError):
 
 
 def _some(words: tuple[str, ...]) -> str:
-    """Join as many words as fit into `MAX_WORDS` characters; count the others."""
+    """Join as many words as fit into `MAX_WORDS` characters; count the rest."""
     shown = " ".join(words)
     if len(shown) <= MAX_WORDS:
         return shown
@@ -419,7 +419,7 @@ class LoginRequired(AuthError):
     """The user must log in: a token is missing, and this program cannot open a login.
 
     Attributes:
-        url: Where the user can do so; "" if that is unknown.
+        url: Where the user can log in; "" if that is unknown.
     """
 
     def __init__(self, message: str, status: int = 401, *, url: str = "") -> None:
@@ -446,11 +446,11 @@ class ConfigError(InterlockError, ValueError):
 
 
 class SchemaError(InterlockError, ValueError):
-    """A JSON Schema that is invalid, too large, or refers to the outside."""
+    """A JSON Schema is invalid, too large, or refers to another document."""
 
 
 class SignatureError(InterlockError, TypeError):
-    """A function whose signature has no JSON Schema, so it cannot be offered."""
+    """A function cannot be a tool, because its signature has no JSON Schema."""
 
 
 class InvalidArguments(InterlockError, ValueError):
@@ -466,7 +466,7 @@ class UnknownTool(InterlockError, LookupError):
 
 
 class UnknownResource(InterlockError, LookupError):
-    """No resource has this URI. Raise it when a template matches a URI that does not exist.
+    """No resource has this URI. Raise it for a URI that matches a template but does not exist.
 
     Attributes:
         uri: The URI.
@@ -485,10 +485,10 @@ class ServerUnavailable(InterlockError):
     """The tool's server is down, disabled or unknown.
 
     Attributes:
-        server: Its name in the toolbox.
-        reason: Why, in one line.
-        code: The same as a stable word: "server_down", "server_disabled", "breaker_open" while
-            it must not be started again yet, or "queue_timeout".
+        server: The server's name in the toolbox.
+        reason: The reason, in one line.
+        code: The reason as a stable word: "server_down", "server_disabled", "breaker_open" while
+            the server must not be started again yet, or "queue_timeout".
         retry_after: Seconds until a call may succeed; None if that is unknown.
     """
 
@@ -512,7 +512,7 @@ class CallRefused(InterlockError):
     Attributes:
         reason: A stable code for programs, such as "rate_limited".
         retry_after: Seconds until the same call may succeed; None if time alone does not help.
-        is_recorded: The audit trail has a record of it already.
+        is_recorded: Whether the audit trail has a record of the refusal.
     """
 
     is_recorded = False
@@ -524,7 +524,7 @@ class CallRefused(InterlockError):
 
 
 class LoginNeeded(CallRefused):
-    """The server needs a credential of the calling user, who has none that is valid.
+    """The server needs a credential of the calling user, and the user has no valid one.
 
     Attributes:
         url: Where the user connects to the server; "" if there is none.
@@ -539,9 +539,9 @@ class ApprovalMissing(CallRefused):
     """A call must be approved before it is made.
 
     Attributes:
-        rule: Id of the rule that asks.
-        approval: Id of the approval; "" if none was asked for.
-        expires: When that expires, as "2026-11-22T10:00:00.000Z"; "" for none.
+        rule: Id of the rule that requires the approval.
+        approval: Id of the approval; "" if none was requested.
+        expires: When the approval expires, as "2026-11-22T10:00:00.000Z"; "" for none.
     """
 
     def __init__(
@@ -554,11 +554,11 @@ class ApprovalMissing(CallRefused):
 
 
 class DecisionRefused(InterlockError):
-    """An approval cannot be approved or denied so.
+    """An approval cannot be decided in this way.
 
     Attributes:
         reason: A stable code: "not_permitted", "approval_changed", "approval_void", or the state
-            that the approval is in, such as "approval_used".
+            of the approval, such as "approval_used".
     """
 
     def __init__(self, message: str, reason: str) -> None:
@@ -582,7 +582,7 @@ class ToolFailed(InterlockError):
 
     Attributes:
         address: The tool.
-        result: Its whole result.
+        result: The whole result.
     """
 
     def __init__(self, address: str, text: str, result: Any) -> None:
@@ -689,7 +689,7 @@ class StoreTooNew(StoreError):
 
 
 class NotKept(StoreError):
-    """A large result cannot be kept, so that only its beginning is there."""
+    """A large result cannot be kept, so only its beginning is available."""
 
 
 class UnknownKey(StoreError, LookupError):
@@ -701,13 +701,13 @@ class KeyEnded(StoreError):
 
 
 class AuditUnavailable(StoreError):
-    """An audit record could not be made durable in time. The call it announces must not be made."""
+    """An audit record could not be made durable in time, so its call must not be made."""
 
 
 class AuditFailed(AuditUnavailable):
     """A sync of the audit records failed, so the disk may have lost some.
 
-    Nothing more can be recorded: end the process. The next start reads what is intact.
+    Nothing more can be recorded: end the process. The next start reads the intact records.
     """
 
 

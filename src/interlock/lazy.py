@@ -1,4 +1,4 @@
-"""Names of a package that are loaded when they are first used."""
+"""Names of a package that are loaded on first use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ def loader(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return the `__getattr__` of a package.
 
     Args:
-        package: Its name.
-        homes: The module of each name, below `interlock`.
+        package: The package's name.
+        homes: The module that defines each name, relative to `interlock`.
     """
 
     def load(name: str) -> object:

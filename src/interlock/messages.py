@@ -32,7 +32,7 @@ class ToolCall(Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    name: str  # the wire name that was offered to the model
+    name: str  # the wire name
     input: dict[str, Any] = {}
     malformed: str | None = None
 
@@ -46,7 +46,7 @@ class SystemMessage(Struct, frozen=True, tag_field="role", tag="system"):
 class Attachment(Struct, frozen=True, omit_defaults=True):
     """A file in a message, such as an image or a document. In JSON, `data` is in base64."""
 
-    media_type: str  # as found in its content
+    media_type: str  # detected from the content
     data: bytes
     name: str = ""
 
@@ -62,8 +62,8 @@ class Usage(Struct, frozen=True):
     """Tokens counted by the provider; 0 if it does not report them.
 
     Attributes:
-        cached_tokens: Those of the input that came from the provider's cache.
-        cache_written_tokens: Those of the input that were written to it, if that costs extra.
+        cached_tokens: Input tokens that came from the provider's cache.
+        cache_written_tokens: Input tokens that were written to the cache, if that costs extra.
     """
 
     input_tokens: int = 0
@@ -72,7 +72,6 @@ class Usage(Struct, frozen=True):
     cache_written_tokens: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        """Return the sum of both."""
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
@@ -89,7 +88,7 @@ class AssistantMessage(Struct, frozen=True, tag_field="role", tag="assistant", o
     # Data that one provider needs back unchanged (thinking signatures, reasoning_content):
     # {"provider": "anthropic", ...}. The other providers ignore it.
     provider_data: dict[str, Any] | None = None
-    usage: Usage | None = None  # of the request that it answered, if the provider counts it
+    usage: Usage | None = None  # of the whole request, if the provider counts tokens
 
 
 class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaults=True):
@@ -97,7 +96,7 @@ class ToolMessage(Struct, frozen=True, tag_field="role", tag="tool", omit_defaul
 
     tool_call_id: str
     content: str
-    name: str = ""  # the wire name, as in the call
+    name: str = ""  # the tool's wire name
     is_error: bool = False
     attachments: tuple[Attachment, ...] = ()
 

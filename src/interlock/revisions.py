@@ -1,4 +1,4 @@
-"""What each protocol revision allows, as tables.
+"""Tables of the features of each protocol revision.
 
 Legacy revisions begin with `initialize`; modern ones have metadata in every request. Compare
 revisions by their places in the list, never as strings.
@@ -49,7 +49,7 @@ class Method(Struct, frozen=True):
     first: str
     last: str
     capability: str = ""
-    may_ask: bool = False  # may answer "input_required"
+    may_ask: bool = False  # may be answered with "input_required"
 
 
 _OLDEST = LEGACY[0]
@@ -79,14 +79,14 @@ SERVER_METHODS: dict[str, Method] = {
     "elicitation/create": Method("2025-06-18", NEWEST, "elicitation"),
 }
 
-# The first revisions of features that a client leaves out for an older server.
+# The revisions that introduced features which a client leaves out for an older server.
 ELICITATION = "2025-06-18"
 URL_ELICITATION = "2025-11-25"
 COMPLETION_CONTEXT = "2025-06-18"
 
 
 def at_least(revision: str, first: str) -> bool:
-    """Return whether `revision` is `first` or newer. An unknown one is older than all."""
+    """Return whether `revision` is `first` or newer. Unknown revisions count as older."""
     return revision in ALL and ALL.index(revision) >= ALL.index(first)
 
 
@@ -106,14 +106,14 @@ def has_method(methods: dict[str, Method], name: str, revision: str) -> bool:
 
 
 class Features(Struct, frozen=True):
-    """What clients of one revision send and accept, so that no call compares revisions."""
+    """The features that clients of one revision send and accept: no call compares revisions."""
 
     is_modern: bool
-    methods: frozenset[str]  # of CLIENT_METHODS
-    tool_annotations: bool  # also audio and messages of progress
+    methods: frozenset[str]  # names from CLIENT_METHODS
+    tool_annotations: bool  # and audio content, and messages of progress
     links: bool  # resource links; metadata and modification time of content
-    structured: bool  # also titles and `_meta` of items and results
-    icons: bool  # also descriptions of implementations
+    structured: bool  # structured content, and titles and `_meta` of items and results
+    icons: bool  # icons, and descriptions of implementations
 
 
 def _features(revision: str) -> Features:

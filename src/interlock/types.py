@@ -85,7 +85,7 @@ __all__ = [
 RequestId = int | str
 """The id of a request in JSON-RPC."""
 ProgressToken = int | str
-"""Names a request in its reports of progress."""
+"""The id by which progress reports refer to their request."""
 JsonObject = dict[str, Any]
 """A decoded JSON object."""
 Role = Literal["user", "assistant"]
@@ -261,7 +261,7 @@ class ToolResultContent(Wire, frozen=True, tag_field="type", tag="tool_result"):
 
 
 class UnknownContent(Wire, frozen=True, tag_field="type", tag=""):
-    """A content block of a type that we do not know, kept whole in `fields`."""
+    """A content block of an unknown type, kept whole in `fields`."""
 
     fields: JsonObject
 
@@ -284,10 +284,10 @@ _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
 def decode_content(raw: Raw) -> Content:
-    """Decode one content block; one of an unknown type comes back as `UnknownContent`.
+    """Decode one content block; a block of an unknown type becomes `UnknownContent`.
 
     Raises:
-        msgspec.ValidationError: A block of a known type with missing or wrong fields.
+        msgspec.ValidationError: A block of a known type lacks fields or has wrong ones.
     """
     try:
         block: Content = _decode_content(raw)
@@ -369,12 +369,11 @@ class CallToolResult(Result, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text blocks, joined with newlines."""
         return join_text(self.content)
 
     @property
     def structured(self) -> Any:
-        """The structured content, or None when there is none (or when it is null)."""
+        """The structured content; None if there is none or it is null."""
         return None if self.structured_content is UNSET else self.structured_content
 
 
@@ -473,27 +472,27 @@ class GetPromptResult(Result, frozen=True):
 
 
 class PromptReference(Wire, frozen=True, tag_field="type", tag="ref/prompt"):
-    """Complete an argument of this prompt."""
+    """A prompt whose argument is to be completed."""
 
     name: str
     title: str | None = None
 
 
 class ResourceTemplateReference(Wire, frozen=True, tag_field="type", tag="ref/resource"):
-    """Complete a variable of this resource template."""
+    """A resource template whose variable is to be completed."""
 
     uri: str
 
 
 class CompletionArgument(Wire, frozen=True):
-    """The argument being typed, and what has been typed."""
+    """The argument that the user is typing, and its value so far."""
 
     name: str
     value: str
 
 
 class CompletionContext(Wire, frozen=True):
-    """Values of the arguments before it. Since 2025-06-18."""
+    """The values of arguments that are already complete. Since 2025-06-18."""
 
     arguments: dict[str, str] = {}
 
@@ -521,7 +520,7 @@ class CompleteResult(Wire, frozen=True):
     result_type: str = "complete"
 
 
-# Lists: items stay encoded, so that one malformed item costs only itself
+# Lists: items stay encoded, so that a malformed item does not spoil the others
 
 
 class ListParams(Wire, frozen=True):
@@ -653,7 +652,7 @@ class SubscriptionFilter(Wire, frozen=True):
     prompts_list_changed: bool = False
     resources_list_changed: bool = False
     resource_subscriptions: list[str] = []
-    task_ids: list[str] = []  # of the tasks extension
+    task_ids: list[str] = []  # defined by the tasks extension
 
 
 class ListenParams(Wire, frozen=True):

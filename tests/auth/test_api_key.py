@@ -6,6 +6,7 @@ import pytest
 
 from interlock.auth import ApiKeyAuth, Principal, static_tokens
 from interlock.errors import AuthRequired, AuthUnavailable
+from tests.support.rows import each_row
 
 KEY = "canary-4f1c9a7e2b8d6053"
 ADA = Principal("ada", key_id="7fk2")
@@ -16,12 +17,12 @@ def sent(*keys: bytes) -> list[tuple[bytes, bytes]]:
     return [(b"host", b"x"), *((b"x-api-key", key) for key in keys)]
 
 
-@pytest.mark.parametrize("key", [KEY, f" {KEY} "])
+@each_row("key", [KEY, f" {KEY} "])
 async def test_a_valid_key_identifies_its_owner(key):
     assert await auth.authenticate(sent(key.encode()), None) is ADA
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "status", "reason"),
     [
         ([], 401, "no_credential"),

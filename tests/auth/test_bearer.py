@@ -15,6 +15,7 @@ from interlock.errors import (
     ConfigError,
     InsufficientScope,
 )
+from tests.support.rows import each_row
 
 TOKEN = "canary-4f1c9a7e2b8d6053"
 OTHER = "another-4f1c9a7e2b8d6053"
@@ -50,7 +51,7 @@ async def refusal(guard: BearerAuth, values: list[bytes]) -> AuthError:
 # Letting in
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"BEARER   {TOKEN}", f" Bearer {TOKEN} "],
 )
@@ -80,7 +81,7 @@ async def test_unknown_token_is_refused():
     assert "resource_metadata=" in error.challenge
 
 
-@pytest.mark.parametrize(
+@each_row(
     "values",
     [
         [b""],
@@ -97,7 +98,6 @@ async def test_unknown_token_is_refused():
         [f"Bearer {TOKEN}".encode()] * 2,
         [f"Bearer {TOKEN}".encode(), b"Basic eDp5"],
     ],
-    ids=repr,
 )
 async def test_a_malformed_header_is_a_bad_request(values):
     error = await refusal(guard(), values)
@@ -150,7 +150,7 @@ async def test_no_token_is_written_anywhere(caplog):
 # Metadata
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "path"),
     [
         ("https://api.example/mcp", "/.well-known/oauth-protected-resource/mcp"),
@@ -182,7 +182,7 @@ def test_metadata_lists_the_scopes():
 # Configuration
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "",
@@ -208,7 +208,7 @@ def test_a_url_that_is_not_safe_to_publish_is_refused(url):
         guard(authorization_servers=[url])
 
 
-@pytest.mark.parametrize("scope", ["", "two words", 'quo"te', "back\\slash", "offline_access"])
+@each_row("scope", ["", "two words", 'quo"te', "back\\slash", "offline_access"])
 def test_a_scope_that_no_challenge_can_carry_is_refused(scope):
     with pytest.raises(ConfigError):
         guard(required_scopes=[scope])

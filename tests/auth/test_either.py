@@ -6,6 +6,7 @@ import pytest
 
 from interlock.auth import ApiKeyAuth, BearerAuth, EitherAuth, Principal, static_tokens
 from interlock.errors import AuthRequired
+from tests.support.rows import each_row
 
 TOKEN = "canary-4f1c9a7e2b8d6053"
 KEY = "another-4f1c9a7e2b8d6053"
@@ -23,7 +24,7 @@ async def test_a_token_or_a_key_identifies_its_owner():
     assert await auth.authenticate([API_KEY], None) is BOB
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "status", "reason"),
     [
         ([BEARER, API_KEY], 400, "two_credentials"),

@@ -12,6 +12,7 @@ from interlock.auth.stored_key import StoredKey
 from interlock.errors import AuthError, InsufficientScope
 from tests.auth.test_issuers import ISSUER, token_of
 from tests.auth.test_key_ring import NOW, Clocks, Source, made
+from tests.support.rows import each_row
 
 URL = "https://tools.example.com/mcp"
 TOKEN = token_of("4711")
@@ -45,7 +46,7 @@ def header(value: bytes) -> tuple[bytes, bytes]:
     return b"x-api-key", value
 
 
-@pytest.mark.parametrize("send", [bearer, header])
+@each_row("send", [bearer, header])
 async def test_key_or_token_is_accepted_in_either_header(send):
     stored, key = made()
 
@@ -53,7 +54,7 @@ async def test_key_or_token_is_accepted_in_either_header(send):
     assert (await Gate().authenticate(send(TOKEN.encode()))).id == f"{ISSUER}#4711"
 
 
-@pytest.mark.parametrize("send", [bearer, header])
+@each_row("send", [bearer, header])
 async def test_all_refused_credentials_look_alike_and_differ_in_the_record(send):
     expired, old = made(expires=NOW)
     revoked, void = made(revoked=NOW - 1, user="berta")
@@ -78,7 +79,7 @@ async def test_all_refused_credentials_look_alike_and_differ_in_the_record(send)
     assert {each.address for each in gate.refused} == {"10.0.0.7"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "status", "reason"),
     [
         ([], 401, "no_credential"),

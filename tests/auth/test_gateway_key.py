@@ -9,6 +9,7 @@ import pytest
 
 from interlock.auth.gateway_key import FILE_NAME, VARIABLE, GatewayKey
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 SECRET = bytes(range(32))
 
@@ -41,7 +42,7 @@ def test_variable_is_preferred_to_the_file(tmp_path: Path, monkeypatch: pytest.M
     assert [*tmp_path.iterdir()] == []
 
 
-@pytest.mark.parametrize("text", ["changeme", "00" * 32, "ab" * 32, SECRET.hex()[:-2], "zz" * 32])
+@each_row("text", ["changeme", "00" * 32, "ab" * 32, SECRET.hex()[:-2], "zz" * 32])
 def test_weak_or_malformed_key_is_refused_without_showing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ):

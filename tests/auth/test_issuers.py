@@ -11,6 +11,7 @@ import pytest
 from interlock.auth import Principal
 from interlock.auth.issuers import Issuers, TrustedIssuer
 from interlock.errors import AuthUnavailable
+from tests.support.rows import each_row
 
 ISSUER = "https://id.example.com"
 NOW = 1_800_000_000.0
@@ -93,7 +94,7 @@ async def test_known_token_is_accepted_for_a_minute_while_the_issuer_is_down_oth
         await issuers.find(token)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         token_of("1", "https://evil.example.com"),
@@ -110,7 +111,7 @@ async def test_token_of_another_issuer_is_refused_without_asking_a_verifier(toke
     assert verifier.count == 0
 
 
-@pytest.mark.parametrize("groups", [["dev", "support", 7], "dev support"])
+@each_row("groups", [["dev", "support", 7], "dev support"])
 async def test_groups_of_a_claim_grant_the_scopes_of_the_file(groups: object):
     issuers = Clocks().issuers(
         Verifier(teams=groups), groups="teams", scopes={"dev": ("mcp:*",), "hr": ("admin:read",)}
@@ -123,7 +124,7 @@ async def test_groups_of_a_claim_grant_the_scopes_of_the_file(groups: object):
     assert known.principal.scopes == {"mcp:*"}
 
 
-@pytest.mark.parametrize("claims", [{"scope": "mcp:read"}, {"scope": ""}, {"scp": []}])
+@each_row("claims", [{"scope": "mcp:read"}, {"scope": ""}, {"scp": []}])
 async def test_scopes_of_a_token_are_not_widened_by_its_groups(claims: dict[str, Any]):
     issuers = Clocks().issuers(
         Verifier(teams=["dev"], **claims), groups="teams", scopes={"dev": ("mcp:*",)}

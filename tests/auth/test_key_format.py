@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 from interlock.auth import key_format
+from tests.support.rows import each_row
 
 
 def test_generated_key_has_the_documented_form_and_its_id():
@@ -20,7 +19,7 @@ def test_generated_keys_differ():
     assert len({key_format.generate()[0] for _ in range(100)}) == 100
 
 
-@pytest.mark.parametrize("position", [5, 20, 40, 65])
+@each_row("position", [5, 20, 40, 65])
 def test_key_with_one_changed_character_has_no_id(position: int):
     key, _ = key_format.generate()
     other = "b" if key[position] == "a" else "a"
@@ -28,6 +27,6 @@ def test_key_with_one_changed_character_has_no_id(position: int):
     assert key_format.id_of(key[:position] + other + key[position + 1 :]) is None
 
 
-@pytest.mark.parametrize("text", ["", "ilk_", "Bearer x", "ilk_7fk2m9qdx3ha_", "ilk_" + "é" * 62])
+@each_row("text", ["", "ilk_", "Bearer x", "ilk_7fk2m9qdx3ha_", "ilk_" + "é" * 62])
 def test_text_that_is_not_a_key_has_no_id(text: str):
     assert key_format.id_of(text) is None

@@ -13,6 +13,7 @@ from interlock.errors import AuthRequired
 from tests.auth.test_gateway_auth import Gate, bearer
 from tests.auth.test_key_ring import NOW, made
 from tests.support.clock import SteppedLoop
+from tests.support.rows import each_row
 
 
 async def refused(gate: Gate, key: bytes) -> None:
@@ -34,7 +35,7 @@ async def test_new_key_is_accepted_by_all_its_first_requests_with_one_look_up():
     assert gate.source.looked_up == [stored.id]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "reason"),
     [({"revoked": NOW - 1}, "key_revoked"), ({"expires": NOW}, "key_expired")],
 )

@@ -19,6 +19,7 @@ from interlock.store.database.changes import ChangeFeed
 from interlock.store.database.database import Database, Work, open_database
 from interlock.store.keys import KeyStore
 from tests.support.clock import SteppedLoop
+from tests.support.rows import each_row
 
 NOW = 1_800_000_000 * 1_000_000
 
@@ -127,7 +128,7 @@ async def test_owner_is_one_object_until_its_rights_change():
     assert ring.find(key).principal.scopes == {"mcp:time:*"}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "active"),
     [
         ({}, True),

@@ -26,6 +26,7 @@ from interlock.auth.page_session import (
 from interlock.auth.stored_key import TENANT
 from interlock.errors import AuthRequired, AuthUnavailable, StoreError
 from tests.auth.test_key_ring import NOW, Clocks, Source, made
+from tests.support.rows import each_row
 
 COOKIE = SessionCookie.of(is_local=True, port=8080)
 ANNA = Principal("user:anna", frozenset({"mcp:*"}))
@@ -138,7 +139,7 @@ async def test_stored_session_holds_neither_half():
         assert opened.page_key not in shown
 
 
-@pytest.mark.parametrize(("every", "ends_after"), [(IDLE, IDLE), (IDLE - 1, LONGEST)])
+@each_row(("every", "ends_after"), [(IDLE, IDLE), (IDLE - 1, LONGEST)])
 async def test_session_ends_when_idle_and_at_the_latest_after_seven_days(every, ends_after):
     site = Site()
     opened = await site.sessions.open(ANNA)

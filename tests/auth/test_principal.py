@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.auth import Principal
+from tests.support.rows import each_row
 
 ADA = Principal("ada")
 
 
-@pytest.mark.parametrize("member", ["id", "tenant", "key_id", "view"])
+@each_row("member", ["id", "tenant", "key_id", "view"])
 def test_the_identity_depends_on_the_credential_and_what_it_sees(member):
     assert Principal(**{"id": "ada", member: "other"}).identity != ADA.identity
 
 
-@pytest.mark.parametrize("member", ["scopes", "groups"])
+@each_row("member", ["scopes", "groups"])
 def test_the_identity_does_not_depend_on_rights(member):
     assert Principal(**{"id": "ada", member: frozenset({"x"})}).identity == ADA.identity
 

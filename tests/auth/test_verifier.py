@@ -12,6 +12,7 @@ from interlock.errors import (
     AuthUnavailable,
     ConfigError,
 )
+from tests.support.rows import each_row
 
 TOKEN = "canary-4f1c9a7e2b8d6053"
 
@@ -55,7 +56,7 @@ async def test_error_of_a_verifier_is_neither_sent_nor_logged(caplog):
     assert TOKEN not in caplog.text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "token",
     [
         "",

@@ -90,5 +90,5 @@ async def test_hook_permission_and_call_wait_for_as_few_turns_as_possible(
     assert hook["hookSpecificOutput"]["permissionDecision"] == "allow"
     assert permission["behavior"] == "allow"
     assert result["mcp_response"]["result"]["content"] == [{"type": "text", "text": "5"}]
-    expected = (0, 0, 2) if EAGER else (1, 0, 4)
+    expected = (0, 0, 2) if EAGER else (1, 0, 3)
     assert (turns_of_hook, turns_of_permission, turns_of_call) == expected

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from interlock.errors import ConnectionClosed, RemoteProtocolError, RequestTimeout
 from tests.client.world import World, notification
+from tests.support.rows import each_row
 from tests.support.scripted_server import text
 
 TURN = 0.1  # seconds of a turn of the loop, where turns are counted
@@ -154,21 +155,32 @@ class InterruptedLater(Interrupted):
 KINDS = [Interrupted, InterruptedLater]
 
 
-def variants(actions: Iterable[str], *others: Iterable[Any]) -> list[Any]:
-    """Return the product of actions, `FAULTS` and others, as parameters of a test.
+def each_variant(
+    columns: Sequence[str], actions: Iterable[str], *others: Iterable[Any]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Call a test with the product of actions, `FAULTS` and others: two cases for each action.
 
-    Each action meets each fault in one case, and each value of the others in some. The rest of
-    the cases are marked `product`: `make soak` runs them.
+    The first one has each fault once, and each value of the others in some rows. The second one has
+    all other rows and is marked `product`: `make soak` runs it.
     """
-    rest = list(product(*others))
     cases = []
+    rest = list(product(*others))
     for i, action in enumerate(actions):
+        first, further = [], []
         for j, fault in enumerate(FAULTS):
-            chosen = (i + j) % len(rest)
             for k, values in enumerate(rest):
-                marks = () if k == chosen else (pytest.mark.product,)
-                cases.append(pytest.param(action, fault, *values, marks=marks))
-    return cases
+                rows = first if k == (i + j) % len(rest) else further
+                rows.append((action, fault, *values))
+        cases.append(pytest.param(first, id=action))
+        cases.append(pytest.param(further, id=f"{action}, further", marks=pytest.mark.product))
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        def test_rows(rows: list[Any]) -> None:
+            each_row(columns, rows)(test)()
+
+        return pytest.mark.parametrize("rows", cases)(test_rows)
+
+    return decorate
 
 
 def every_wait(

@@ -34,6 +34,7 @@ from interlock.types import (
 )
 from tests.client.scripted import both_eras, client_of, settle, without_meta
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import (
     LEGACY,
     MODERN,
@@ -72,7 +73,7 @@ async def test_call_on_a_client_that_is_not_open_is_an_error():
     await client.close()
 
 
-@pytest.mark.parametrize("revision", ["2025-01-01", "", "AUTO"])
+@each_row("revision", ["2025-01-01", "", "AUTO"])
 def test_unknown_revision_is_refused_by_the_constructor(revision: str):
     with pytest.raises(
         LocalProtocolError, match=f"unknown revision '{revision}'; use auto, legacy or one of"
@@ -80,7 +81,7 @@ def test_unknown_revision_is_refused_by_the_constructor(revision: str):
         Client(ScriptedServer().connect, revision=revision)
 
 
-@pytest.mark.parametrize("make", [Client.stdio, Client.http, Toolbox])
+@each_row("make", [Client.stdio, Client.http, Toolbox])
 def test_unknown_option_is_refused_by_each_constructor(make: Any):
     with pytest.raises(LocalProtocolError, match="unknown option 'timout'; the options of a cl"):
         make({} if make is Toolbox else "http://127.0.0.1:9/mcp", timout=3)
@@ -238,7 +239,7 @@ CALLS: list[tuple[str, Call, Json, Json]] = [
 
 
 @both_eras
-@pytest.mark.parametrize(("method", "call", "params", "result"), CALLS)
+@each_row(("method", "call", "params", "result"), CALLS)
 async def test_params_of_each_method_match_the_specification(
     revision: str, method: str, call: Call, params: Json, result: Json
 ):
@@ -302,7 +303,7 @@ async def test_meta_of_a_call_is_merged_with_that_of_the_connection(revision: st
         assert (PREFIX + "protocolVersion" in each["_meta"]) == (revision == MODERN)
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
+@each_row("revision", ["2024-11-05", "2025-03-26"])
 async def test_completion_context_is_not_sent_to_older_revisions(revision: str):
     server = ScriptedServer(revision, {"completion/complete": COMPLETION})
     async with client_of(server) as client:
@@ -312,7 +313,7 @@ async def test_completion_context_is_not_sent_to_older_revisions(revision: str):
     assert "context" not in server.sent("completion/complete")[0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "method"), [(LEGACY, "ping"), (MODERN, "server/discover"), ("2024-11-05", "ping")]
 )
 async def test_ping_uses_the_method_of_the_revision(revision: str, method: str):
@@ -323,7 +324,7 @@ async def test_ping_uses_the_method_of_the_revision(revision: str, method: str):
         assert len(server.sent(method)) == before + 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "method"),
     [(MODERN, "ping"), (MODERN, "logging/setLevel"), (LEGACY, "subscriptions/listen")],
 )
@@ -438,7 +439,7 @@ async def test_endless_progress_ends_at_the_hard_timeout():
     assert len(told) > 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("options", "timeout", "limit"),
     [
         ({"hard_timeout": 5.0}, None, 5.0),
@@ -619,7 +620,7 @@ LISTS: list[tuple[str, str, Call, Json]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
+@each_row(("method", "kind", "ask", "result"), LISTS)
 async def test_results_are_cached_until_they_expire_or_change(
     clock: SetClock, method: str, kind: str, ask: Call, result: Json
 ):
@@ -640,7 +641,7 @@ async def test_results_are_cached_until_they_expire_or_change(
     assert changed == [kind]
 
 
-@pytest.mark.parametrize(("method", "kind", "ask", "result"), LISTS)
+@each_row(("method", "kind", "ask", "result"), LISTS)
 async def test_result_overtaken_by_a_change_is_not_cached(
     method: str, kind: str, ask: Call, result: Json
 ):

@@ -35,8 +35,8 @@ from tests.client.interrupted import (
     Action,
     Interrupted,
     assert_allowed,
+    each_variant,
     every_wait,
-    variants,
 )
 from tests.client.world import QUESTIONS, Peer, World, listening, notification
 from tests.support.recording_transport import Json, RecordingTransport
@@ -96,9 +96,7 @@ def opened(revision: str) -> World:
     return world
 
 
-@pytest.mark.parametrize(
-    ("action", "fault", "revision", "kind"), variants(ACTIONS, [LEGACY, MODERN], KINDS)
-)
+@each_variant(("action", "fault", "revision", "kind"), ACTIONS, [LEGACY, MODERN], KINDS)
 def test_a_fault_while_a_method_waits_ends_it_once_and_leaves_nothing(
     action: str, fault: str, revision: str, kind: type[Interrupted]
 ):
@@ -143,7 +141,7 @@ OPENINGS: dict[str, tuple[str, Action]] = {
 }
 
 
-@pytest.mark.parametrize(("opening", "fault", "kind"), variants(OPENINGS, KINDS))
+@each_variant(("opening", "fault", "kind"), OPENINGS, KINDS)
 def test_a_fault_while_a_client_opens_or_closes_leaves_nothing(
     opening: str, fault: str, kind: type[Interrupted]
 ):

@@ -30,6 +30,7 @@ from interlock.types import (
     LogMessage,
     TextContent,
 )
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -106,7 +107,7 @@ async def test_program_runs_in_the_current_or_the_given_folder(evil: Evil, tmp_p
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
+@each_row("locale", ["C", "POSIX", "de_DE.ISO-8859-1"])
 def test_messages_are_utf_8_in_any_locale(locale: str):
     """R-11."""
     host = [sys.executable, SERVERS / "host.py", "echo"]
@@ -130,7 +131,7 @@ def result(text: str) -> str:
     return f'{{"jsonrpc":"2.0","id":$ID,"result":{text}}}'
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         "null",
@@ -187,9 +188,7 @@ async def test_items_that_are_not_objects_or_repeated_are_skipped(evil: Evil):
         assert "'one' is listed twice" in listed.skipped[-1]
 
 
-@pytest.mark.parametrize(
-    "wrong", ["{}", '{"tools":{}}', '{"tools":null}', '{"tools":[],"nextCursor":1}']
-)
+@each_row("wrong", ["{}", '{"tools":{}}', '{"tools":null}', '{"tools":[],"nextCursor":1}'])
 async def test_page_that_is_not_a_list_is_an_error(evil: Evil, wrong: str):
     async with evil("tools/list=" + wrong) as client:
         with pytest.raises(RemoteProtocolError, match="tools/list"):
@@ -226,7 +225,7 @@ async def test_list_is_limited_in_items(evil: Evil, monkeypatch: pytest.MonkeyPa
 LEAVES = {f"a{each}": {"anyOf": [{"$ref": f"#/$defs/a{each + 1}"}] * 2} for each in range(25)}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "bomb",
     [
         {"properties": {"a": {"pattern": "^(a+)+$"}}},
@@ -352,7 +351,7 @@ async def test_rounds_of_questions_return_the_servers_state(evil: Evil):
 # What servers tell
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 async def test_notifications_reach_their_handlers(evil: Evil, revision: str):
     logs: list[LogMessage] = []
     changed: list[str] = []

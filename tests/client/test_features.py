@@ -25,6 +25,7 @@ from interlock.types import (
     TextContent,
 )
 from tests.support.clock import SetClock
+from tests.support.rows import each_row
 from tests.support.scripted_server import Json, ScriptedServer
 
 ELICIT = "elicitation/create"
@@ -80,7 +81,7 @@ def form(schema: Json | None = None, **fields: Any) -> Json:
 # What is declared
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "roots", "elicitation"),
     [
         ("2024-11-05", {"listChanged": True}, None),
@@ -98,7 +99,7 @@ def test_capabilities_are_declared_in_the_form_of_the_revision(
     assert (declared.roots, declared.sampling, declared.elicitation) == (roots, {}, elicitation)
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 def test_client_without_handlers_declares_nothing_and_refuses_questions(revision: str):
     none = ClientFeatures(None, None, None)
     declared = none.capabilities(revision)
@@ -109,7 +110,7 @@ def test_client_without_handlers_declares_nothing_and_refuses_questions(revision
             answer(none, method, revision=revision)
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 def test_tasks_are_declared_to_modern_servers_only_and_other_extensions_to_all(revision: str):
     others = {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html"]}}
     extensions = {"io.modelcontextprotocol/tasks": {}, **others}
@@ -118,7 +119,7 @@ def test_tasks_are_declared_to_modern_servers_only_and_other_extensions_to_all(r
     assert declared == (extensions if revision == "2026-07-28" else others)
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
+@each_row("revision", ["2024-11-05", "2025-03-26"])
 def test_elicitation_is_refused_in_revisions_without_it(revision: str):
     with pytest.raises(CapabilityError, match="unknown method"):
         answer(ClientFeatures(None, None, person("accept")), ELICIT, form(), revision)
@@ -135,7 +136,7 @@ def test_paths_given_as_roots_become_file_uris(tmp_path: Path):
     }
 
 
-@pytest.mark.parametrize("root", ["https://example.org/", "ssh://host/x", "FILE://x"])
+@each_row("root", ["https://example.org/", "ssh://host/x", "FILE://x"])
 def test_root_with_another_scheme_is_refused(root: str):
     with pytest.raises(LocalProtocolError, match="neither a path nor a file:// URI"):
         ClientFeatures([root], None, None)
@@ -167,9 +168,7 @@ def test_sampling_is_answered_by_the_handler():
     }
 
 
-@pytest.mark.parametrize(
-    "params", [{}, [], {"messages": []}, {"messages": [{"role": "system"}], "maxTokens": 1}]
-)
+@each_row("params", [{}, [], {"messages": []}, {"messages": [{"role": "system"}], "maxTokens": 1}])
 def test_malformed_question_reaches_no_handler(params: object):
     seen: list[ElicitParams] = []
     asked = ClientFeatures(None, sample, person("accept", seen=seen))
@@ -192,20 +191,18 @@ def test_form_defaults_fill_missing_fields():
     }
 
 
-@pytest.mark.parametrize("action", ["decline", "cancel"])
+@each_row("action", ["decline", "cancel"])
 def test_form_that_is_not_accepted_has_no_content(action: str):
     assert answer(ClientFeatures(None, None, person(action)), ELICIT, form()) == {"action": action}
 
 
-@pytest.mark.parametrize(
-    "content", [None, {}, {"name": ""}, {"name": 1}, {"name": "x", "age": "y"}]
-)
+@each_row("content", [None, {}, {"name": ""}, {"name": 1}, {"name": "x", "age": "y"}])
 def test_answer_that_does_not_fit_the_form_is_not_sent(content: Json | None):
     with pytest.raises(LocalProtocolError, match=r"does not fit the form: (name|age|missing)"):
         answer(ClientFeatures(None, None, person("accept", content)), ELICIT, form())
 
 
-@pytest.mark.parametrize("schema", [{"$ref": "https://example.org/x"}, {"type": "nonsense"}])
+@each_row("schema", [{"$ref": "https://example.org/x"}, {"type": "nonsense"}])
 def test_form_with_an_unusable_schema_is_not_shown(schema: Json):
     seen: list[ElicitParams] = []
     with pytest.raises(SchemaError):
@@ -312,7 +309,7 @@ async def test_too_many_questions_at_once_are_refused_before_any_is_asked():
 # As requests of an older server
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@each_row("revision", LEGACY)
 async def test_legacy_server_asks_by_requests(revision: str):
     server = ScriptedServer(revision)
     client = Client(
@@ -331,7 +328,7 @@ async def test_legacy_server_asks_by_requests(revision: str):
             assert elicited["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("method", "params", "code"),
     [
         (SAMPLE, {}, -32601),

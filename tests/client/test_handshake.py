@@ -19,6 +19,7 @@ from interlock.errors import (
     ServerExited,
 )
 from interlock.revisions import LEGACY, MODERN, NEWEST, NEWEST_LEGACY
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -39,12 +40,12 @@ async def test_modern_server_is_sent_one_discover(evil: Evil):
     assert await agreed(evil("initialize=exit")) == NEWEST
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@each_row("revision", LEGACY)
 async def test_legacy_server_keeps_its_revision(evil: Evil, revision: str):
     assert await agreed(evil(f"revision={revision}")) == revision
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         "[-32601]",
@@ -160,14 +161,14 @@ async def test_modern_error_does_not_fall_back_to_legacy(evil: Evil, code: int):
     assert told.value.code == code
 
 
-@pytest.mark.parametrize("version", [NEWEST, "2031-01-01", "", "1"])
+@each_row("version", [NEWEST, "2031-01-01", "", "1"])
 async def test_initialize_with_an_unknown_revision_is_an_error(evil: Evil, version: str):
     """R-23."""
     with pytest.raises(RevisionError, match="answered initialize with"):
         await evil(OLD, f'initialize={{"protocolVersion": "{version}"}}').open()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "error"),
     [
         ("{}", RemoteProtocolError),
@@ -203,7 +204,7 @@ async def test_malformed_server_info_is_ignored(evil: Evil, info: str):
         assert (client.revision, client.server_info.name) == (NEWEST, "")
 
 
-@pytest.mark.parametrize("revision", LEGACY)
+@each_row("revision", LEGACY)
 async def test_batches_are_enabled_in_revision_2025_03_26_only(evil: Evil, revision: str):
     answer = '{"jsonrpc":"2.0","id":$ID,"result":{"content":[{"type":"text","text":"TEXT"}]}}'
     lines = [f"[{answer.replace('TEXT', 'batch')}]", answer.replace("TEXT", "alone")]
@@ -218,7 +219,7 @@ async def test_stderr_of_both_starts_is_in_the_error(evil: Evil):
 
 
 @pytest.mark.program("mcp-server-time")
-@pytest.mark.parametrize("server", ["mcp-server-time", "mcp-server-git"])
+@each_row("server", ["mcp-server-time", "mcp-server-git"])
 async def test_real_servers_in_both_eras(server: str):
     async with Client.stdio(str(BIN / server)) as client:
         assert client.revision == NEWEST

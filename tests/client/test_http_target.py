@@ -25,6 +25,7 @@ from interlock.errors import (
 from interlock.transports.http_pool import HttpPool
 from tests.servers.evil_http import LEGACY, MIB, MODERN, OLDEST, EvilHttp
 from tests.support.bearer import BearerHeaders
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -43,7 +44,7 @@ def supports(*revisions: str) -> dict[str, Any]:
     return error(-32022, {"supported": list(revisions)})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "told",
     [
         *({"code": code} for code in (400, 404, 405, 406, 415, 422, 501)),
@@ -55,7 +56,6 @@ def supports(*revisions: str) -> dict[str, Any]:
         supports(LEGACY),
         {"code": 400, "body": '{"id":null,"error":{"code":-32600,"message":"m"}}'},
     ],
-    ids=str,
 )
 async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
     async with EvilHttp(LEGACY) as server:
@@ -65,7 +65,7 @@ async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
         assert server.times("server/discover") == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("told", "kind"),
     [
         *(({"code": code}, AuthError) for code in (401, 403)),
@@ -75,7 +75,6 @@ async def test_response_that_is_not_modern_means_legacy(told: dict[str, Any]):
         *((error(code), RemoteError) for code in (-32020, -32021)),
         (supports("2031-01-01"), RevisionError),
     ],
-    ids=str,
 )
 async def test_response_that_does_not_reveal_the_era_is_raised(
     told: dict[str, Any], kind: type[InterlockError]
@@ -89,7 +88,7 @@ async def test_response_that_does_not_reveal_the_era_is_raised(
 
 
 @pytest.mark.slow("waits for a timeout")
-@pytest.mark.parametrize("code", [429, 502, 503, 504])
+@each_row("code", [429, 502, 503, 504])
 async def test_busy_server_is_retried_after_its_retry_after(code: int):
     async with EvilHttp(MODERN) as server:
         server.tell("server/discover", "status", times=2, code=code, **AT_ONCE)
@@ -146,7 +145,7 @@ async def test_discover_is_repeated_for_a_server_that_started_slowly():
             assert client.revision == MODERN
 
 
-@pytest.mark.parametrize("code", [400, 404, 405])
+@each_row("code", [400, 404, 405])
 async def test_refused_handshakes_fall_back_to_http_sse(code: int):
     async with EvilHttp(OLDEST) as server:
         for method in ("server/discover", "initialize"):

@@ -17,6 +17,7 @@ from interlock.client.interactive import MAX_ROUNDS
 from interlock.errors import CapabilityError, RemoteProtocolError
 from interlock.types import ClientCapabilities, ElicitParams, ElicitResult
 from tests.client.scripted import client_of
+from tests.support.rows import each_row
 from tests.support.scripted_server import LEGACY, MODERN, Answer, Json, ScriptedServer, text
 
 OURS = str(Path(interlock.__file__).parent)
@@ -48,7 +49,7 @@ async def accept(asked: ElicitParams) -> ElicitResult:
     return ElicitResult(action="accept", content={"to": asked.message})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "params"),
     [
         (lambda c: c.call_tool("x", {"a": 1}), {"name": "x", "arguments": {"a": 1}}),
@@ -106,7 +107,7 @@ async def test_unanswerable_question_is_raised_and_the_request_not_repeated():
     assert len(retries) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "problem"),
     [
         ({}, "input_required without inputRequests and requestState"),
@@ -168,7 +169,7 @@ async def test_cancelled_call_cancels_its_question():
 # The path of a forwarded call
 
 
-@pytest.mark.parametrize(("revision", "functions"), [(LEGACY, 19), (MODERN, 22)])
+@each_row(("revision", "functions"), [(LEGACY, 19), (MODERN, 22)])
 async def test_forwarded_call_passes_through_few_functions(revision: str, functions: int):
     passed: list[str] = []
 

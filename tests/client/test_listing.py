@@ -15,6 +15,7 @@ from interlock.client import listing
 from interlock.client.listing import Listing, collect
 from interlock.errors import RemoteError, RemoteProtocolError
 from interlock.types import Prompt, ToolAnnotations
+from tests.support.rows import each_row
 from tests.support.scripted_server import tool
 
 Json = dict[str, Any]
@@ -63,7 +64,7 @@ def test_pages_are_requested_in_order():
     assert (listed.skipped, listed.truncated) == ([], "")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "member", "item"),
     [
         (listing.TOOLS, "tools", tool("x")),
@@ -71,7 +72,6 @@ def test_pages_are_requested_in_order():
         (listing.TEMPLATES, "resourceTemplates", {"uriTemplate": "a:{b}", "name": "b"}),
         (listing.PROMPTS, "prompts", {"name": "x", "arguments": [{"name": "a", "required": True}]}),
     ],
-    ids=lambda value: getattr(value, "noun", ""),
 )
 def test_each_kind_of_list_reads_its_own_member(kind: Any, member: str, item: Json):
     (listed,) = run(collect(kind, pages({member: [item]})))
@@ -126,7 +126,7 @@ def test_null_members_are_ignored_in_prompt_arguments():
     assert [each.required for each in listed[0].arguments or ()] == [False]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "item",
     [
         {"name": None},
@@ -137,7 +137,6 @@ def test_null_members_are_ignored_in_prompt_arguments():
         {"arguments": 7, "description": 7},
         {"arguments": [7], "description": 7},
     ],
-    ids=json.dumps,
 )
 def test_null_for_a_required_member_is_malformed(item: Json):
     listed = tools({"tools": [tool("a") | item, tool("b")]})
@@ -208,7 +207,7 @@ def test_endless_pages_are_truncated(monkeypatch: pytest.MonkeyPatch):
     assert len(asked) == 5
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sizes", "cut"), [([3, 3], True), ([6], True), ([5, 1], True), ([5], False), ([2, 3], False)]
 )
 def test_endless_items_are_truncated(monkeypatch: pytest.MonkeyPatch, sizes: list[int], cut: bool):
@@ -227,7 +226,7 @@ def test_endless_items_are_truncated(monkeypatch: pytest.MonkeyPatch, sizes: lis
 # Time to live
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ttls", "seconds"),
     [([5_000], 5.0), ([5_000, 3_000], 3.0), ([5_000, None], 0.0), ([-1], 0.0), ([None], 0.0)],
 )
@@ -245,7 +244,7 @@ def test_list_expires_with_its_shortest_page(ttls: list[int | None], seconds: fl
 # Failures
 
 
-@pytest.mark.parametrize(
+@each_row(
     "page",
     [
         {"tools": {}},

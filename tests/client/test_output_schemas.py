@@ -10,6 +10,7 @@ from interlock.errors import (
     RemoteProtocolError,
 )
 from tests.client.scripted import client_of
+from tests.support.rows import each_row
 from tests.support.scripted_server import (
     Answer,
     Json,
@@ -37,7 +38,7 @@ async def test_structured_content_that_fits_the_output_schema_is_returned():
     assert result.structured == {"n": 1, "more": True}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("result", "problem"),
     [
         (text("1"), "has an outputSchema but returned no structuredContent"),
@@ -70,8 +71,6 @@ async def test_failed_call_needs_no_structured_content():
     assert (await call_checked(NUMBER, text("no", isError=True))).is_error
 
 
-@pytest.mark.parametrize(
-    "schema", [{"$ref": "http://127.0.0.1:9/x"}, {"type": "nonsense"}, {"minimum": "x"}]
-)
+@each_row("schema", [{"$ref": "http://127.0.0.1:9/x"}, {"type": "nonsense"}, {"minimum": "x"}])
 async def test_result_is_returned_unchecked_if_the_output_schema_is_unusable(schema: Json):
     assert (await call_checked(schema, text("fine"))).text == "fine"

@@ -27,6 +27,7 @@ from interlock.errors import (
     Unreachable,
 )
 from tests.support.bearer import BearerHeaders
+from tests.support.rows import each_row
 
 DEADLINE = 60.0
 CALL = "tools/call"
@@ -251,13 +252,12 @@ async def test_request_that_may_have_run_is_retried_only_if_idempotent(
     assert not await is_raised(world.attempt("resources/read"), error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "error",
     [
         *(HttpError("", status) for status in (200, 400, 404, 500)),
         *(kind("") for kind in (RequestTimeout, RemoteProtocolError, ConnectionClosed)),
     ],
-    ids=repr,
 )
 async def test_other_errors_are_raised_at_once(world: World, error: InterlockError):
     assert await is_raised(world.attempt("tools/list", idempotent=True), error)

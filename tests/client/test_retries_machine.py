@@ -27,8 +27,8 @@ from tests.client.interrupted import (
     Action,
     Interrupted,
     assert_allowed,
+    each_variant,
     every_wait,
-    variants,
 )
 from tests.client.world import Peer, World, listening
 from tests.support.bearer import BearerHeaders
@@ -161,9 +161,7 @@ def in_trouble(revision: str, trouble: str) -> World:
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize(
-    ("trouble", "fault", "revision", "kind"), variants(TROUBLES, [LEGACY, MODERN], KINDS)
-)
+@each_variant(("trouble", "fault", "revision", "kind"), TROUBLES, [LEGACY, MODERN], KINDS)
 def test_fault_during_recovery_ends_each_call_once(
     trouble: str, fault: str, revision: str, kind: type[Interrupted]
 ):

@@ -12,6 +12,7 @@ from interlock.client import Client, subscriptions
 from interlock.client.subscriptions import Subscriptions
 from interlock.errors import ConnectionClosed, RemoteError, RequestTimeout
 from interlock.types import SubscriptionFilter
+from tests.support.rows import each_row
 from tests.support.scripted_server import MODERN, SUBSCRIPTION_KEY, Json, ScriptedServer
 
 LISTEN = "subscriptions/listen"
@@ -319,7 +320,7 @@ async def test_streams_are_limited(
     assert not isinstance(caught.value, ConnectionClosed)
 
 
-@pytest.mark.parametrize("when", ["open", "opening", "just closed", "ended"])
+@each_row("when", ["open", "opening", "just closed", "ended"])
 async def test_closed_client_leaves_no_task(when: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(subscriptions, "FIRST_PAUSE", 60.0)
     server = Listener()

@@ -15,6 +15,7 @@ from interlock import config
 from interlock.config import Config, HttpServer, OAuthClient, Pool, StdioServer, ToolFilter
 from interlock.errors import ConfigError
 from tests.config.conftest import CLAUDE_DESKTOP, write
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -93,7 +94,7 @@ def test_an_edit_replaces_the_target_of_a_symbolic_link(home: Path) -> None:
     assert config.load(real).servers == {"a": StdioServer(command="x")}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "edit", "message"),
     [
         (

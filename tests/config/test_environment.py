@@ -15,6 +15,7 @@ from interlock.config.environment import EnvironmentSettings, read
 from interlock.errors import ConfigError, RequestTimeout
 from interlock.toolbox import Toolbox
 from interlock.toolbox import toolbox as toolbox_module
+from tests.support.rows import each_row
 from tests.support.scripted_server import MODERN, Json, ScriptedServer, tool
 
 CANARY = "canary-9"
@@ -37,12 +38,12 @@ def refused(servers: Any = None, **variables: str) -> str:
 # MCP_ENABLED
 
 
-@pytest.mark.parametrize("word", ["true", "1", "YES", " on "])
+@each_row("word", ["true", "1", "YES", " on "])
 def test_servers_are_used_if_they_are_enabled(word: str) -> None:
     assert list(settings([KB], MCP_ENABLED=word).servers) == ["kb"]
 
 
-@pytest.mark.parametrize("word", ["false", "0", "No", "off", ""])
+@each_row("word", ["false", "0", "No", "off", ""])
 def test_servers_are_not_used_unless_they_are_enabled(word: str) -> None:
     found = settings([KB], MCP_ENABLED=word)
 
@@ -80,7 +81,7 @@ def test_the_namespace_replaces_the_name() -> None:
     assert list(settings([KB | {"namespace": "docs"}]).servers) == ["docs"]
 
 
-@pytest.mark.parametrize("wrapped", [True, False])
+@each_row("wrapped", [True, False])
 def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
     servers: Json = {"kb": {"url": "https://kb.example/mcp"}}
 
@@ -89,7 +90,7 @@ def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
     assert list(found.servers) == ["kb"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("servers", "message"),
     [
         ([KB, 3], "MCP_SERVERS[1] must be an object, not"),
@@ -103,7 +104,6 @@ def test_an_object_of_servers_is_accepted(wrapped: bool) -> None:
         ([{"name": "a", "command": "x", "auth_token": CANARY}], "is for servers with a URL"),
         ("kb", "MCP_SERVERS must be a list of servers, not"),
     ],
-    ids=lambda given: given if isinstance(given, str) else "",
 )
 def test_a_wrong_entry_refuses_all_and_names_its_place(servers: Any, message: str) -> None:
     assert message in refused(servers)
@@ -119,7 +119,7 @@ def test_an_unknown_key_is_warned_about() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "warnings"),
     [("http://kb.example/mcp", 1), ("http://127.0.0.1:1/mcp", 0), ("https://kb.example/mcp", 0)],
 )
@@ -145,7 +145,7 @@ def test_times_have_the_defaults_of_the_documentation() -> None:
     assert settings(MCP_TOOL_EXECUTION_TIMEOUT="2.5").call_timeout == 2.5
 
 
-@pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", "1e9"])
+@each_row("text", ["x", "-1", "nan", "inf", "1e9"])
 def test_a_wrong_time_is_refused(text: str) -> None:
     assert "MCP_DISCOVERY_CACHE_TTL" in refused(MCP_DISCOVERY_CACHE_TTL=text)
     assert "MCP_TOOL_EXECUTION_TIMEOUT" in refused(MCP_TOOL_EXECUTION_TIMEOUT=text)
@@ -212,7 +212,7 @@ async def _changed(toolbox: Toolbox) -> None:
         await changed.wait()
 
 
-@pytest.mark.parametrize(("ttl", "lists"), [(0.0, 2), (3_600.0, 1)])
+@each_row(("ttl", "lists"), [(0.0, 2), (3_600.0, 1)])
 async def test_list_is_kept_no_longer_than_its_ttl_although_the_server_allows_it(
     ttl: float, lists: int
 ) -> None:

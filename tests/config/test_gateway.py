@@ -17,11 +17,12 @@ from interlock.config.gateway import (
 from interlock.config.servers import HttpServer, ToolOverride, ToolRisk
 from interlock.errors import ConfigError
 from tests.config.support import WHOLE, gateway, issuer, rule
+from tests.support.rows import each_row
 
 # Warnings
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("section", "warning"),
     [
         ({"listn": ""}, "gateway.listn is unknown and ignored (did you mean 'listen'?)"),
@@ -110,7 +111,7 @@ def test_variables_are_replaced_in_the_database_and_in_secrets_only():
         gateway_reading.resolve(gateway(section), {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "found"),
     [
         ("gateway.db", "/etc/tools/gateway.db"),

@@ -30,6 +30,7 @@ from interlock.config.servers import ToolOverride, ToolRisk
 from interlock.errors import ConfigError
 from interlock.schema import condition
 from tests.config.support import WHOLE, check_refusal, gateway, issuer, rule
+from tests.support.rows import each_row
 
 # Reading
 
@@ -144,7 +145,7 @@ def test_file_without_gateway_member_has_no_gateway():
     assert config.loads(b'{"mcpServers": {}}').gateway is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tool", "risk"),
     [("get_a", "read"), ("get_x", "write"), ("delete", None), ("Get_a", None)],
 )
@@ -152,7 +153,7 @@ def test_tool_risk_is_what_the_operator_states(tool: str, risk: str | None):
     assert ToolRisk(read=("get_*",), write=("get_x",)).of(tool) == risk
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asks", "read"),
     [("auto", ("elicitation", "roots")), ("never", ()), (["roots"], ("roots",)), ([], ())],
 )
@@ -221,14 +222,14 @@ WRONG: list[tuple[Any, str, str]] = [
 # Wrong files
 
 
-@pytest.mark.parametrize(("section", "place", "problem"), WRONG)
+@each_row(("section", "place", "problem"), WRONG)
 def test_invalid_gateway_member_is_refused_with_line_and_place(
     section: Any, place: str, problem: str
 ):
     check_refusal(section, place, problem)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "section",
     [
         {"groups": {"": []}},
@@ -242,7 +243,7 @@ def test_a_name_with_control_characters_is_refused(section: dict[str, Any]):
         gateway(section)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "place", "problem"),
     [
         ({"tools": {"risk": []}}, ".tools.risk", "must be an object, not a list"),

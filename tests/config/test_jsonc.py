@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interlock.config.jsonc import JsoncDocument, JsoncError, write_place
+from tests.support.rows import each_row
 
 COMMENTED = b"""{
   // first
@@ -41,7 +42,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
     assert JsoncDocument(b'\xef\xbb\xbf{"a": 1}').value == {"a": 1}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "line", "problem"),
     [
         (b"", 1, "the file is empty: write a JSON object, such as {}"),
@@ -73,7 +74,7 @@ def test_invalid_json_is_refused_with_its_line(text: bytes, line: int, problem: 
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
+@each_row("text", [b"/*" * 200_000, b'"\\' * 200_000, b", " * 200_000, b"//" * 9**5])
 def test_invalid_text_is_refused_in_linear_time(text: bytes) -> None:
     with pytest.raises(JsoncError):
         JsoncDocument(text)
@@ -87,7 +88,7 @@ def test_write_place_returns_the_notation_of_programs() -> None:
 # Editing
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after"),
     [
         ("{}\n", '{\n  "n": 1\n}\n'),
@@ -103,7 +104,7 @@ def test_with_member_adds_at_the_end_with_the_same_indentation(before: str, afte
     assert JsoncDocument(before.encode()).with_member((), "n", 1) == after
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("before", "after"),
     [
         ('{"n": 1}', "{}"),

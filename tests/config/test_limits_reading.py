@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.config.gateway import KeyLimits, Rate
 from interlock.config.limits_reading import key_limits, key_limits_problem
 from tests.config.support import check_refusal, gateway
+from tests.support.rows import each_row
 
 COMMON = KeyLimits(rate=Rate(10, 1), burst=20, concurrent=4)
 WRONG: list[tuple[Any, str, str]] = [
@@ -27,7 +26,7 @@ WRONG: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("section", "place", "problem"), WRONG)
+@each_row(("section", "place", "problem"), WRONG)
 def test_invalid_limit_is_refused_with_line_and_place(section: Any, place: str, problem: str):
     check_refusal(section, place, problem)
 
@@ -46,12 +45,12 @@ def test_a_limit_that_a_newer_version_has_stored_is_ignored():
     assert key_limits({"rate": "5/fortnight", "colour": 1}, COMMON) == COMMON
 
 
-@pytest.mark.parametrize("limits", [{"rate": 5}, {"burst": 0}, {"perDay": True}, {"perHour": 1}])
+@each_row("limits", [{"rate": 5}, {"burst": 0}, {"perDay": True}, {"perHour": 1}])
 def test_wrong_limit_of_a_key_is_named(limits: dict[str, Any]):
     assert next(iter(limits)) in key_limits_problem(limits)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "rate"),
     [("20/s", (20, 1)), ("600/min", (600, 60)), ("9/h", (9, 3_600)), ("1/day", (1, 86_400))],
 )

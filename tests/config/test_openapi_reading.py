@@ -11,6 +11,7 @@ import pytest
 from interlock.config import OpenApiConfig, loads, resolve
 from interlock.config.openapi import ApiClient, ApiLogin, ApiPassword, ApiSecret
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 SHOP: dict[str, Any] = {
     "document": "shop.yaml",
@@ -79,7 +80,7 @@ def test_risk_set_for_a_tool_overrides_the_patterns() -> None:
     assert server.tools.risk.of("other") == "write"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "problem"),
     [
         ({"document": None}, "openapi.document must be a string"),
@@ -115,7 +116,7 @@ def test_a_wrong_member_is_refused_with_its_place(change: dict[str, Any], proble
     assert "/etc/interlock/mcp.json, line " in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("argument", "problem"),
     [
         ({"vaule": 1}, "(did you mean 'value'?)"),
@@ -136,7 +137,7 @@ def test_a_wrong_rule_for_an_argument_is_refused(argument: dict[str, Any], probl
     assert "openapi.tools.a.arguments.page." in str(refused.value)
 
 
-@pytest.mark.parametrize("missing", ["document", "baseUrl"])
+@each_row("missing", ["document", "baseUrl"])
 def test_a_missing_document_or_base_url_is_refused(missing: str) -> None:
     with pytest.raises(ConfigError, match=f'needs "{missing}"'):
         read({key: value for key, value in SHOP.items() if key != missing})

@@ -11,13 +11,14 @@ import pytest
 from interlock.config import Config, HttpServer, StdioServer, loads
 from interlock.config.resolving import resolve
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 
 def read(server: dict[str, Any], root: str = "mcpServers") -> Config:
     return loads(msgspec.json.encode({root: {"s": server}}))
 
 
-@pytest.mark.parametrize("member", ["serverUrl", "httpUrl", "url"])
+@each_row("member", ["serverUrl", "httpUrl", "url"])
 def test_url_is_read_under_the_names_of_other_programs(member: str):
     config = read({member: "https://mcp.example/mcp"})
 
@@ -26,7 +27,7 @@ def test_url_is_read_under_the_names_of_other_programs(member: str):
     assert (server.url, config.warnings) == ("https://mcp.example/mcp", ())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("root", "server"),
     [
         ("context_servers", {"source": "custom", "command": "x", "settings": {}}),

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.config.support import check_refusal, gateway
+from tests.support.rows import each_row
 
 
 def deny(pattern: str) -> dict[str, object]:
     return {"views": {"v": {"tools": {"deny": [pattern]}}}}
 
 
-@pytest.mark.parametrize("pattern", ["refund", "crm:", ":refund", "", "crm:a\u202eb"])
+@each_row("pattern", ["refund", "crm:", ":refund", "", "crm:a\u202eb"])
 def test_a_text_without_server_and_name_is_refused(pattern: str):
     check_refusal(deny(pattern), "views.v.tools.deny[0]", 'must be "SERVER:NAME"')
 
 
-@pytest.mark.parametrize("pattern", ["crm:refund", "crm:*", "*:get_*", "c?m:x", "interlock:*"])
+@each_row("pattern", ["crm:refund", "crm:*", "*:get_*", "c?m:x", "interlock:*"])
 def test_a_pattern_of_known_servers_is_read_without_a_warning(pattern: str):
     loaded = gateway(deny(pattern))
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.config.gateway import PolicyRules
 from tests.config.support import check_refusal, gateway, rule
+from tests.support.rows import each_row
 
 RULE = "policy.rules[0]"
 
@@ -69,7 +68,7 @@ WRONG: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("section", "place", "problem"), WRONG)
+@each_row(("section", "place", "problem"), WRONG)
 def test_invalid_rule_is_refused_with_line_and_place(section: Any, place: str, problem: str):
     check_refusal(section, place, problem)
 

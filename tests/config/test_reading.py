@@ -14,6 +14,7 @@ from interlock.config import Config, HttpServer, OAuthClient, Pool, StdioServer,
 from interlock.config.inputs import Input
 from interlock.errors import ConfigError
 from tests.config.conftest import CLAUDE_DESKTOP, write
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -75,7 +76,7 @@ def test_find_refuses_a_named_file_that_does_not_exist(
     )
 
 
-@pytest.mark.parametrize("path", ["~no-such-user/mcp.json", "a\0b"])
+@each_row("path", ["~no-such-user/mcp.json", "a\0b"])
 def test_find_refuses_a_path_that_cannot_exist(path: str) -> None:
     with pytest.raises(ConfigError, match="the file named by --config does not exist"):
         config.find(path)
@@ -178,7 +179,7 @@ def test_pool_members_are_read_with_their_units_and_defaults() -> None:
     )
 
 
-@pytest.mark.parametrize("scopes", [["a", "b"], "a b"])
+@each_row("scopes", [["a", "b"], "a b"])
 def test_a_registered_oauth_client_is_read(scopes: Any) -> None:
     client = {"clientId": "me", "clientSecret": "${S}", "callbackPort": 8765, "scopes": scopes}
     read = config.loads(one_server(url="https://h", oauth=client | {"issuer": "https://as"}))
@@ -221,7 +222,7 @@ def test_an_oauth_client_in_cursors_notation_is_read() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("type", "expected"),
     [("http", "http"), ("streamable-http", "http"), ("streamableHttp", "http"), ("sse", "sse")],
 )
@@ -237,20 +238,20 @@ def test_disabled_is_the_opposite_of_enabled() -> None:
     assert config.loads(one_server(command="x", disabled=False)).servers["time"].enabled
 
 
-@pytest.mark.parametrize("key", ["mcpServers", "servers"])
-@pytest.mark.parametrize("name", ["command", "url"])
+@each_row("key", ["mcpServers", "servers"])
+@each_row("name", ["command", "url"])
 def test_a_server_may_be_named_like_a_member(key: str, name: str) -> None:
     read = config.loads(json.dumps({key: {name: {"command": "x"}}}).encode())
 
     assert read.servers == {name: StdioServer(command="x")}
 
 
-@pytest.mark.parametrize("text", [b"{}", b'{"mcpServers": {}}', b'{"servers": {}}'])
+@each_row("text", [b"{}", b'{"mcpServers": {}}', b'{"servers": {}}'])
 def test_a_file_may_have_no_servers(text: bytes) -> None:
     assert config.loads(text) == Config()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         ({"args": []}, 'it needs a "command" to run, a "url" to connect to, or an "openapi"'),
@@ -291,7 +292,7 @@ STDIO: dict[str, Any] = {"command": "x"}
 HTTP: dict[str, Any] = {"url": "https://h"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         ([], " must be an object, not a list"),
@@ -449,7 +450,7 @@ def test_a_wrong_member_of_a_server_is_refused_with_its_line(entry: Any, problem
     assert str(caught.value) == f"f.json, line 2: mcpServers.time{problem}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (b'{"mcpServers": {\n}', "f.json, line 2 column 2: Expecting ',' delimiter"),
@@ -574,7 +575,7 @@ def test_loading_does_not_replace_variables(monkeypatch: pytest.MonkeyPatch) -> 
     assert server == StdioServer(command="${KEY}")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "expected"),
     [
         ("", 30.0),

@@ -7,9 +7,10 @@ import pytest
 from interlock import config
 from interlock.config import HttpServer, OAuthClient, StdioServer
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("${KEY}", "k"),
@@ -35,7 +36,7 @@ def test_resolve_replaces_variables_in_every_text_of_a_server(text: str, expecte
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("server", "message"),
     [
         (

@@ -8,6 +8,7 @@ import pytest
 from interlock.config import section
 from interlock.config.section import Section
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 Read = Callable[[Section], object]
 FILE = Path("f.json")
@@ -26,7 +27,7 @@ def refusal(read: Callable[[], object]) -> str:
 # A file
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (b"", "f.json, line 1: the file is empty: write a JSON object, such as {}"),
@@ -53,7 +54,7 @@ def test_an_error_without_a_path_names_the_configuration() -> None:
 # Members
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "read", "expected"),
     [
         ("x", lambda s: s.text("a"), "x"),
@@ -79,7 +80,7 @@ def test_a_member_is_returned_by_its_kind(value: Any, read: Read, expected: Any)
     assert read(one_member(value)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("read", "expected"),
     [
         (lambda s: s.texts("b"), ()),
@@ -94,7 +95,7 @@ def test_a_missing_member_has_its_default(read: Read, expected: Any) -> None:
     assert read(one_member(None)) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "read", "problem"),
     [
         (5, lambda s: s.text("a"), 'a must be a string, not a number: put it in quotes ("…")'),

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import pytest
-
 from interlock.config import Config, HttpServer, OAuthClient, StdioServer, ToolFilter
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("tools", "admitted"),
     [
         (ToolFilter(), ["git_log", "git_push", "Git_x"]),
@@ -30,7 +29,7 @@ def test_only_idempotent_tools_may_be_repeated() -> None:
     assert not ToolFilter().may_repeat("get_x")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("auth", "headers", "expected"),
     [
         ("auto", {}, True),

@@ -10,6 +10,7 @@ import pytest
 
 from interlock.config.settings import Price, change, load, loads
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 FULL: dict[str, Any] = {
     "model": "fast",
@@ -35,7 +36,7 @@ def test_settings_of_a_model_are_found_by_its_name_and_its_alias():
     assert found.price_of("anthropic:x") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "problem"),
     [
         ({"model": 5}, "line 2: model must be a string"),
@@ -74,7 +75,7 @@ def test_a_change_leaves_the_rest_of_the_file_as_it_is(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("name", ["colour", "model.x", "options", "models.x"])
+@each_row("name", ["colour", "model.x", "options", "models.x"])
 def test_a_setting_that_does_not_exist_cannot_be_changed(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="no setting"):
         change(name, "x", tmp_path / "settings.json")

@@ -7,6 +7,7 @@ import pytest
 from interlock import config
 from interlock.config import trust
 from interlock.errors import ConfigError
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -104,7 +105,7 @@ def test_grant_refuses_a_file_with_an_error(project: Path) -> None:
         trust.grant(project, trust.fingerprint(project))
 
 
-@pytest.mark.parametrize("damage", [b"", b"[]", b"\xff", b'{"x": 1}'])
+@each_row("damage", [b"", b"[]", b"\xff", b'{"x": 1}'])
 def test_a_damaged_file_of_grants_means_no_trust(home: Path, project: Path, damage: bytes) -> None:
     trust.grant(project, trust.fingerprint(project))
     (store,) = (home / "data").rglob("trusted.json")

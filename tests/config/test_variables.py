@@ -6,11 +6,12 @@ from interlock import config
 from interlock.config import StdioServer, variables
 from interlock.errors import ConfigError
 from tests.config.support import gateway
+from tests.support.rows import each_row
 
 ENVIRON = {"KEY": "k", "EMPTY": "", "NESTED": "${KEY}"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("${KEY}", "k"),
@@ -29,7 +30,7 @@ def test_fill_replaces_each_variable_once(text: str, expected: str) -> None:
     assert variables.fill(text, "command", ENVIRON) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "message"),
     [
         (
@@ -56,7 +57,7 @@ def test_fill_refuses_a_reference_that_it_cannot_replace(text: str, message: str
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("sharing", ["per_user", "per_session", "per_call"])
+@each_row("sharing", ["per_user", "per_session", "per_call"])
 def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str):
     loaded = gateway(
         a={"command": "a", "env": {"KEY": "${user:KEY}"}, "sharing": sharing},
@@ -70,7 +71,7 @@ def test_user_credential_is_accepted_unless_users_share_the_server(sharing: str)
         config.resolve(loaded.servers["b"], {})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "problem"),
     [
         ({"env": {"A": "${user:KEY}"}}, "env.A has .*, but all users share this server"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from interlock.errors import ConfigError
 from interlock.store import AuditReader, KeyStore
@@ -289,3 +290,112 @@ async def test_idle_gateway_reads_its_database_once_at_a_time_for_all_that_follo
             await asyncio.sleep(0.01)
 
     assert {*works} == {work_of_the_feed}
+
+
+# Calls and rights across a reload
+
+
+class Waiting:
+    """A server whose tool "x" answers once `go_on` is set."""
+
+    def __init__(self) -> None:
+        self.arrived, self.go_on = asyncio.Event(), asyncio.Event()
+        self.server = offering("x")
+        self.server.answers["tools/call"] = self._answer
+
+    async def _answer(self, _: Json) -> Json:
+        self.arrived.set()
+        await self.go_on.wait()
+        return text("done")
+
+
+@pytest.mark.slow("fills a database")
+async def test_call_that_runs_is_answered_though_a_reload_removes_its_server(running):
+    crm, time = Waiting(), offering("now")
+    async with running(crm=crm.server, time=time) as gateway:
+        key = await gateway.key()
+        call = asyncio.create_task(gateway.call("crm__x", key))
+        await crm.arrived.wait()
+        reload = asyncio.create_task(gateway.reload({}, time=time))
+        while await gateway.names(key) != ["time__now"]:
+            pass
+        crm.go_on.set()
+
+        assert (await call).text == "done"
+        await reload
+        assert (await gateway.call("crm__x", key)).error == -32602
+
+
+@pytest.mark.slow("fills a database")
+async def test_reload_that_withdraws_a_right_holds_in_a_session_that_is_open(running):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        headers = bearer(await gateway.key())
+        session = await gateway.http.initialize(headers=headers)
+        assert (await session.call("crm__x", {})).text == "done"
+
+        await gateway.reload({"policy": READ_ONLY}, crm=crm)
+
+        assert (await session.call("crm__x", {})).error == -32602
+        assert (await session.ask("ping")).code == 200
+        assert len(crm.sent("tools/call")) == 1
+
+
+@pytest.mark.slow("fills a database")
+async def test_removed_view_is_not_found_and_its_keys_open_nothing(running):
+    crm = offering("x")
+    async with running({"views": {"desk": {"servers": ["crm"]}}}, crm=crm) as gateway:
+        free, bound = await gateway.key(), await gateway.key(view="desk")
+        assert await gateway.names(bound) == ["crm__x"]
+
+        await gateway.reload({}, crm=crm)
+
+        assert (await gateway.call("crm__x", free, "/mcp/desk")).code == 404
+        assert await gateway.names(bound) == []
+        assert (await gateway.call("crm__x", bound)).error == -32602
+        assert await gateway.names(free) == ["crm__x"]
+
+
+@pytest.mark.slow("fills a database")
+async def test_counters_continue_over_a_reload(running):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        for _ in range(2):
+            await gateway.call("crm__x", key)
+            await gateway.reload({"limits": {"perKey": {"rate": "9/min"}}}, crm=crm)
+        lines = (await gateway.http.request("GET", "/metrics")).body.decode().splitlines()
+
+    assert 'interlock_calls_total{server="crm",outcome="ok"} 2' in lines
+
+
+@pytest.mark.slow("fills a database")
+async def test_disabled_server_is_refused_with_its_reason_and_enabled_again_it_is_back(running):
+    crm = offering("x")
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        await gateway.reload({}, crm=(crm, {"enabled": False}))
+        assert await gateway.names(key) == []
+        refused = (await gateway.call("crm__x", key)).json["result"]
+        assert refused["_meta"]["interlock/reason"]["code"] == "server_disabled"
+
+        await gateway.reload({}, crm=crm)
+        assert await gateway.names(key) == ["crm__x"]
+
+
+@pytest.mark.slow("fills a database")
+async def test_narrowed_scopes_of_a_key_hold_in_a_session_that_is_open(running):
+    crm = offering("x")
+    async with running(crm=crm, time=offering("now")) as gateway:
+        made, key = await gateway.keys.create("anna", scopes=("mcp:*",))
+        await gateway.assembly.services.keys.refresh()
+        session = await gateway.http.initialize(headers=bearer(key))
+        assert (await session.call("crm__x", {})).text == "done"
+
+        await gateway.keys.change(made.id, lambda key: replace(key, scopes=("mcp:time:*",)))
+        await gateway.assembly.services.keys.refresh()
+
+        assert await gateway.names(key) == ["time__now"]
+        assert (await session.call("crm__x", {})).error == -32602
+        assert (await gateway.call("crm__x", key)).error == -32602
+        assert len(crm.sent("tools/call")) == 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
 import sqlite3
+from base64 import urlsafe_b64decode
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import asynccontextmanager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,7 @@ from interlock.store.audit import group_commit
 from tests.faults.failing_disk import failing_disk
 from tests.layers.support import OK, Upstream, allowed, call_of, settle
 from tests.support.clock import ClockLoop
+from tests.support.rows import each_row
 
 KEY = b"k" * 32
 SECRET = {"note": "canary-7d2f", "amount": 5}
@@ -531,3 +534,54 @@ async def test_refused_credentials_are_counted_by_address_and_key(tmp_path: Path
 def test_caller_owns_what_its_principal_owns():
     assert Caller().owner == ""
     assert call_of("anna", key="k_1").caller.owner == call_of("anna", key="k_2").caller.owner
+
+
+# Calls that another program makes
+
+
+async def test_call_of_another_program_has_a_durable_intent_and_an_outcome(tmp_path: Path):
+    async with audited(tmp_path) as crm:
+        call = call_of("anna", key="k_1", arguments=SECRET)
+        await crm.trail.announce(call)
+        (intent,) = read(crm.path)  # not only queued
+        await crm.trail.report(call, "tool_error", ms=1.5, size=7)
+        _, outcome = await crm.rows()
+
+    assert (intent["kind"], intent["call"], intent["tool"]) == ("intent", call.id, "crm:refund")
+    assert (outcome["kind"], outcome["status"]) == ("outcome", "tool_error")
+    assert (outcome["call"], outcome["user"], outcome["key"]) == (call.id, "anna", "k_1")
+    assert outcome["body"].items() >= {"ms": 1.5, "bytes": 7}.items()
+
+
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+async def test_full_disk_refuses_a_call_of_another_program_unless_lenient(
+    tmp_path: Path, mode: str
+):
+    with failing_disk() as disk:
+        async with audited(tmp_path, mode=mode) as crm:
+            disk.arm("full", 1, lasting=True)
+            expected = pytest.raises(AuditUnavailable) if mode == "strict" else nullcontext()
+            with expected:
+                await crm.trail.announce(call_of())
+            disk.disarm()
+
+
+async def test_mode_off_records_no_refusal_and_no_refused_credential(tmp_path: Path):
+    async with audited(tmp_path, mode="off") as crm:
+        crm.upstream.answers = [LimitExceeded("no", "rate_limited", 1.0)]
+        with pytest.raises(LimitExceeded):
+            await crm.handle(call_of())
+        crm.trail.note_refusal(call_of(), LimitExceeded("no", "rate_limited", 1.0))
+        crm.trail.credential_refused(RefusedCredential("bad_credential", "10.0.0.7"))
+        crm.trail.flush()
+        assert await crm.rows() == []
+
+
+@each_row("key", [b"k" * 32, b"k" * 64, b"k" * 100])
+def test_hash_of_arguments_is_hmac_sha_256_in_base64(key: bytes):
+    expected = hmac.digest(key, b'{"a":1}', "sha256")
+
+    found = audit.arguments_hash(key, b'{"a":1}')
+
+    assert urlsafe_b64decode(found + "=") == expected
+    assert found != audit.arguments_hash(key, b'{"a":2}')

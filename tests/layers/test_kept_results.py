@@ -161,6 +161,66 @@ async def test_find_in_a_long_line_returns_the_surroundings_and_their_offset():
     )
 
 
+async def test_place_that_a_result_does_not_have_is_refused_with_what_there_is():
+    found = await kept("one\ntwo\n" * 100)
+
+    for what, problem in (
+        ({"line": 999}, "line 999 does not exist; there are 200 lines"),
+        ({"offset": 9_999}, r"offset 9999 is past the end \(800\)"),
+        ({"pointer": "a"}, "pointer 'a' is not valid; it begins with /"),
+    ):
+        with pytest.raises(InvalidArguments, match=problem):
+            await read(found, **what)
+    budget, caller, id = found
+    with pytest.raises(InvalidArguments, match=f"{id}/7 does not exist; .* fewer parts"):
+        await budget.read(caller, Reading(f"{id}/7"), 1_000)
+    with pytest.raises(UnknownResource):
+        await budget.resource(caller, f"{URI}{id}/7")
+
+
+async def test_item_too_large_for_an_answer_is_refused_with_its_pointer():
+    found = await kept({"rows": [1, "x" * 20_000]})
+
+    assert (await read(found, pointer="/rows")).startswith("[1]\nitems 1–1 of 2; read on with ")
+    with pytest.raises(InvalidArguments, match=r"too large .* read it with pointer /rows/1"):
+        await read(found, pointer="/rows", offset=1)
+    assert "characters 1–" in await read(found, pointer="/rows/1", offset=0)
+
+
+async def test_search_below_a_pointer_continues_below_it():
+    found = await kept({"log": "hit\n" * 50, "other": "hit"})
+
+    first = await read(found, pointer="/log", find="hit", limit=49)
+    following = msgspec.json.decode(first.partition("interlock__read_result ")[2])
+
+    assert following.pop("id") == found[2]
+    assert (await read(found, **following)).splitlines() == ["line 50: hit", "1 match"]
+
+
+async def test_binary_data_is_read_by_offset_and_cannot_be_searched():
+    data = bytes(range(200))
+    budget, call = ResultBudget(limits=ResultLimits(Results(max=100))), call_of()
+    resource = {"uri": "file:///a", "mimeType": "x/y", "blob": b64encode(data).decode()}
+    block = {"type": "resource", "resource": resource}
+    id = (await budget.fit(call, outcome_of(content=[block]))).kept
+
+    answer = await budget.read(call.caller, Reading(id, offset=10, limit=5), 1_000)
+
+    assert isinstance(answer.content[0], EmbeddedResource)
+    assert b64decode(answer.content[0].resource.blob or "") == data[10:15]
+    assert note_of(answer).startswith("bytes 11–15 of 200; read on with ")
+    for what in ({"find": "a"}, {"pointer": "/a"}, {"line": 2}):
+        with pytest.raises(InvalidArguments, match=r"is binary \(x/y\); read it by offset"):
+            await budget.read(call.caller, Reading(id, **what), 1_000)
+
+
+async def test_result_that_expired_says_to_call_the_tool_again():
+    budget = ResultBudget()
+
+    with pytest.raises(InvalidArguments, match=r"no kept result 'r_0'.* call the tool again"):
+        await budget.read(call_of().caller, Reading("r_0"), 1_000)
+
+
 async def test_result_of_another_user_is_as_absent_as_one_that_never_was():
     budget, _, id = await kept("x" * 200)
     other = Caller(Principal("bert", tenant="acme"), surface="mcp")

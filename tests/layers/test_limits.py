@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given as examples
 
 from interlock.calls import Call
+from interlock.calls.call import Slots
 from interlock.config.gateway import KeyLimits, Limits, Rate
 from interlock.errors import (
     AuditUnavailable,
@@ -376,3 +377,94 @@ async def test_what_a_key_has_spent_today_survives_a_change_of_its_limits():
     own["k"] = {"perDay": 4, "rate": "100/s"}
 
     assert await limited.admitted(3, call_of(key="k")) == 1
+
+
+# What operators and callers see
+
+
+async def test_usage_of_a_key_states_what_is_left_and_when_to_retry():
+    limited = Limited(per_key(rate=Rate(2, 60), per_day=50, concurrent=4))
+    assert await limited.admitted(2, call_of(key="k")) == 2
+
+    usage = limited.limiter.usage("k")
+
+    rate, day = usage["limits"]
+    assert (usage["running"], usage["concurrent"]) == (0, 4)
+    assert (rate["limit"], rate["left"]) == ("2/min", 0)
+    assert rate["retryAfter"] == pytest.approx(30)
+    assert (day["left"], day["retryAfter"]) == (48, 0)
+    assert limited.limiter.usage("other")["limits"][0]["left"] == 2
+
+
+async def test_usage_in_all_states_calls_that_run_and_the_rate_of_each_server():
+    limited = Limited(Limits(concurrent=7), {"crm": Rate(5, 60)})
+    limited.upstream.gate.clear()
+    running = asyncio.create_task(limited.refusal())
+    await settle()
+
+    usage = limited.limiter.usage()
+    limited.upstream.gate.set()
+    await running
+
+    assert (usage["running"], usage["concurrent"]) == (1, 7)
+    (server,) = usage["limits"]
+    assert (server["server"], server["limit"], server["left"]) == ("crm", "5/min", 4)
+    assert limited.limiter.usage()["running"] == 0
+
+
+async def test_check_states_the_refusal_of_a_call_and_spends_nothing():
+    limited = Limited(Limits(tools={"crm:refund": Rate(1, 60)}))
+    call = call_of()
+
+    for _ in range(3):
+        limited.limiter.check(call.caller, call.entry)
+    assert await limited.refusal(call) is None
+    with pytest.raises(LimitExceeded, match=r"of crm:refund \(limit 1/min\); retry in 60 s"):
+        limited.limiter.check(call.caller, call.entry)
+
+
+async def test_check_states_that_too_many_calls_run():
+    limited = Limited(per_key(concurrent=1))
+    limited.upstream.gate.clear()
+    call = call_of()
+    running = asyncio.create_task(limited.refusal(call))
+    await settle()
+
+    with pytest.raises(LimitExceeded, match="too many calls at once with this key"):
+        limited.limiter.check(call.caller, call.entry)
+    limited.upstream.gate.set()
+    await running
+    limited.limiter.check(call.caller, call.entry)
+
+
+def test_each_limit_of_a_call_is_described_in_words():
+    given = Limits(per_key=KeyLimits(rate=PER_SECOND, per_day=50), tools={"crm:*": Rate(5, 60)})
+    call = call_of()
+
+    described = Limiter(given, {"crm": Rate(50, 1)}).describe(call.caller, call.entry)
+
+    assert described == [
+        "20/s with this key",
+        "50 calls a day",
+        "5/min of crm:*",
+        "50/s of server 'crm'",
+    ]
+
+
+async def test_call_that_waits_for_its_client_frees_its_place_once():
+    limited = Limited(per_key(concurrent=1))
+    limited.upstream.gate.clear()
+    waiting = call_of()
+    waiting.slots = Slots()
+    tasks = [asyncio.create_task(limited.refusal(waiting))]
+    await settle()
+    assert await limited.refusal() is not None
+
+    waiting.slots.give_back()
+    tasks.append(asyncio.create_task(limited.refusal()))
+    await settle()
+    assert limited.upstream.running == 2
+    limited.upstream.gate.set()
+
+    assert await asyncio.gather(*tasks) == [None, None]
+    assert limited.limiter.usage()["running"] == 0

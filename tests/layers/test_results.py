@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, Entry, Outcome
+from interlock.config import Config
 from interlock.config.gateway import Results
+from interlock.config.servers import StdioServer
 from interlock.errors import NotKept, RemoteProtocolError
 from interlock.layers.kept_results import URI, MemoryResults
 from interlock.layers.results import META_KEY, ResultBudget, ResultLimits
@@ -230,3 +232,28 @@ async def test_limit_of_a_tool_beats_that_of_its_server_and_a_view_lowers_both()
     assert [limits.of(each) for each in (refund, other, small)] == [4_000, 3_000, 500]
     assert limits.of(call_of(server="time")) == 1_000
     assert limits.of(replace(refund, result_limit=800)) == 800
+
+
+def test_limit_of_a_server_in_the_configuration_is_that_of_its_namespace():
+    servers = {
+        "crm-eu": StdioServer(command="x", namespace="crm", max_result_bytes=500),
+        "plain": StdioServer(command="x", max_result_bytes=700),
+    }
+    limits = ResultLimits.from_config(Config(servers=servers), Results(max=9_000))
+
+    assert [limits.of(call_of(server=name)) for name in ("crm", "plain", "crm-eu")] == [
+        500,
+        700,
+        9_000,
+    ]
+
+
+async def test_reading_on_is_answered_within_the_limit_of_the_call():
+    budget, call = ResultBudget(), call_of()
+    id = (await budget.fit(call, text_result("x" * (LIMIT + 1)))).kept
+    reading = replace(call_of(tool="read_result"), arguments={"id": id}, result_limit=8 * KIB)
+
+    outcome = await budget.answer(reading)
+
+    assert outcome.kept == id
+    assert KIB < len(outcome.raw) <= 8 * KIB

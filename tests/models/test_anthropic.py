@@ -40,6 +40,7 @@ from interlock.models.anthropic import AnthropicModel
 from tests.models import wire_anthropic as wire
 from tests.models.wire_http import Answer, WireServer, page
 from tests.servers.ports import free_port
+from tests.support.rows import each_row
 
 KEY = "sk-ant-canary-7f3b9d2e5a8c"
 TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
@@ -205,7 +206,7 @@ async def test_fragments_of_parallel_calls_can_be_mixed(
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "malformed"),
     [("", None), ("{}", None), ('{"zone": ', '{"zone": '), ('["x"]', '["x"]'), ('"x"', '"x"')],
 )
@@ -298,7 +299,7 @@ async def test_effort_is_sent_as_the_api_names_it(server: WireServer) -> None:
     assert server.asked[0].body["output_config"] == {"effort": "low"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "expected"),
     [
         ("end_turn", "end"),
@@ -674,7 +675,7 @@ async def test_a_server_error_is_retried(server: WireServer, model: AnthropicMod
     assert (await complete(model, ASK)).message.content == "Noon."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "blocks",
     [
         wire.text(0, "x" * 600, "x" * 600),
@@ -744,7 +745,7 @@ async def test_overload_in_the_stream_is_overloaded(
     assert isinstance(await fails(model), ModelOverloaded)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "nonsense",
     [
         b"event: message_start\ndata: {not json\n\n",

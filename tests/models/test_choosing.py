@@ -19,6 +19,7 @@ from interlock.models.choosing import available, choose
 from interlock.models.openai import OpenAIModel
 from tests.models import wire_openai as wire
 from tests.servers.ports import free_port
+from tests.support.rows import each_row
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEEPSEEK_API_KEY")
 Lists = Callable[..., Awaitable[str]]
@@ -99,7 +100,7 @@ def seen(url: str) -> str:
 # By name
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name",
     [
         "anthropic:claude-x",
@@ -115,7 +116,7 @@ async def test_a_named_model_is_chosen_and_keeps_its_name(name: str) -> None:
     assert (await choose(name)).name == name
 
 
-@pytest.mark.parametrize("name", ["anthropic", "anthropic:", "openai", "deepseek"])
+@each_row("name", ["anthropic", "anthropic:", "openai", "deepseek"])
 async def test_a_provider_without_a_model_uses_its_default(name: str) -> None:
     chosen = await choose(name)
 
@@ -144,13 +145,13 @@ async def test_a_scripted_model_can_be_chosen(tmp_path: Path) -> None:
         await choose(f"scripted:{tmp_path / 'nothing'}")
 
 
-@pytest.mark.parametrize("name", ["grok", "gemini:x", ":x", "Openai:x"])
+@each_row("name", ["grok", "gemini:x", ":x", "Openai:x"])
 async def test_an_unknown_provider_is_an_error_with_the_known_ones(name: str) -> None:
     with pytest.raises(ModelUnavailable, match="anthropic, openai, deepseek, ollama, local"):
         await choose(name)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "package"),
     [
         ("anthropic:x", "anthropic"),
@@ -276,7 +277,7 @@ async def test_a_key_is_preferred_to_a_local_server(
 
 
 @pytest.mark.usefixtures("embedded")
-@pytest.mark.parametrize(
+@each_row(
     ("body", "status"),
     [
         (b"<html>hello</html>", 200),

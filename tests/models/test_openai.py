@@ -42,6 +42,7 @@ from tests.models import wire_openai as wire
 from tests.models.wire_http import Answer, WireServer, failure, page
 from tests.servers.certificate_authority import CertificateAuthority
 from tests.servers.ports import free_port
+from tests.support.rows import each_row
 
 KEY = "sk-proj-canary-7f3b9d2e5a8c"
 TIME = ToolDefinition("time__now", "The time.", b'{"type":"object","properties":{"zone":{}}}')
@@ -391,7 +392,7 @@ async def test_fragments_of_parallel_calls_can_be_mixed(
     assert calls == (ToolCall("a", "one", {"y": 1}), ToolCall("b", "two", {"x": 2}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "chunks",
     [
         [wire.chunk(content="x" * 600)] * 2,
@@ -497,7 +498,7 @@ async def test_arguments_can_come_as_an_object(server: WireServer, model: OpenAI
     assert calls == (ToolCall("a", "one", {"x": 1}),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("written", "malformed"),
     [
         ("", None),
@@ -545,7 +546,7 @@ async def test_a_call_cut_off_before_its_arguments_is_dropped(
     assert (await complete(model, ASK, [TIME])).message.tool_calls == (ToolCall("a", "one"),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reason", "expected"),
     [
         ("stop", "end"),
@@ -715,7 +716,7 @@ async def test_a_model_that_requires_reasoning_with_tools_is_an_error(
 # Errors
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("deepseek", "DEEPSEEK_API_KEY")]
 )
 async def test_a_missing_key_is_an_error_with_the_variable(provider: str, variable: str) -> None:
@@ -898,7 +899,7 @@ async def test_an_error_in_the_stream_is_interrupted(
     assert "Oops" in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "nonsense",
     [
         b"data: {not json\n\n",
@@ -932,7 +933,7 @@ async def test_an_unreachable_server_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert "hunter2" not in str(error)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "url"),
     [
         ("", "http://127.0.0.1:11434/v1"),

@@ -9,13 +9,14 @@ from interlock.errors import ConfigError, ModelOverloaded, ModelUnavailable
 from interlock.messages import AssistantMessage, Message, ToolCall, UserMessage
 from interlock.models import Reply, TextDelta, ToolDefinition, complete
 from interlock.models.scripted import Scripted, ScriptedModel, ScriptedRequest
+from tests.support.rows import each_row
 
 ASK: list[Message] = [UserMessage("Hello?")]
 CALL = ToolCall("1", "time__now")
 TIME = ToolDefinition("time__now", "The time.", b"{}")
 
 
-@pytest.mark.parametrize("text", ["Hello", "It is  noon.\n\nReally. ", "", " ", "\n- a\n- b\n"])
+@each_row("text", ["Hello", "It is  noon.\n\nReally. ", "", " ", "\n- a\n- b\n"])
 async def test_text_is_streamed_word_by_word(text: str) -> None:
     events = [event async for event in ScriptedModel([text]).stream(ASK)]
 
@@ -25,7 +26,7 @@ async def test_text_is_streamed_word_by_word(text: str) -> None:
     assert events[-1] == Reply(AssistantMessage(text))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("entry", "message"),
     [
         ("Yes.", AssistantMessage("Yes.")),
@@ -95,7 +96,7 @@ async def test_from_file_reads_a_script(tmp_path: Path) -> None:
     assert (await complete(model, ASK)).message == AssistantMessage("Noon.")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content", [b"", b"[", b"{}", b'["Hello"]', b'[{"content": 5}]', b'[{"role": "user"}]', b"\xff"]
 )
 def test_from_file_of_another_format_is_an_error_with_the_path(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,11 @@ class World:
         return error
 
 
+Build = Callable[..., Awaitable[World]]
+
+
 @pytest.fixture
-async def build() -> AsyncIterator[Callable[..., Any]]:
+async def build() -> AsyncIterator[Build]:
     """Return a function that starts a world with a server path and an issuer path."""
     sites = []
 
@@ -84,8 +87,8 @@ async def build() -> AsyncIterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-async def world(build: Callable[..., Any]) -> World:
-    return await build()  # type: ignore[no-any-return]
+async def world(build: Build) -> World:
+    return await build()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis.strategies import integers, sampled_from
 
 from interlock.oauth.addresses import kind, literal, written_kind
+from tests.support.rows import each_row
 
 KINDS = {
     # IPv4
@@ -103,7 +104,7 @@ def test_kind_of_an_ip_address_is_that_of_its_network():
     assert {address: kind(address) for address in KINDS} == KINDS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "address"),
     [
         ("127.0.0.1", "127.0.0.1"),
@@ -121,7 +122,7 @@ def test_literal_returns_ip_addresses_and_none_for_names(host: str, address: str
     assert literal(host) == address
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         "2130706433",
@@ -176,7 +177,7 @@ def test_a_public_ipv6_address_is_global_in_the_standard_library(
         assert not public.is_multicast
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "expected"),
     [
         ("as.example", "public"),

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
 from interlock.errors import ConfigError, MissingExtra
 from interlock.oauth import ClientIdentity
 from interlock.oauth.assertion import sign
+from tests.support.rows import each_row
 
 
 def pem(key: Any, password: bytes = b"") -> str:
@@ -45,7 +46,7 @@ def test_two_signed_jwts_differ():
 # Statements
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "algorithm"),
     [
         (rsa.generate_private_key(65537, 2048), "RS256"),
@@ -69,7 +70,7 @@ def unsupported() -> str:
     return f"-----BEGIN {kind}-----\n{b64encode(sm2).decode()}\n-----END {kind}-----\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "algorithm"),
     [
         ("no key", ""),

@@ -13,6 +13,7 @@ from interlock.errors import AuthError
 from interlock.oauth.authorization import Pending, begin, check_browsable
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
+from tests.support.rows import each_row
 
 ISSUER = "https://as.example/tenant"
 RESOURCE = "https://mcp.example"
@@ -92,7 +93,7 @@ def test_the_query_of_an_endpoint_is_kept_but_cannot_replace_parameters():
     assert asked["resource"] == [RESOURCE]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "name", ["scope", "resource", "prompt", "request", "request_uri", "response_mode", "claims"]
 )
 def test_the_query_of_an_endpoint_cannot_add_reserved_parameters(name: str):
@@ -104,13 +105,13 @@ def test_the_query_of_an_endpoint_cannot_add_reserved_parameters(name: str):
     assert name not in asked
 
 
-@pytest.mark.parametrize("methods", [None, [], ["plain"], ["s256"]])
+@each_row("methods", [None, [], ["plain"], ["s256"]])
 def test_an_authorization_server_without_s256_is_refused(methods: object):
     with pytest.raises(AuthError, match=r"as.example/tenant does not declare support for PKCE"):
         start(found(code_challenge_methods_supported=methods))
 
 
-@pytest.mark.parametrize("endpoint", ["authorization_endpoint", "token_endpoint"])
+@each_row("endpoint", ["authorization_endpoint", "token_endpoint"])
 def test_an_authorization_server_without_endpoints_is_refused(endpoint: str):
     with pytest.raises(
         AuthError, match=r"as.example/tenant has no authorization endpoint or no token endpoint"
@@ -118,7 +119,7 @@ def test_an_authorization_server_without_endpoints_is_refused(endpoint: str):
         start(found(**{endpoint: None}))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "javascript:alert(1)",
@@ -161,7 +162,7 @@ def test_a_url_that_is_not_safe_for_a_browser_is_refused(url: str):
         start(found(authorization_endpoint=url))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "https://as.example/a?b=c%20d&e=f",
@@ -179,7 +180,7 @@ def test_a_public_issuer_cannot_send_the_browser_to_this_machine():
         start(found(authorization_endpoint="http://localhost:8080/admin"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "https://127.0.0.2/",
@@ -199,7 +200,7 @@ def test_a_public_issuer_cannot_send_the_browser_into_a_private_network(url: str
         start(found(authorization_endpoint=url))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("issuer", "endpoint"),
     [
         ("https://192.168.1.2", "https://192.168.1.2/authorize"),
@@ -222,8 +223,8 @@ def test_code_returns_the_code_of_an_answer_with_the_right_state():
     assert pending.code({"state": pending.request.state, "code": "c", "iss": ISSUER}) == "c"
 
 
-@pytest.mark.parametrize("state", [None, "", "other", "é"])
-@pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
+@each_row("state", [None, "", "other", "é"])
+@each_row("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
 def test_an_answer_with_another_state_is_refused_without_its_text(
     state: str | None, more: dict[str, str]
 ):
@@ -236,12 +237,12 @@ def test_an_answer_with_another_state_is_refused_without_its_text(
     assert "WORDS" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "iss",
     ["https://evil.example", ISSUER + "/", ISSUER.upper(), "https://as.example", "", " " + ISSUER],
 )
-@pytest.mark.parametrize("promised", [True, False, None])
-@pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
+@each_row("promised", [True, False, None])
+@each_row("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
 def test_an_answer_with_another_issuer_is_refused_without_its_text(
     iss: str, promised: bool | None, more: dict[str, str]
 ):
@@ -253,7 +254,7 @@ def test_an_answer_with_another_issuer_is_refused_without_its_text(
     assert "WORDS" not in str(raised.value)
 
 
-@pytest.mark.parametrize("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
+@each_row("more", [{"code": "CODE"}, {"error": "x", "error_description": "WORDS"}])
 def test_an_answer_without_a_required_issuer_is_refused_without_its_text(more: dict[str, str]):
     pending = start(found(authorization_response_iss_parameter_supported=True))
 
@@ -279,7 +280,7 @@ def test_a_denied_login_has_the_description_as_a_note():
     assert raised.value.status == 403
 
 
-@pytest.mark.parametrize("secret", ["state", "verifier", "code"])
+@each_row("secret", ["state", "verifier", "code"])
 def test_a_denied_login_whose_description_repeats_a_secret_has_no_note(secret: str):
     pending = start()
     state = pending.request.state
@@ -299,7 +300,7 @@ def test_an_unknown_error_code_is_not_shown():
         pending.code({"state": pending.request.state, "error": "SECRET"})
 
 
-@pytest.mark.parametrize("code", [{}, {"code": ""}])
+@each_row("code", [{}, {"code": ""}])
 def test_an_answer_without_a_code_is_an_error(code: dict[str, str]):
     pending = start()
 

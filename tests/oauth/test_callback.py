@@ -20,6 +20,7 @@ from interlock.errors import AuthError, ConfigError
 from interlock.oauth import AuthorizationRequest
 from interlock.oauth import callback as callback_module
 from interlock.oauth.callback import Callback, callback_server, open_browser
+from tests.support.rows import each_row
 
 
 async def visit(callback: Callback, path: str, method: str = "GET", **headers: str) -> Any:
@@ -156,7 +157,7 @@ async def test_a_second_redirect_of_a_login_is_ignored():
         assert (await answer)["code"] == "1"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "host", "status"),
     [
         ("GET /favicon.ico HTTP/1.1", "127.0.0.1:{port}", 404),
@@ -178,7 +179,6 @@ async def test_a_second_redirect_of_a_login_is_ignored():
         ("nonsense", "127.0.0.1:{port}", 404),
         ("", "127.0.0.1:{port}", 404),
     ],
-    ids=str,
 )
 async def test_a_malformed_redirect_is_refused_and_the_wait_continues(
     nothing_is_left: list[Any], line: str, host: str, status: int
@@ -339,7 +339,7 @@ async def test_a_browser_that_blocks_does_not_block_the_event_loop(monkeypatch: 
     assert await opening
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url", ["javascript:alert(1)", "file:///etc/passwd", "--help", "http://as.example/", "x.html"]
 )
 async def test_open_browser_refuses_an_unsafe_url(opened: list[Any], url: str):

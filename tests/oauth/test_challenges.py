@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +13,12 @@ from interlock.oauth.challenges import (
     split_scopes,
     token_challenge,
 )
+from tests.support.rows import each_row
 
 METADATA = "https://mcp.example/.well-known/oauth-protected-resource"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "header",
     [
         f'Bearer resource_metadata="{METADATA}", scope="a b", error="invalid_token"',
@@ -58,7 +58,7 @@ def test_token_challenge_parses_every_spelling(header: str):
     assert found.error == "invalid_token"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "header",
     [
         "",
@@ -117,14 +117,14 @@ def test_any_header_of_separators_is_parsed_without_an_error(header: str):
     token_challenge(header)
 
 
-@pytest.mark.parametrize("piece", ['a="', "a,", "a=b,", '"\\', "a" * 9 + " ", "=,"])
+@each_row("piece", ['a="', "a,", "a=b,", '"\\', "a" * 9 + " ", "=,"])
 def test_only_the_beginning_of_a_long_header_is_parsed(piece: str):
     header = 'Bearer error="early", ' + piece * (MAX_CHALLENGE // len(piece))
 
     assert token_challenge(header + ', Bearer scope="late"') == Challenge(error="early")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("header", "dpop"),
     [
         ('Bearer scope="a"', Dpop.UNKNOWN),

@@ -6,9 +6,10 @@ import pytest
 
 from interlock.errors import ConfigError
 from interlock.oauth import ClientIdentity
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "problem"),
     [
         ({"id": ""}, "a client identity needs an id"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -23,7 +22,7 @@ from interlock.oauth.discovery import (
     same_issuer,
     server_metadata,
 )
-from tests.oauth.conftest import World
+from tests.oauth.conftest import Build, World
 from tests.servers.authorization_server import (
     OPENID,
     RESOURCE_METADATA,
@@ -35,8 +34,7 @@ from tests.servers.authorization_server import (
     html,
     mute,
 )
-
-Build = Callable[..., Awaitable[World]]
+from tests.support.rows import each_row
 
 
 async def find(world: World, advertised: str = "", issuer: str = "") -> Discovery:
@@ -63,7 +61,7 @@ async def test_a_missing_advertised_document_is_an_error(world: World):
     assert world.server.paths == ["/custom"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "advertised",
     [
         f"{RESOURCE_METADATA}/mcp",
@@ -74,8 +72,9 @@ async def test_a_missing_advertised_document_is_an_error(world: World):
     ],
 )
 async def test_an_invalid_advertised_url_falls_back_to_the_well_known_ones(
-    world: World, advertised: str
+    build: Build, advertised: str
 ):
+    world = await build()
     found = await find(world, advertised)
 
     assert world.server.paths == [world.server.metadata_path]
@@ -143,7 +142,7 @@ async def test_a_server_at_the_root_has_one_well_known_url(build: Build, path: s
     assert found.resource == world.server.url  # verbatim, with or without a slash
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         always("{}", status=202),
@@ -153,15 +152,17 @@ async def test_a_server_at_the_root_has_one_well_known_url(build: Build, path: s
     ],
     ids=["202", "401", "redirect", "a page for people"],
 )
-async def test_an_answer_that_is_not_metadata_is_skipped(world: World, reply: object):
+async def test_an_answer_that_is_not_metadata_is_skipped(build: Build, reply: object):
+    world = await build()
     world.server.replies[world.server.metadata_path] = reply  # type: ignore[assignment]
     world.server.documents[RESOURCE_METADATA] = world.server.metadata
 
     assert (await find(world)).resource == world.server.url
 
 
-@pytest.mark.parametrize("status", [500, 503, 429])
-async def test_a_failing_server_is_an_error_and_not_one_without_metadata(world: World, status: int):
+@each_row("status", [500, 503, 429])
+async def test_a_failing_server_is_an_error_and_not_one_without_metadata(build: Build, status: int):
+    world = await build()
     world.server.replies[world.server.metadata_path] = always(status=status)
 
     with pytest.raises(
@@ -173,7 +174,7 @@ async def test_a_failing_server_is_an_error_and_not_one_without_metadata(world: 
     assert world.server.paths == [world.server.metadata_path]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("resource", "server"),
     [
         ("https://mcp.example/mcp", "https://mcp.example/mcp"),
@@ -193,7 +194,7 @@ def test_a_resource_covers_its_own_url_and_those_below(resource: str, server: st
     assert covers(resource, server)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "resource",
     [
         "https://evil.example/mcp",
@@ -225,7 +226,7 @@ async def test_metadata_of_another_resource_is_an_error(world: World):
     assert world.authorization.requests == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("member", "value"),
     [
         ("resource", None),
@@ -236,16 +237,18 @@ async def test_metadata_of_another_resource_is_an_error(world: World):
     ],
 )
 async def test_metadata_with_members_of_wrong_types_is_an_error(
-    world: World, member: str, value: object
+    build: Build, member: str, value: object
 ):
+    world = await build()
     world.server.metadata[member] = value
 
     with pytest.raises(HttpError, match=rf"cannot be used: Expected .* at `\$\.{member}"):
         await find(world)
 
 
-@pytest.mark.parametrize("named", [[], None])
-async def test_metadata_without_authorization_server_is_an_error(world: World, named: object):
+@each_row("named", [[], None])
+async def test_metadata_without_authorization_server_is_an_error(build: Build, named: object):
+    world = await build()
     world.server.metadata["authorization_servers"] = named
 
     with pytest.raises(AuthError, match=r"names no authorization server$"):
@@ -347,8 +350,9 @@ def test_same_issuer_compares_exactly_except_for_a_final_slash():
     assert not same_issuer("https://as.example?a", "https://as.example?a/")
 
 
-@pytest.mark.parametrize("issuer", ["https://evil.example", "", "https://[as", "https://[as/"])
-async def test_metadata_of_another_issuer_is_an_error(world: World, issuer: str):
+@each_row("issuer", ["https://evil.example", "", "https://[as", "https://[as/"])
+async def test_metadata_of_another_issuer_is_an_error(build: Build, issuer: str):
+    world = await build()
     world.authorization.metadata["issuer"] = issuer
 
     with pytest.raises(AuthError, match="is of another issuer: "):
@@ -357,7 +361,7 @@ async def test_metadata_of_another_issuer_is_an_error(world: World, issuer: str)
     assert world.authorization.paths == [SERVER_METADATA]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "issuer",
     [
         "{}?a=SECRET",
@@ -369,7 +373,8 @@ async def test_metadata_of_another_issuer_is_an_error(world: World, issuer: str)
         "",
     ],
 )
-async def test_an_invalid_issuer_is_an_error(world: World, issuer: str):
+async def test_an_invalid_issuer_is_an_error(build: Build, issuer: str):
+    world = await build()
     world.server.metadata["authorization_servers"] = [issuer.format(world.authorization.issuer)]
 
     with pytest.raises(AuthError, match="is not a valid issuer") as raised:
@@ -379,7 +384,7 @@ async def test_an_invalid_issuer_is_an_error(world: World, issuer: str):
     assert world.authorization.requests == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "kind", "text"),
     [
         (always("{}"), HttpError, "missing required field `issuer`"),
@@ -392,12 +397,13 @@ async def test_an_invalid_issuer_is_an_error(world: World, issuer: str):
     ids=["empty object", "cut", "deep", "500", "endless", "mute"],
 )
 async def test_a_misbehaving_authorization_server_is_an_error_that_names_it(
-    world: World,
+    build: Build,
     monkeypatch: pytest.MonkeyPatch,
     reply: object,
     kind: type[InterlockError],
     text: str,
 ):
+    world = await build()
     if reply is mute:
         monkeypatch.setattr(fetcher, "TIMEOUT", 0.2)
     world.authorization.replies[SERVER_METADATA] = reply  # type: ignore[assignment]
@@ -421,7 +427,7 @@ async def test_an_unreachable_authorization_server_is_an_error_that_names_it(wor
         await find(world)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         "http://169.254.169.254",
@@ -434,7 +440,8 @@ async def test_an_unreachable_authorization_server_is_an_error_that_names_it(wor
         "https://2852039166",
     ],
 )
-async def test_an_issuer_at_a_private_address_is_not_requested(world: World, address: str):
+async def test_an_issuer_at_a_private_address_is_not_requested(build: Build, address: str):
+    world = await build()
     world.server.metadata["authorization_servers"] = [address]
 
     with pytest.raises(AuthError) as raised:
@@ -469,12 +476,13 @@ async def test_a_server_without_metadata_is_its_own_authorization_server(world: 
     assert found.server.authorization_endpoint == f"{world.server.origin}/oauth/authorize"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [always(status=404), always(status=301, Location="/login"), html],
     ids=["404", "redirect", "a page for people"],
 )
-async def test_without_any_metadata_the_default_endpoints_are_used(world: World, reply: Handler):
+async def test_without_any_metadata_the_default_endpoints_are_used(build: Build, reply: Handler):
+    world = await build()
     world.server.documents.clear()
     world.server.replies[SERVER_METADATA] = reply
 

@@ -6,9 +6,10 @@ import pytest
 
 from interlock.errors import AuthError
 from interlock.oauth.documents import MAX_TOKEN, Reason, TokenAnswer, check_token, reason
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expires_in", "lifetime"),
     [
         (3600, 3600.0),
@@ -30,7 +31,7 @@ def test_a_lifetime_is_a_number_of_seconds_or_unknown(
     assert TokenAnswer("t", "Bearer", expires_in).lifetime == lifetime
 
 
-@pytest.mark.parametrize("token", ["", "a b", "a\r\nX: y", "é", "\x00", "a" * (MAX_TOKEN + 1)])
+@each_row("token", ["", "a b", "a\r\nX: y", "é", "\x00", "a" * (MAX_TOKEN + 1)])
 def test_a_token_that_no_header_can_carry_is_an_error(token: str):
     with pytest.raises(AuthError, match="gave a token that is not valid") as raised:
         check_token(token, "https://as.example gave a token")

@@ -32,6 +32,7 @@ from interlock.errors import (
 )
 from interlock.oauth import fetcher
 from interlock.oauth.fetcher import FetchedResponse, Fetcher
+from tests.support.rows import each_row
 
 HERE = "http://127.0.0.1/mcp"
 AWAY = "https://mcp.example/mcp"
@@ -295,7 +296,7 @@ async def test_a_url_may_have_8192_characters(server: Server):
         await near(server).get(url + "a")
 
 
-@pytest.mark.parametrize("url", REFUSED, ids=range(len(REFUSED)))
+@each_row("url", REFUSED)
 async def test_an_address_that_is_not_public_is_refused(url: str):
     names = Names(mcp_example="8.8.8.8", localhost="127.0.0.1", **{"localhost.": "127.0.0.1"})
 
@@ -307,7 +308,7 @@ async def test_an_address_that_is_not_public_is_refused(url: str):
     assert str(raised.value).isprintable()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "found",
     ["10.0.0.1", "8.8.8.8 127.0.0.1", "2606:4700::1 fe80::1%eth0", "8.8.8.8 ::ffff:10.0.0.1"],
 )
@@ -322,7 +323,7 @@ async def test_a_name_with_one_address_that_is_not_public_is_refused(found: str)
     assert "SECRET" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "reason"),
     [
         ("127.0.0.1", "it is on this machine, but the server that refers to it is not"),
@@ -364,7 +365,7 @@ NEARNESS = [
 ]
 
 
-@pytest.mark.parametrize(("server_url", "address", "asked"), NEARNESS, ids=range(len(NEARNESS)))
+@each_row(("server_url", "address", "asked"), NEARNESS)
 async def test_addresses_in_the_network_of_the_users_server_are_allowed(
     server_url: str, address: str, asked: bool
 ):
@@ -464,11 +465,6 @@ async def test_names_are_looked_up_in_the_system(server: Server):
     assert (await fetch.get(f"http://localhost:{server.port}/")).status == 200
 
 
-async def test_a_host_is_looked_up_once():
-    assert await fetcher._look_up("127.0.0.1", 80) == ["127.0.0.1"]
-    assert await fetcher._look_up("::1", 80) == ["::1"]
-
-
 @pytest.mark.parametrize("scheme", ["ws", "ftp"])
 async def test_other_schemes_are_refused_on_this_machine(server: Server, scheme: str):
     with pytest.raises(AuthError, match="it is not a valid https URL"):
@@ -529,7 +525,7 @@ async def test_json_document_is_sent_with_its_content_type(server: Server):
     assert "Content-Type: application/json\r\n" in server.heads[0]
 
 
-@pytest.mark.parametrize("status", ["301 M", "302 F", "303 S", "307 T", "308 P"])
+@each_row("status", ["301 M", "302 F", "303 S", "307 T", "308 P"])
 async def test_a_redirect_is_not_followed(start: Start, status: str):
     server, other = await start(), await start()
     server.will_answer(status=status, headers=f"Location: {other.url}/x?token=SECRET\r\n")
@@ -543,7 +539,7 @@ async def test_a_redirect_is_not_followed(start: Start, status: str):
     assert server.connections == 1
 
 
-@pytest.mark.parametrize("location", ["", "javascript:alert(1)", "http://[", "/inside", "//x:y/"])
+@each_row("location", ["", "javascript:alert(1)", "http://[", "/inside", "//x:y/"])
 async def test_the_error_of_a_redirect_is_one_line_with_its_origin(server: Server, location: str):
     server.will_answer(status="302 Found", headers=f"Location: {location}\r\n")
 
@@ -742,7 +738,7 @@ async def test_a_name_without_address_is_an_error():
     assert str(raised.value) == "as.example cannot be reached: its name has no address"
 
 
-@pytest.mark.parametrize("host", ["a..example", "x" * 64 + ".example", "-.invalid"])
+@each_row("host", ["a..example", "x" * 64 + ".example", "-.invalid"])
 async def test_an_invalid_name_is_an_error(host: str):
     with pytest.raises(Unreachable, match="its name has no address"):
         await Fetcher(AWAY).get(f"https://{host}/")
@@ -800,7 +796,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("answer", BROKEN)
+@each_row("answer", BROKEN)
 async def test_an_answer_that_is_cut_off_is_an_error(server: Server, answer: str):
     server.answers = [BROKEN[answer]]
 
@@ -808,7 +804,7 @@ async def test_an_answer_that_is_cut_off_is_an_error(server: Server, answer: str
         await near(server).get(f"{server.url}/x?code=SECRET")
 
 
-@pytest.mark.parametrize("answer", WRONG)
+@each_row("answer", WRONG)
 async def test_an_answer_that_is_not_http_is_an_error(server: Server, answer: str):
     server.answers = [WRONG[answer]]
 
@@ -832,7 +828,7 @@ def bombs() -> dict[str, bytes]:
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("kind", ["plain", "announced", "gzip", "deflate", "chunked"])
+@each_row("kind", ["plain", "announced", "gzip", "deflate", "chunked"])
 async def test_a_body_over_the_limit_is_an_error(server: Server, kind: str):
     server.answers = [bombs()[kind]]
 
@@ -895,7 +891,7 @@ NO_DOCUMENTS = {
 }
 
 
-@pytest.mark.parametrize("body", NO_DOCUMENTS)
+@each_row("body", NO_DOCUMENTS)
 def test_a_body_of_another_type_is_an_error_that_names_the_url(body: str):
     with pytest.raises(HttpError, match=r"^https://as\.example/x cannot be used: ") as raised:
         reply(NO_DOCUMENTS[body], 418).json(Document)

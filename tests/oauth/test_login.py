@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -32,7 +32,7 @@ from interlock.oauth import login_throttle as attempts_module
 from interlock.oauth import storage as storage_module
 from interlock.oauth.callback import callback_server
 from interlock.oauth.logout import logout
-from tests.oauth.conftest import REDIRECT, World
+from tests.oauth.conftest import REDIRECT, Build, World
 from tests.oauth.support import Counting
 from tests.servers.authorization_server import (
     OPENID,
@@ -43,9 +43,7 @@ from tests.servers.authorization_server import (
     html,
     refused,
 )
-
-Build = Callable[..., Awaitable[World]]
-
+from tests.support.rows import each_row
 
 # From nothing
 
@@ -112,10 +110,11 @@ async def test_without_a_user_a_login_is_required(world: World):
     assert not isinstance(raised.value, LoginExpired)
 
 
-@pytest.mark.parametrize("challenge", ["", "Bearer", 'Basic realm="x"'])
+@each_row("challenge", ["", "Bearer", 'Basic realm="x"'])
 async def test_without_a_user_a_server_without_metadata_may_need_a_key(
-    world: World, challenge: str
+    build: Build, challenge: str
 ):
+    world = await build()
     world.server.challenge = challenge
 
     text = "needs a login, or a key in its configuration: interlock servers login$"
@@ -182,7 +181,7 @@ async def test_a_guessed_endpoint_that_refuses_a_code_is_an_authorization_server
         await world.call(world.oauth())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "cause"),
     [
         (always(status=404), "was refused: it answers 404"),
@@ -192,8 +191,9 @@ async def test_a_guessed_endpoint_that_refuses_a_code_is_an_authorization_server
     ids=["404", "redirect", "a page for people"],
 )
 async def test_a_server_without_logins_is_an_error_that_suggests_a_key(
-    world: World, reply: Handler, cause: str
+    build: Build, reply: Handler, cause: str
 ):
+    world = await build()
     world.server.documents.clear()
     world.server.challenge = "Bearer"
     for path in (SERVER_METADATA, "/register"):
@@ -221,10 +221,9 @@ async def test_the_words_of_a_guessed_endpoint_are_only_in_a_note(world: World):
     assert raised.value.__notes__ == ["in its own words: Ask Ada"]
 
 
-@pytest.mark.parametrize(
-    "name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"]
-)
-async def test_an_invalid_endpoint_is_an_error_before_the_user_is_asked(world: World, name: str):
+@each_row("name", ["authorization_endpoint", "token_endpoint", "registration_endpoint"])
+async def test_an_invalid_endpoint_is_an_error_before_the_user_is_asked(build: Build, name: str):
+    world = await build()
     world.authorization.metadata[name] = "/here?secret=SECRET"
 
     text = rf"^the {name} of {world.authorization.origin} .*'/here'"
@@ -255,8 +254,9 @@ async def test_a_client_metadata_url_is_not_sent_where_it_is_not_supported(world
     assert world.authorization.sent("/authorize")[0]["client_id"] in world.authorization.clients
 
 
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post", "none"])
-async def test_a_registered_client_authenticates_by_the_supported_method(world: World, method: str):
+@each_row("method", ["client_secret_basic", "client_secret_post", "none"])
+async def test_a_registered_client_authenticates_by_the_supported_method(build: Build, method: str):
+    world = await build()
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
 
     assert await world.call(world.oauth())
@@ -288,8 +288,9 @@ async def test_a_registered_client_is_used_instead_of_registering(world: World):
     assert world.authorization.paths == [SERVER_METADATA, "/authorize", "/token"]
 
 
-@pytest.mark.parametrize("ours", [True, False], ids=["ours", "theirs"])
-async def test_a_registered_client_accepts_its_issuer_with_a_final_slash(world: World, ours: bool):
+@each_row("ours", [True, False], ids=["ours", "theirs"])
+async def test_a_registered_client_accepts_its_issuer_with_a_final_slash(build: Build, ours: bool):
+    world = await build()
     world.authorization.clients["me"] = ""
     issuer = world.authorization.issuer
     if not ours:
@@ -440,10 +441,9 @@ async def test_a_registration_for_another_redirect_is_not_used(world: World):
     assert len(world.authorization.sent("/register")) == 2
 
 
-@pytest.mark.parametrize(
-    ("ends", "registrations"), [(1, 2), ("1", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1)]
-)
-async def test_an_expired_registration_is_replaced(world: World, ends: object, registrations: int):
+@each_row(("ends", "registrations"), [(1, 2), ("1", 2), (0, 1), ("0", 1), (-1, 1), ("never", 1)])
+async def test_an_expired_registration_is_replaced(build: Build, ends: object, registrations: int):
+    world = await build()
     world.authorization.answers["/register"] = {"client_secret_expires_at": ends}
     await world.oauth().login()
     await world.oauth().login()
@@ -463,7 +463,7 @@ async def test_a_registration_that_the_issuer_rejects_is_replaced(world: World):
     assert len(world.authorization.sent("/register")) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "text"),
     [
         (
@@ -475,7 +475,9 @@ async def test_a_registration_that_the_issuer_rejects_is_replaced(world: World):
     ],
     ids=["known", "unknown", "403"],
 )
-async def test_a_refused_registration_is_an_error(world: World, answer: object, text: str):
+async def test_a_refused_registration_is_an_error(build: Build, answer: object, text: str):
+    world = await build()
+
     async def reply(request: object) -> object:
         return answer
 
@@ -487,19 +489,21 @@ async def test_a_refused_registration_is_an_error(world: World, answer: object, 
     assert world.browser.shown == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [{"client_id": 7}, {"client_id": None}, {"client_secret": ["a"]}, {"client_id": ""}],
 )
-async def test_an_invalid_registration_answer_is_an_error(world: World, answer: dict[str, object]):
+async def test_an_invalid_registration_answer_is_an_error(build: Build, answer: dict[str, object]):
+    world = await build()
     world.authorization.answers["/register"] = answer
 
     with pytest.raises(InterlockError, match=r"cannot be used|returned no client_id"):
         await world.call(world.oauth())
 
 
-@pytest.mark.parametrize("method", ["tls_client_auth", "private_key_jwt"])
-async def test_a_registration_with_an_unsupported_method_is_an_error(world: World, method: str):
+@each_row("method", ["tls_client_auth", "private_key_jwt"])
+async def test_a_registration_with_an_unsupported_method_is_an_error(build: Build, method: str):
+    world = await build()
     world.authorization.answers["/register"] = {"token_endpoint_auth_method": method}
 
     with pytest.raises(AuthError, match=f"requires '{method}', which is not supported"):
@@ -786,11 +790,12 @@ async def test_missing_scopes_are_requested_at_the_next_login(world: World):
     assert asked == ["a", "a b c", None]
 
 
-@pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("restarted", [False, True])
+@each_row("status", [401, 403])
+@each_row("restarted", [False, True])
 async def test_scopes_of_one_issuer_are_not_requested_from_another(
-    world: World, restarted: bool, status: int
+    build: Build, restarted: bool, status: int
 ):
+    world = await build()
     world.server.scope = "a"
     auth = world.oauth()
     token = await world.call(auth)
@@ -939,7 +944,7 @@ async def test_an_error_of_ask_is_raised_and_blocks_the_next_login(world: World)
     assert "SECRET" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("member", "value", "text"),
     [
         ("code_challenge_methods_supported", None, "PKCE with S256"),
@@ -950,8 +955,9 @@ async def test_an_error_of_ask_is_raised_and_blocks_the_next_login(world: World)
     ],
 )
 async def test_an_unsafe_authorization_server_is_an_error_before_the_user_is_asked(
-    world: World, member: str, value: object, text: str
+    build: Build, member: str, value: object, text: str
 ):
+    world = await build()
     world.authorization.metadata[member] = value
 
     with pytest.raises(AuthError, match=text):
@@ -975,8 +981,9 @@ async def test_a_wrong_resource_or_issuer_is_an_error_before_the_user_is_asked(w
 # What the browser brings
 
 
-@pytest.mark.parametrize("promised", [True, False])
-async def test_a_redirect_that_names_its_issuer_is_accepted(world: World, promised: bool):
+@each_row("promised", [True, False])
+async def test_a_redirect_that_names_its_issuer_is_accepted(build: Build, promised: bool):
+    world = await build()
     world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
     world.authorization.callback["iss"] = world.authorization.issuer
 
@@ -987,11 +994,12 @@ async def test_a_redirect_without_issuer_is_accepted_if_none_is_declared(world: 
     assert await world.call(world.oauth())
 
 
-@pytest.mark.parametrize("promised", [True, False])
-@pytest.mark.parametrize("iss", ["https://evil.example", "{}/", None])
+@each_row("promised", [True, False])
+@each_row("iss", ["https://evil.example", "{}/", None])
 async def test_a_redirect_of_another_issuer_gets_no_token(
-    world: World, promised: bool, iss: str | None
+    build: Build, promised: bool, iss: str | None
 ):
+    world = await build()
     world.authorization.metadata["authorization_response_iss_parameter_supported"] = promised
     world.authorization.callback["iss"] = iss and iss.format(world.authorization.issuer)
 
@@ -1075,7 +1083,7 @@ async def test_a_token_without_a_type_is_a_bearer_token(world: World):
     assert await world.call(world.oauth())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         {"access_token": None},
@@ -1092,9 +1100,9 @@ async def test_a_token_without_a_type_is_a_bearer_token(world: World):
         {"refresh_token": "a b"},
         {"scope": ["a"]},
     ],
-    ids=str,
 )
-async def test_an_invalid_token_answer_is_an_error(world: World, answer: dict[str, object]):
+async def test_an_invalid_token_answer_is_an_error(build: Build, answer: dict[str, object]):
+    world = await build()
     world.authorization.answers["/token"] = answer
     auth = world.oauth()
 
@@ -1107,7 +1115,7 @@ async def test_an_invalid_token_answer_is_an_error(world: World, answer: dict[st
     assert await world.store.load_tokens(world.server.url) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reply", "text"),
     [
         (html, "it is not JSON"),
@@ -1120,7 +1128,8 @@ async def test_an_invalid_token_answer_is_an_error(world: World, answer: dict[st
     ],
     ids=["HTML", "a list", "500", "503", "an error with 200", "400 and HTML", "redirect"],
 )
-async def test_a_token_endpoint_that_misbehaves_is_an_error(world: World, reply: object, text: str):
+async def test_a_token_endpoint_that_misbehaves_is_an_error(build: Build, reply: object, text: str):
+    world = await build()
     world.authorization.replies["/token"] = reply  # type: ignore[assignment]
 
     with pytest.raises(InterlockError, match=text) as raised:
@@ -1153,7 +1162,7 @@ async def test_a_server_that_moves_to_another_issuer_causes_a_new_login_there(wo
 # Options
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         {"redirect_uri": "http://app.example/callback"},
@@ -1162,11 +1171,11 @@ async def test_a_server_that_moves_to_another_issuer_causes_a_new_login_there(wo
         {"client_metadata_url": "https://me.example/"},
         {"client_metadata_url": "https://me.example"},
     ],
-    ids=str,
 )
 async def test_an_invalid_redirect_or_metadata_url_is_an_error(
-    world: World, options: dict[str, str]
+    build: Build, options: dict[str, str]
 ):
+    world = await build()
     with pytest.raises(ConfigError, match="must be"):
         world.oauth(**options)
 
@@ -1180,7 +1189,7 @@ async def test_an_invalid_redirect_uri_of_one_issuer_is_an_error(world: World):
     assert world.browser.shown == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     "url",
     [
         "http://mcp.example/mcp?key=SECRET",
@@ -1201,7 +1210,7 @@ def test_a_server_without_https_is_an_error(url: str):
     assert "SECRET" not in str(raised.value)
 
 
-@pytest.mark.parametrize("url", ["https://mcp.example/mcp", "http://[::1]:8/mcp"])
+@each_row("url", ["https://mcp.example/mcp", "http://[::1]:8/mcp"])
 def test_a_server_with_https_or_on_this_machine_is_accepted(url: str):
     OAuth(url, redirect_uri=REDIRECT, ask=None, store=MemoryTokenStore())
 

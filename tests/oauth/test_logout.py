@@ -13,6 +13,7 @@ from interlock.oauth import ClientIdentity, UserTokenStore
 from interlock.oauth import logout as logout_module
 from interlock.oauth.logout import LoggedOut, logout
 from tests.servers.authorization_server import SERVER_METADATA, always, html, refused
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -139,7 +140,7 @@ async def test_the_problem_of_a_refused_revocation_has_no_secret(world: Any):
     assert await forgotten(world)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {"issuer": "https://elsewhere.example"},
@@ -148,7 +149,8 @@ async def test_the_problem_of_a_refused_revocation_has_no_secret(world: Any):
     ],
     ids=["another issuer", "a private address", "no web address"],
 )
-async def test_logout_sends_no_token_to_another_issuer(world: Any, change: dict[str, str]):
+async def test_logout_sends_no_token_to_another_issuer(build: Any, change: dict[str, str]):
+    world = await build()
     server = await logged_in(world)
     server.metadata |= change
 
@@ -165,8 +167,9 @@ async def test_logout_deletes_the_login_though_the_issuer_fails(world: Any):
     assert await forgotten(world)
 
 
-@pytest.mark.parametrize("content", ["{", '{"version":2}'], ids=["damaged", "of tomorrow"])
-async def test_logout_deletes_a_login_that_cannot_be_read(world: Any, tmp_path: Path, content: str):
+@each_row("content", ["{", '{"version":2}'], ids=["damaged", "of tomorrow"])
+async def test_logout_deletes_a_login_that_cannot_be_read(build: Any, tmp_path: Path, content: str):
+    world = await build()
     world.store = UserTokenStore(tmp_path / "logins", keyring=False)
     await logged_in(world)
     (path,) = (tmp_path / "logins").glob("*.json")

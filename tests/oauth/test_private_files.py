@@ -28,6 +28,7 @@ from tests.oauth.support import (
     only_file,
     opened,
 )
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -70,7 +71,7 @@ BROKEN = {
 # Files that cannot be used
 
 
-@pytest.mark.parametrize("content", BROKEN)
+@each_row("content", BROKEN)
 async def test_a_damaged_file_is_an_error_and_a_new_login_replaces_it(
     store: TokenStore, folder: Path, content: str
 ):
@@ -146,7 +147,7 @@ async def test_a_file_that_was_copied_to_another_server_is_an_error(
         await store.load_tokens("https://evil.example/mcp")
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o602, 0o777], ids=oct)
+@each_row("mode", [0o644, 0o640, 0o604, 0o620, 0o602, 0o777])
 async def test_a_file_that_others_can_read_or_write_is_refused(
     store: TokenStore, folder: Path, mode: int
 ):
@@ -242,8 +243,8 @@ async def test_a_folder_of_another_user_is_refused(
 # Disks that are full
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
-@pytest.mark.parametrize("call", ["mkstemp", "fsync"])
+@each_row("number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+@each_row("call", ["mkstemp", "fsync"])
 async def test_a_login_that_cannot_be_written_is_an_error_and_the_old_one_stays(
     store: TokenStore, folder: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
 ):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.oauth.challenges import Challenge
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.scopes import MAX_MISSING, MAX_REQUESTED, add_missing, scopes_to_request
+from tests.support.rows import each_row
 
 
 def found(*supported: str, by_server: tuple[str, ...] | None = None) -> Discovery:
@@ -50,7 +49,7 @@ def test_offline_access_is_requested_if_the_authorization_server_supports_it():
     assert asked == ("a", "offline_access")
 
 
-@pytest.mark.parametrize("supported", [(), ("a",)], ids=["no list", "another list"])
+@each_row("supported", [(), ("a",)], ids=["no list", "another list"])
 def test_offline_access_is_not_requested_if_only_the_protected_server_names_it(
     supported: tuple[str, ...],
 ):

@@ -31,8 +31,9 @@ from interlock.oauth.documents import (
 from interlock.oauth.fetcher import FetchedResponse, Fetcher
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.tokens import TokenRefused, request_tokens
-from tests.oauth.conftest import World
+from tests.oauth.conftest import Build, World
 from tests.servers.authorization_server import Handler
+from tests.support.rows import each_row
 
 MEMBERS = {
     "access_token",
@@ -119,12 +120,13 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
-@pytest.mark.parametrize("path", ["/token", "/register"])
 @pytest.mark.parametrize("kind", ["person", "renewal", "client"])
+@each_row("reply", REPLIES.values(), ids=REPLIES)
+@each_row("path", ["/token", "/register"])
 async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
-    world: World, caplog: pytest.LogCaptureFixture, kind: str, path: str, reply: Handler
+    build: Build, caplog: pytest.LogCaptureFixture, kind: str, path: str, reply: Handler
 ):
+    world = await build()
     caplog.set_level(logging.DEBUG)
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_basic"]
     auth: Any = world.oauth()
@@ -153,7 +155,7 @@ async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
         assert secret not in text
 
 
-@pytest.mark.parametrize(
+@each_row(
     "callback",
     [
         {"error": "access_denied", "error_description": "{state} {code}"},
@@ -162,11 +164,11 @@ async def test_errors_do_not_repeat_secrets_that_an_issuer_sends_back(
         {"state": "another {state}"},
         {"code": None},
     ],
-    ids=str,
 )
 async def test_errors_do_not_repeat_the_query_of_the_redirect(
-    world: World, caplog: pytest.LogCaptureFixture, callback: dict[str, str | None]
+    build: Build, caplog: pytest.LogCaptureFixture, callback: dict[str, str | None]
 ):
+    world = await build()
     caplog.set_level(logging.DEBUG)
 
     async def ask(request: Any) -> dict[str, str]:
@@ -203,7 +205,7 @@ REQUEST = AuthorizationRequest(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "struct",
     [
         ClientIdentity(id="me", secret=SECRET),
@@ -217,7 +219,6 @@ REQUEST = AuthorizationRequest(
         Pending(request=REQUEST, verifier=SECRET, requires_iss=True),
         FetchedResponse(200, {"X": SECRET}, SECRET.encode(), f"https://as.example/?{SECRET}"),
     ],
-    ids=lambda struct: type(struct).__name__,
 )
 def test_no_repr_has_a_secret(struct: object):
     for text in (repr(struct), str(struct), f"{[struct]}", rich.pretty.pretty_repr(struct)):
@@ -253,7 +254,7 @@ PROOFS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("member", ["assertion", "code", "code_verifier", "refresh_token", *PROOFS])
+@each_row("member", ["assertion", "code", "code_verifier", "refresh_token", *PROOFS])
 async def test_a_description_that_repeats_a_secret_of_the_request_is_dropped(member: str):
     class Repeating(Fetcher):
         async def post(self, url: str, **sent: Any) -> FetchedResponse:

@@ -35,6 +35,7 @@ from tests.oauth.support import (
     only_file,
     opened,
 )
+from tests.support.rows import each_row
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -71,7 +72,7 @@ async def test_saved_tokens_are_loaded_by_another_program(store: TokenStore, fol
     assert await UserTokenStore(folder, keyring=False).load_tokens(SERVER) == TOKENS
 
 
-@pytest.mark.parametrize(
+@each_row(
     "other",
     [
         "https://mcp.example/mcp/",
@@ -93,7 +94,7 @@ async def test_tokens_of_another_url_are_not_loaded(any_store: TokenStore, other
     assert await any_store.load_registration(other, ISSUER) is None
 
 
-@pytest.mark.parametrize("other", ["https://as.example/", "https://AS.example", "", "as.example"])
+@each_row("other", ["https://as.example/", "https://AS.example", "", "as.example"])
 async def test_tokens_of_another_issuer_are_not_loaded(any_store: TokenStore, other: str):
     await any_store.save_tokens(SERVER, TOKENS)
     await any_store.save_registration(SERVER, REGISTRATION)
@@ -247,7 +248,7 @@ async def test_a_login_that_an_older_version_stored_is_read_without_unknown_memb
 # Secrets
 
 
-@pytest.mark.parametrize("struct", [TOKENS, REGISTRATION], ids=["tokens", "registration"])
+@each_row("struct", [TOKENS, REGISTRATION], ids=["tokens", "registration"])
 def test_the_repr_of_tokens_and_registrations_has_no_secret(struct: Tokens | Registration):
     shown = f"{struct!r} {struct} {[struct]} {rich.pretty.pretty_repr(struct)}"
 
@@ -284,7 +285,7 @@ async def test_the_name_of_a_file_contains_only_the_host_of_the_url(
 # Time
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("received_at", "expires_at", "now", "expired"),
     [
         (0.0, None, 1e12, False),

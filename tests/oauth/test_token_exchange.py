@@ -13,6 +13,7 @@ from interlock.errors import AuthError, HttpError
 from interlock.oauth import ClientIdentity, Fetcher, JwtBearer, TokenExchange
 from tests.oauth.conftest import World
 from tests.servers.authorization_server import Site, refused
+from tests.support.rows import each_row
 
 ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 ID_TOKEN = "head.user.signature"
@@ -87,7 +88,7 @@ async def test_a_refusal_of_the_identity_provider_does_not_show_the_id_token(pro
     assert not hasattr(raised.value, "__notes__")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         {"access_token": "a", "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"},

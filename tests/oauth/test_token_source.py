@@ -35,7 +35,7 @@ from interlock.oauth.documents import ServerMetadata
 from interlock.oauth.identity import identity_of
 from interlock.oauth.storage import Registration, Tokens
 from interlock.oauth.token_source import run_to_completion
-from tests.oauth.conftest import REDIRECT, World
+from tests.oauth.conftest import REDIRECT, Build, World
 from tests.oauth.support import Counting
 from tests.servers.authorization_server import (
     SERVER_METADATA,
@@ -46,6 +46,7 @@ from tests.servers.authorization_server import (
     html,
     mute,
 )
+from tests.support.rows import each_row
 
 
 def grants(world: World) -> list[str]:
@@ -91,10 +92,11 @@ async def test_a_refresh_uses_the_authentication_method_of_the_login(world: Worl
     assert "authorization" not in seen[1].headers
 
 
-@pytest.mark.parametrize("method", ["client_secret_post", "client_secret_basic"])
+@each_row("method", ["client_secret_post", "client_secret_basic"])
 async def test_client_credentials_use_the_same_authentication_method_again(
-    world: World, method: str
+    build: Build, method: str
 ):
+    world = await build()
     world.authorization.clients["me"] = "s3cr3t"
     world.authorization.metadata["token_endpoint_auth_methods_supported"] = [method]
     client = ClientIdentity(id="me", secret="s3cr3t")
@@ -190,8 +192,10 @@ async def test_a_refresh_token_stays_in_use_if_the_answer_has_none(
     assert used == ["", "refresh-1", "refresh-1"]
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 403])
-async def test_a_refused_refresh_token_leads_to_a_new_login(world: World, status: int):
+@each_row("status", [200, 400, 401, 403])
+async def test_a_refused_refresh_token_leads_to_a_new_login(build: Build, status: int):
+    world = await build()
+
     class Refusing(Browser):
         async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
             del world.authorization.replies["/token"]
@@ -205,7 +209,7 @@ async def test_a_refused_refresh_token_leads_to_a_new_login(world: World, status
     assert grants(world) == ["authorization_code", "refresh_token", "authorization_code"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         always("no", status=400),
@@ -216,7 +220,9 @@ async def test_a_refused_refresh_token_leads_to_a_new_login(world: World, status
     ],
     ids=["400", "404", "redirect", "a page for people", "no token"],
 )
-async def test_a_refresh_with_an_invalid_answer_leads_to_a_new_login(world: World, reply: Handler):
+async def test_a_refresh_with_an_invalid_answer_leads_to_a_new_login(build: Build, reply: Handler):
+    world = await build()
+
     class Mending(Browser):
         async def __call__(self, request: AuthorizationRequest) -> dict[str, str]:
             del world.authorization.replies["/token"]
@@ -297,8 +303,9 @@ async def test_a_refresh_that_did_not_help_is_repeated_after_a_minute(
     assert grants(world) == ["authorization_code", "refresh_token", "refresh_token"]
 
 
-@pytest.mark.parametrize("reply", [always(status=500), always(status=429)], ids=["500", "429"])
-async def test_a_failing_authorization_server_does_not_cause_a_login(world: World, reply: Any):
+@each_row("reply", [always(status=500), always(status=429)], ids=["500", "429"])
+async def test_a_failing_authorization_server_does_not_cause_a_login(build: Build, reply: Any):
+    world = await build()
     auth = world.oauth()
     await world.call(auth)
     world.authorization.access_tokens.clear()
@@ -412,8 +419,9 @@ async def test_a_token_that_another_program_stored_meanwhile_is_used(world: Worl
 # At once
 
 
-@pytest.mark.parametrize("ask", [True, False])
-async def test_fifty_simultaneous_refusals_cause_one_refresh(world: World, ask: bool):
+@each_row("ask", [True, False])
+async def test_fifty_simultaneous_refusals_cause_one_refresh(build: Build, ask: bool):
+    world = await build()
     auth = world.oauth()
     before = await world.call(auth)
     if not ask:

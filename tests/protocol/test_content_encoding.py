@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from interlock.errors import MessageTooLarge, RemoteProtocolError, StreamEnded
 from interlock.protocol.content_encoding import PIECE, Inflater
+from tests.support.rows import each_row
 
 PACKERS = {
     "gzip": gzip.compress,
@@ -43,8 +44,8 @@ def unpacked(encoding: str, body: bytes, size: int = 0, limit: int | None = None
 # Encodings
 
 
-@pytest.mark.parametrize("packed", list(PACKERS))
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 1000, 16 * 1024, 64 * 1024])
+@each_row("packed", list(PACKERS))
+@each_row("size", [0, 1, 2, 3, 1000, 16 * 1024, 64 * 1024])
 def test_body_is_decompressed_from_any_chunks(packed: str, size: int):
     body = PACKERS[packed](TEXT[: 300 if size in (1, 2, 3) else None])
 
@@ -69,7 +70,7 @@ def test_any_bytes_come_back_the_same(data: bytes, packed: str, level: int, size
     assert unpacked(packed.removeprefix("raw "), body, size) == data
 
 
-@pytest.mark.parametrize("encoding", ["", "identity", "GZIP", " gzip\t", "X-Gzip", "Deflate"])
+@each_row("encoding", ["", "identity", "GZIP", " gzip\t", "X-Gzip", "Deflate"])
 def test_encodings_are_known_in_any_case(encoding: str):
     pack = PACKERS[encoding.strip().lower() or "identity"]
 
@@ -77,7 +78,7 @@ def test_encodings_are_known_in_any_case(encoding: str):
     assert unpacked("none", b"data") == b"data"
 
 
-@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, gzip", "identity, gzip", "x-deflate"])
+@each_row("encoding", ["br", "zstd", "gzip, gzip", "identity, gzip", "x-deflate"])
 def test_other_encodings_are_refused(encoding: str):
     with pytest.raises(RemoteProtocolError, match=f"unknown Content-Encoding '{encoding}'"):
         Inflater(encoding, None, "server")
@@ -91,7 +92,7 @@ def test_an_unknown_encoding_is_shown_in_one_short_line():
     assert len(str(caught.value)) < 200
 
 
-@pytest.mark.parametrize("size", [0, 1, 5])
+@each_row("size", [0, 1, 5])
 def test_gzip_body_of_many_members_is_joined(size: int):
     body = (
         gzip.compress(b"one", mtime=0)
@@ -123,7 +124,7 @@ def test_the_shortest_body_of_deflate_has_two_bytes():
 # Bad bodies
 
 
-@pytest.mark.parametrize("packed", ["gzip", "deflate", "raw deflate"])
+@each_row("packed", ["gzip", "deflate", "raw deflate"])
 def test_body_that_was_cut_anywhere_is_refused(packed: str):
     body = PACKERS[packed](b"some data, " * 20)
     for end in range(1, len(body)):
@@ -141,7 +142,7 @@ def test_second_member_that_was_cut_is_refused():
         inflater.finish()
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+@each_row("encoding", ["gzip", "deflate", "identity"])
 def test_empty_body_is_complete(encoding: str):
     inflater = Inflater(encoding, 0, "server")
 
@@ -149,8 +150,8 @@ def test_empty_body_is_complete(encoding: str):
     inflater.finish()
 
 
-@pytest.mark.parametrize("size", [0, 1])
-@pytest.mark.parametrize(
+@each_row("size", [0, 1])
+@each_row(
     ("encoding", "body"),
     [
         ("gzip", b'{"jsonrpc":"2.0"}'),
@@ -164,7 +165,6 @@ def test_empty_body_is_complete(encoding: str):
         ("deflate", zlib.compress(b"data") + b"x"),
         ("deflate", b"\x78\x9c\xff\xff"),
     ],
-    ids=str,
 )
 def test_body_not_in_its_encoding_is_refused(encoding: str, body: bytes, size: int):
     with pytest.raises(RemoteProtocolError, match=f"server sent .*{encoding}"):
@@ -181,8 +181,8 @@ def test_garbage_raises_nothing_but_our_errors(garbage: bytes, encoding: str, go
 # Bounds
 
 
-@pytest.mark.parametrize("packed", list(PACKERS))
-@pytest.mark.parametrize(("size", "length"), [(0, len(TEXT)), (1, 500), (100, PIECE), (0, 0)])
+@each_row("packed", list(PACKERS))
+@each_row(("size", "length"), [(0, len(TEXT)), (1, 500), (100, PIECE), (0, 0)])
 def test_a_body_of_the_limit_passes_and_one_byte_more_does_not(packed: str, size: int, length: int):
     encoding, text = packed.removeprefix("raw "), TEXT[:length]
 
@@ -196,7 +196,7 @@ def test_error_about_a_body_over_the_limit_states_the_limit():
         unpacked("gzip", gzip.compress(bytes(2**21)), limit=2**20)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "identity"])
+@each_row("encoding", ["gzip", "deflate", "identity"])
 def test_output_is_returned_in_small_pieces(encoding: str):
     body = PACKERS[encoding](bytes(2**21))
     found = pieces(Inflater(encoding, None, "server"), body)
@@ -205,7 +205,7 @@ def test_output_is_returned_in_small_pieces(encoding: str):
     assert sum(map(len, found)) == 2**21
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+@each_row("encoding", ["gzip", "deflate"])
 def test_output_before_the_refusal_is_within_the_limit(encoding: str):
     found: list[bytes] = []
     with pytest.raises(MessageTooLarge):
@@ -239,9 +239,7 @@ print(read, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.slow("400 MB")
-@pytest.mark.parametrize(
-    ("limit", "outcome", "growth"), [(2**24, "refused", 24), (None, "passed", 4)]
-)
+@each_row(("limit", "outcome", "growth"), [(2**24, "refused", 24), (None, "passed", 4)])
 def test_bomb_of_400_mb_is_refused_in_little_memory(limit: int | None, outcome: str, growth: int):
     """R-44: refused at the limit; a stream without limit holds one piece at a time."""
     code = _BOMB.format(limit=limit)
@@ -254,7 +252,7 @@ def test_bomb_of_400_mb_is_refused_in_little_memory(limit: int | None, outcome: 
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize(
+@each_row(
     "body",
     [gzip.compress(b"", mtime=0) * 100_000, gzip.compress(bytes(2**26)) * 2],
     ids=["2 MB of empty members", "128 MiB of zeros"],

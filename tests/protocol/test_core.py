@@ -32,6 +32,7 @@ from interlock.protocol import (
     envelope,
 )
 from interlock.protocol.core import GARBAGE_WINDOW, MAX_GARBAGE, MAX_PROGRESS, MAX_RUNNING
+from tests.support.rows import each_row
 
 Json = dict[str, Any]
 
@@ -155,7 +156,7 @@ def test_meta_of_connection_request_and_progress_is_one_object():
     }
 
 
-@pytest.mark.parametrize("meta", [b"", b'"version":"v"'])
+@each_row("meta", [b"", b'"version":"v"'])
 def test_request_without_progress_has_no_token(meta: bytes):
     peer = Protocol(meta=meta)
     peer.request("x", now=0.0)
@@ -178,7 +179,7 @@ def test_an_error_of_the_peer_fails_the_request():
     assert (failure.error.code, failure.error.message, failure.error.data) == (-32602, "no", [1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "members",
     [
         {},
@@ -240,7 +241,7 @@ def test_malformed_request_of_the_peer_fails_no_other():
 # Ids
 
 
-@pytest.mark.parametrize("id", ["1", 1.0, True, None, 2, "", [1]])
+@each_row("id", ["1", 1.0, True, None, 2, "", [1]])
 def test_an_answer_is_matched_by_type_and_value_of_its_id(id: object):
     peer = Protocol()
     peer.request("x", now=0.0)
@@ -448,7 +449,7 @@ def test_unrequested_progress_is_dropped():
     assert peer.dropped == {"unexpected progress": 4}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "params",
     [{}, [], None, {"progressToken": 1}, {"progressToken": None, "progress": 1}]
     + [{"progressToken": 1, "progress": value} for value in ("1", None, True, [1])],
@@ -505,7 +506,7 @@ def test_without_a_reason_none_is_sent():
     assert sent(peer)[1] == cancelled(1)
 
 
-@pytest.mark.parametrize("method", ["initialize", "server/discover"])
+@each_row("method", ["initialize", "server/discover"])
 def test_handshake_sends_no_cancellation(method: str):
     peer = Protocol()
     id = peer.request(method, now=0.0)
@@ -587,7 +588,7 @@ def test_an_id_in_use_is_refused_until_it_has_been_answered():
     assert len(give(peer, message(id=7, method="z"))) == 1
 
 
-@pytest.mark.parametrize(("answers", "frames"), [(True, 1), (False, 0)])
+@each_row(("answers", "frames"), [(True, 1), (False, 0)])
 def test_a_request_with_id_null_is_not_run(answers: bool, frames: int):
     peer = Protocol(answers_garbage=answers)
 
@@ -606,6 +607,29 @@ def test_too_many_requests_at_once_are_refused_and_the_rest_continues():
     assert peer.running == MAX_RUNNING
     peer.reply(0, b"{}")
     assert len(give(peer, message(id="one more", method="x"))) == 1
+
+
+def test_a_request_without_a_frame_ends_as_any_other():
+    peer = Protocol(meta=b'"m":1')
+    peer.hands_over_calls = True
+    options = RequestOptions(meta=b'"k":2', progress=lambda _: None, timeout=5.0)
+    id = peer.request("tools/call", b'{"a":1}', options, now=0.0)
+
+    meta = b'{"_meta":{"m":1,"k":2,"progressToken":1},"a":1}'
+    assert (peer.unframed, peer.frames_to_send()) == (Request(1, "tools/call", Raw(meta)), [])
+    assert give(peer, message(id=id, result={})) == [Answer(1, Raw(b"{}"))]
+    late = peer.request("tools/call", b"{}", options, now=0.0)
+    assert [each.id for each in peer.expire(now=5.0)] == [late]
+
+
+def test_a_request_that_came_without_a_frame_is_answered_until_the_connection_ends():
+    peer = Protocol()
+    assert peer.accept(Request(1, "tools/call", Raw(b"{}")))
+    peer.reply(1, b"{}")
+    assert sent(peer) == [{"jsonrpc": "2.0", "id": 1, "result": {}}]
+
+    peer.close()
+    assert not peer.accept(Request(2, "tools/call", Raw(b"{}")))
 
 
 def test_malformed_message_is_answered_by_servers_only():
@@ -657,7 +681,7 @@ def test_cancellation_of_an_unknown_request_is_dropped():
     assert (peer.pending, peer.running) == (1, 1)
 
 
-@pytest.mark.parametrize("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": 1}])
+@each_row("params", [[], None, {"requestId": 1.5}, {"requestId": 1, "reason": 1}])
 def test_a_malformed_cancellation_is_dropped(params: object):
     peer = Protocol()
     give(peer, message(id=1, method="x"))
@@ -700,7 +724,7 @@ def test_response_on_the_stream_of_another_request_is_dropped():
     assert peer.receive(encode(foreign[0]), now=0.0, request=other) == [Answer(other, Raw(b"{}"))]
 
 
-@pytest.mark.parametrize("id", [{}, {"id": None}], ids=["no id", "null"])
+@each_row("id", [{}, {"id": None}], ids=["no id", "null"])
 def test_error_without_id_fails_the_request_of_its_stream(id: Json):
     peer = Protocol(batches=True)
     mine, _other = (peer.request("x", now=0.0) for _ in range(2))
@@ -716,9 +740,7 @@ def test_error_without_id_fails_the_request_of_its_stream(id: Json):
     assert peer.pending == 1
 
 
-@pytest.mark.parametrize(
-    "frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}']
-)
+@each_row("frame", [b"hello", b"[1", b"[]", b'{"jsonrpc":"2.0","id":2,"result":NaN}'])
 def test_malformed_message_fails_the_request_of_its_stream(frame: bytes):
     peer = Protocol(batches=True)
     mine, _other = (peer.request("x", now=0.0) for _ in range(2))

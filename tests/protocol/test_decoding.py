@@ -24,6 +24,7 @@ from interlock.types import (
     TextContent,
     UnknownContent,
 )
+from tests.support.rows import each_row
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
@@ -48,7 +49,7 @@ def test_a_result_is_decoded_as_its_type():
     assert decoder(CompleteResult, "completion")(raw({"completion": {}})).completion.values == []
 
 
-@pytest.mark.parametrize("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
+@each_row("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
 def test_decode_error_names_the_result(text: bytes):
     with pytest.raises(RemoteProtocolError, match=r"^malformed completion/complete result: "):
         decode(CompleteResult, Raw(text), "completion/complete result")
@@ -94,7 +95,7 @@ def test_new_content_stands_in_prompts_too():
     assert result.description == "d"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "result",
     [
         [],
@@ -113,7 +114,7 @@ def test_a_malformed_call_result_is_refused(result: object):
         decode_call(raw(result))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "result",
     [
         [],

@@ -17,6 +17,7 @@ from interlock.errors import LocalProtocolError, ParseError
 from interlock.protocol import envelope
 from interlock.protocol.envelope import MAX_BATCH, MAX_DEPTH, MAX_DIGITS, MAX_NODES
 from interlock.types import CallToolParams
+from tests.support.rows import each_row
 
 PARSE_ERROR, INVALID_REQUEST = -32700, -32600
 
@@ -51,56 +52,56 @@ def refusal(data: bytes) -> ParseError:
 # Strict JSON
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
-        pytest.param(b"", id="nothing"),
-        pytest.param(b"hello", id="words"),
-        pytest.param(params('{"a":NaN}'), id="NaN"),
-        pytest.param(params('{"a":-Infinity}'), id="infinity"),
-        pytest.param(params(r'{"a":"\ud800"}'), id="lone high surrogate"),
-        pytest.param(params(r'{"a":"\udc00"}'), id="lone low surrogate"),
-        pytest.param(params(r'{"\ud800":1}'), id="lone surrogate in a key"),
-        pytest.param(frame(r'"id":"\ud800","method":"x"'), id="lone surrogate in an id"),
-        pytest.param(params('{"a":"\ud800"}'), id="raw surrogate"),
-        pytest.param(b"\xef\xbb\xbf" + params("{}"), id="byte order mark"),
-        pytest.param(params("{}").decode().encode("utf-16"), id="UTF-16"),
-        pytest.param(params('{"a":"%"}').replace(b"%", b"\xff"), id="bad UTF-8"),
-        pytest.param(params('{"a":"%"}').replace(b"%", b"\xc0\xaf"), id="overlong UTF-8"),
-        pytest.param(params('{"a":"\x01"}'), id="control character"),
-        pytest.param(params(r'{"a":"\q"}'), id="unknown escape"),
-        pytest.param(params('{"a":01}'), id="leading zero"),
-        pytest.param(params('{"a":.5}'), id="no digit before the point"),
-        pytest.param(params('{"a":1.}'), id="no digit after the point"),
-        pytest.param(params('{"a":+1}'), id="plus sign"),
-        pytest.param(params('{"a":1,}'), id="trailing comma"),
-        pytest.param(params("{'a':1}"), id="single quotes"),
-        pytest.param(params("{}/**/"), id="comment"),
-        pytest.param(params("{}") + b"{}", id="two messages"),
-        pytest.param(params('{"a":"')[:-1], id="unterminated string"),
-        pytest.param(params("{}")[:-1], id="unterminated object"),
+        b"",  # nothing
+        b"hello",  # words
+        params('{"a":NaN}'),  # NaN
+        params('{"a":-Infinity}'),  # infinity
+        params(r'{"a":"\ud800"}'),  # lone high surrogate
+        params(r'{"a":"\udc00"}'),  # lone low surrogate
+        params(r'{"\ud800":1}'),  # lone surrogate in a key
+        frame(r'"id":"\ud800","method":"x"'),  # lone surrogate in an id
+        params('{"a":"\ud800"}'),  # raw surrogate
+        b"\xef\xbb\xbf" + params("{}"),  # byte order mark
+        params("{}").decode().encode("utf-16"),  # UTF-16
+        params('{"a":"%"}').replace(b"%", b"\xff"),  # bad UTF-8
+        params('{"a":"%"}').replace(b"%", b"\xc0\xaf"),  # overlong UTF-8
+        params('{"a":"\x01"}'),  # control character
+        params(r'{"a":"\q"}'),  # unknown escape
+        params('{"a":01}'),  # leading zero
+        params('{"a":.5}'),  # no digit before the point
+        params('{"a":1.}'),  # no digit after the point
+        params('{"a":+1}'),  # plus sign
+        params('{"a":1,}'),  # trailing comma
+        params("{'a':1}"),  # single quotes
+        params("{}/**/"),  # comment
+        params("{}") + b"{}",  # two messages
+        params('{"a":"')[:-1],  # unterminated string
+        params("{}")[:-1],  # unterminated object
     ],
 )
 def test_invalid_json_is_a_parse_error(data: bytes):
     assert refusal(data).code == PARSE_ERROR
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
-        pytest.param(b'"hello"', id="string"),
-        pytest.param(b"1", id="number"),
-        pytest.param(b"[" + params("{}") + b"]", id="batch"),
-        pytest.param(frame('"id":1', jsonrpc='"1.0"'), id="version 1.0"),
-        pytest.param(frame('"id":1', jsonrpc="2.0"), id="version as a number"),
-        pytest.param(b'{"id":1,"method":"x"}', id="no version"),
-        pytest.param(frame('"id":1.0,"method":"x"'), id="id with a point"),
-        pytest.param(frame('"id":1.5,"method":"x"'), id="fractional id"),
-        pytest.param(frame('"id":1e2,"method":"x"'), id="id with an exponent"),
-        pytest.param(frame('"id":true,"method":"x"'), id="id true"),
-        pytest.param(frame('"id":[1],"method":"x"'), id="id in a list"),
-        pytest.param(frame('"id":1,"method":3'), id="method a number"),
-        pytest.param(frame('"id":1,"method":null'), id="method null"),
+        b'"hello"',  # string
+        b"1",  # number
+        b"[" + params("{}") + b"]",  # batch
+        frame('"id":1', jsonrpc='"1.0"'),  # version 1.0
+        frame('"id":1', jsonrpc="2.0"),  # version as a number
+        b'{"id":1,"method":"x"}',  # no version
+        frame('"id":1.0,"method":"x"'),  # id with a point
+        frame('"id":1.5,"method":"x"'),  # fractional id
+        frame('"id":1e2,"method":"x"'),  # id with an exponent
+        frame('"id":true,"method":"x"'),  # id true
+        frame('"id":[1],"method":"x"'),  # id in a list
+        frame('"id":1,"method":3'),  # method a number
+        frame('"id":1,"method":null'),  # method null
     ],
 )
 def test_json_that_is_not_a_message_is_an_invalid_request(data: bytes):
@@ -127,10 +128,8 @@ def test_any_bytes_decode_or_are_a_parse_error(data: bytes):
 # Members that other parsers may see differently
 
 
-@pytest.mark.parametrize("key", ["jsonrpc", "id", "method", "params", "result", "error"])
-@pytest.mark.parametrize(
-    "form", ["{0}:{1},{0}:{1}", "{0} : {1} , {0} : {1}", " {0}:{1},\n\t{0}:{1}"]
-)
+@each_row("key", ["jsonrpc", "id", "method", "params", "result", "error"])
+@each_row("form", ["{0}:{1},{0}:{1}", "{0} : {1} , {0} : {1}", " {0}:{1},\n\t{0}:{1}"])
 def test_a_member_given_twice_is_refused(key: str, form: str):
     others = {"jsonrpc": '"2.0"', "id": "7"}
     given = form.format(f'"{key}"', {**others, "method": '"x"'}.get(key, "{}"))
@@ -161,8 +160,8 @@ def test_many_duplicate_members_give_a_short_error():
     assert str(error) == f"member given twice: {', '.join(['k' * 40] * 3)} and 39997 more"
 
 
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" ,\n", "\t: ")])
-@pytest.mark.parametrize(
+@each_row("separators", [(",", ":"), (", ", ": "), (" ,\n", "\t: ")])
+@each_row(
     "inside",
     [
         {"id": 2, "method": "y", "jsonrpc": "1.0", "params": {"id": 3}},
@@ -182,7 +181,7 @@ def test_members_further_inside_are_not_mistaken_for_the_envelope_s(
     assert json.loads(bytes(decoded.params)) == inside
 
 
-@pytest.mark.parametrize("key", ["Id", "ID", "Method", "mEthod", "PARAMS", "reſult", "Error"])
+@each_row("key", ["Id", "ID", "Method", "mEthod", "PARAMS", "reſult", "Error"])
 def test_members_in_another_case_are_refused(key: str):
     for rest in (
         f'"id":1,"{key}":{{}}',
@@ -202,7 +201,7 @@ def test_unknown_members_are_ignored():
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@each_row("opening", ["[", '{"a":'])
 def test_depth_is_counted_with_the_envelope(opening: str):
     closing = "]" if opening == "[" else "}"
 
@@ -261,7 +260,7 @@ def test_a_long_text_counts_as_one_value():
     envelope.decode(params(json.dumps({"text": "a, b, [c], {d} " * 200_000})))
 
 
-@pytest.mark.parametrize("sign", ["", "-"])
+@each_row("sign", ["", "-"])
 def test_integers_have_at_most_twenty_digits(sign: str):
     envelope.decode(params(f'{{"a":{sign}{"9" * MAX_DIGITS}}}'))
     envelope.decode(frame(f'"id":{sign}{"9" * MAX_DIGITS},"method":"x"'))
@@ -271,7 +270,7 @@ def test_integers_have_at_most_twenty_digits(sign: str):
     assert "digits" in str(refusal(frame(f'"id":{sign}{"9" * 21},"method":"x"')))
 
 
-@pytest.mark.parametrize("size", [0, 2_000, 5_000, 200_000])
+@each_row("size", [0, 2_000, 5_000, 200_000])
 def test_bounds_are_the_same_in_frames_of_every_size(size: int):
     for more in range(12):  # large ones are not looked at byte by byte
         text = "x" * (size + more)
@@ -319,9 +318,7 @@ def work(data: bytes) -> int:
     return steps
 
 
-@pytest.mark.parametrize(
-    "bomb", ["[", '{"a":', "9", '"', '\\"', "[]", "[1,", '"",', "]", '["', "9.", "9e"]
-)
+@each_row("bomb", ["[", '{"a":', "9", '"', '\\"', "[]", "[1,", '"",', "]", '["', "9.", "9e"])
 def test_the_work_for_a_bomb_does_not_grow_faster_than_the_bomb(bomb: str):
     small, large = (work(params(bomb * size)) for size in (20_000, 400_000))
 
@@ -331,7 +328,7 @@ def test_the_work_for_a_bomb_does_not_grow_faster_than_the_bomb(bomb: str):
 # Encoding
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "where"),
     [
         ({"text": "ab\ud800"}, "arguments.text"),
@@ -363,7 +360,7 @@ def test_a_batch_is_split_into_its_messages_good_and_bad_in_order():
     assert split == [good, bad, null]
 
 
-@pytest.mark.parametrize("count", [0, MAX_BATCH + 1])
+@each_row("count", [0, MAX_BATCH + 1])
 def test_a_batch_has_one_to_a_hundred_messages(count: int):
     with pytest.raises(ParseError, match=f"batch of {count} messages") as caught:
         envelope.split_batch(b"[" + b",".join([params("{}")] * count) + b"]")
@@ -386,7 +383,7 @@ def test_batch_has_the_limits_of_a_message():
 # The id of what cannot be decoded
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "id"),
     [
         (frame('"id":7,"result":{"a":NaN}'), 7),
@@ -408,7 +405,7 @@ def test_id_of_a_malformed_response_is_found_at_its_usual_places(data: bytes, id
     assert (found, type(found)) == (id, type(id))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "rest",
     [
         '"id":7,"method":"ping","params":NaN',
@@ -462,7 +459,7 @@ def test_frames_are_compact_and_leave_out_what_is_empty():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "meta", "whole"),
     [
         (b"{}", b"", {}),
@@ -475,8 +472,6 @@ def test_meta_is_put_into_the_params(params: bytes, meta: bytes, whole: dict[str
     assert json.loads(envelope.with_meta(params, meta)) == whole
 
 
-@pytest.mark.parametrize(
-    "value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"]
-)
+@each_row("value", [{}, {"a": ["b", None, 1.5]}, "x" * 100_000], ids=["{}", "{…}", "x…"])
 def test_encode_large_encodes_as_encode(value: object):
     assert envelope.encode_large(value) == envelope.encode(value)

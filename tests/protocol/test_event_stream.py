@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from interlock.errors import MessageTooLarge
 from interlock.protocol.event_stream import MAX_RETRY, ServerSentEvent, SseParser
 from interlock.server.http import streams
+from tests.support.rows import each_row
 
 LIMIT = 2**24
 BOM = b"\xef\xbb\xbf"
@@ -155,8 +156,8 @@ def test_blank_line_ends_an_event():
     ]
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
-@pytest.mark.parametrize("size", [0, 1, 2, 3])
+@each_row("end", [b"\n", b"\r", b"\r\n"], ids=["LF", "CR", "CRLF"])
+@each_row("size", [0, 1, 2, 3])
 def test_all_three_line_ends_are_accepted(end: bytes, size: int):
     stream = end.join([b"id: 1", b"data: a", b"", b": b", b"data: c", b"data: d", b"", b""])
 
@@ -230,14 +231,14 @@ def test_event_id_holds_until_another_one_and_an_empty_one_resets_it():
     assert [event.id for event in parse(stream)] == ["1", "1", ""]
 
 
-@pytest.mark.parametrize("character", ["\0", "\x01", "\x0b", "\x1f", "\x7f"])
+@each_row("character", ["\0", "\x01", "\x0b", "\x1f", "\x7f"])
 def test_id_that_is_invalid_in_a_header_is_ignored(character: str):
     """R-16: what comes back to the server as `Last-Event-ID` is what may stand in a header."""
     assert parse(f"id: 1\n\nid: 2{character}\ndata: a\n\n".encode())[1].id == "1"
     assert parse(f"id: {character}2\n\n".encode()) == []
 
 
-@pytest.mark.parametrize("id", ["1\t2", "a b", "é", "\x85", "=?base64?YQ==?="])
+@each_row("id", ["1\t2", "a b", "é", "\x85", "=?base64?YQ==?="])
 def test_any_other_id_is_kept_as_it_is(id: str):
     assert parse(f"id: {id}\n\n".encode()) == [ServerSentEvent("message", b"", id)]
 
@@ -246,9 +247,7 @@ def test_an_id_that_is_not_utf_8_is_still_an_id():
     assert parse(b"id: \xffa\n\n")[0].id == "\ufffda"
 
 
-@pytest.mark.parametrize(
-    "said", ["", "-1", "+1", "1.5", "1e3", "0x10", "1 ", " 1", "1_0", "٣", "²"]
-)
+@each_row("said", ["", "-1", "+1", "1.5", "1e3", "0x10", "1 ", " 1", "1_0", "٣", "²"])
 def test_retry_is_digits_or_nothing(said: str):
     parser = SseParser(LIMIT)
     parser.feed(f"retry: 250\nretry: {said}\n".encode())
@@ -256,7 +255,7 @@ def test_retry_is_digits_or_nothing(said: str):
     assert parser.retry == 0.25
 
 
-@pytest.mark.parametrize("digits", [8, 400, 100_000])
+@each_row("digits", [8, 400, 100_000])
 def test_retry_has_a_maximum(digits: int):
     parser = SseParser(LIMIT)
     assert parser.retry is None
@@ -278,7 +277,7 @@ def test_resumed_parser_keeps_id_and_retry():
 # Bounds
 
 
-@pytest.mark.parametrize("size", [0, 1, 7, 64])
+@each_row("size", [0, 1, 7, 64])
 def test_an_event_of_the_limit_passes_and_one_byte_more_does_not(size: int):
     def feed(stream: bytes) -> list[bytes]:
         parser, step = SseParser(100), size or len(stream)
@@ -293,8 +292,8 @@ def test_an_event_of_the_limit_passes_and_one_byte_more_does_not(size: int):
             feed(stream + b"\n\n")
 
 
-@pytest.mark.parametrize("field", [b"data: ", b": ", b"event: ", b"id: ", b"retry: ", b"foo", b""])
-@pytest.mark.parametrize("end", [b"", b"\n"], ids=["open", "ended"])
+@each_row("field", [b"data: ", b": ", b"event: ", b"id: ", b"retry: ", b"foo", b""])
+@each_row("end", [b"", b"\n"], ids=["open", "ended"])
 def test_no_line_is_longer_than_the_limit(field: bytes, end: bytes):
     whole = len(b"data: " + b"x" * 100)
     SseParser(100).feed(field + b"x" * (whole - len(field)) + end)
@@ -319,7 +318,7 @@ def test_a_line_that_continues_counts_together_with_the_data_before_it():
         parser.feed(b"data: " + b"x" * 60)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "event",
     [
         b"data: 1234567890\n: 1234567890123456\n\n",  # comments do not count as data
@@ -327,7 +326,6 @@ def test_a_line_that_continues_counts_together_with_the_data_before_it():
         b"data: 12345\ndata: 123456789\n\n",  # a byte too many, with the newline between
         b"event: 1234567890\n\n",
     ],
-    ids=range(4),
 )
 def test_whether_an_event_is_over_the_limit_does_not_depend_on_the_chunks(event: bytes):
     def is_over(chunks: list[bytes]) -> bool:
@@ -357,7 +355,7 @@ def test_error_about_an_event_over_the_limit_states_the_limit():
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("line", [b"data: xyz\n", b"data: x"], ids=["lines", "one line"])
+@each_row("line", [b"data: xyz\n", b"data: x"], ids=["lines", "one line"])
 def test_an_event_in_tiny_pieces_takes_no_more_memory_than_four_times_its_limit(line: bytes):
     limit = 2**16
     parser = SseParser(limit)
@@ -372,7 +370,7 @@ def test_an_event_in_tiny_pieces_takes_no_more_memory_than_four_times_its_limit(
     assert peak < 4 * limit
 
 
-@pytest.mark.parametrize(
+@each_row(
     "piece",
     [b"x" * 1024, b"data: " + b"x" * 1017 + b"\n"],
     ids=["an endless line", "endless lines"],

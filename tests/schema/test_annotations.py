@@ -5,9 +5,8 @@ from __future__ import annotations
 import typing
 from typing import Any, Literal, NotRequired, Required, get_type_hints
 
-import pytest
-
 from interlock.schema.annotations import MAX_TYPES, Hints, union
+from tests.support.rows import each_row
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
 
@@ -23,7 +22,7 @@ def nested(depth: int) -> Any:
     return schema
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "expected"),
     [
         ({"type": "string"}, str),
@@ -54,7 +53,6 @@ def nested(depth: int) -> Any:
         ({"type": "file"}, Any),
         (nested(9), list[list[list[list[list[list[list[list[list[Any]]]]]]]]]),
     ],
-    ids=str,
 )
 def test_a_schema_becomes_a_hint(schema: Any, expected: Any) -> None:
     assert hint(schema) == expected
@@ -84,9 +82,7 @@ def test_a_reference_with_escapes_is_followed() -> None:
     assert hint({"$ref": "#/$defs/A~1B~0C"}, document) is int
 
 
-@pytest.mark.parametrize(
-    ("kind", "inner"), [("object", dict[str, Any]), ("array", list[Any]), (None, Any)]
-)
+@each_row(("kind", "inner"), [("object", dict[str, Any]), ("array", list[Any]), (None, Any)])
 def test_a_reference_to_itself_ends_at_the_second_visit(kind: str | None, inner: Any) -> None:
     node: dict[str, Any] = {"properties": {"next": {"$ref": "#/$defs/node"}}}
     if kind:

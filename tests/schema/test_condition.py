@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from interlock.errors import SchemaError
 from interlock.schema import condition
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "holds", "fails", "another_type"),
     [
         ({"maximum": 50}, [50, 0.5], [51], ["50", True, None, [50]]),
@@ -50,7 +51,7 @@ def test_a_condition_holds_fails_or_is_for_another_type(
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "value"),
     [
         ({"items": {"pattern": "^prod"}}, [["prod"]]),
@@ -67,7 +68,7 @@ def test_a_part_of_another_type_is_read_as_the_whole_would_be(document: Any, val
     assert compiled.may_hold(value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "holds", "may_hold"),
     [
         ("/srv/data", True, True),
@@ -101,7 +102,7 @@ def test_under_takes_every_character_of_the_folder_literally():
     assert not compiled.holds("/srv/a+b (c)/[d]xe/file")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "value", "keyword"),
     [
         ({"maximum": 50}, 80, "maximum"),
@@ -124,7 +125,7 @@ def test_every_failed_keyword_has_words():
     assert condition.problem("maximum") == "is over its maximum"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "problem"),
     [
         ([], "must be an object of JSON Schema, not a list"),

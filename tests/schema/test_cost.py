@@ -7,13 +7,14 @@ from interlock.errors import SchemaError
 from interlock.schema import cost
 from interlock.schema.inspection import Survey
 from tests.schema.documents import doubling
+from tests.support.rows import each_row
 
 
 def cost_by_depth(document: Any) -> list[int]:
     return cost.by_depth(Survey(document))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "expected"),
     [
         (True, [1]),
@@ -30,7 +31,7 @@ def test_rules_are_counted_by_depth(document: Any, expected: list[int]) -> None:
     assert cost_by_depth(document)[: len(expected)] == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "every"),
     [
         ({"properties": {"a": {"$ref": "#"}}}, {"patternProperties": {"a": {"$ref": "#"}}}),
@@ -64,7 +65,7 @@ def web(size: int, ways: int) -> dict[str, Any]:
     return {"$ref": "#/$defs/k1", "$defs": kinds}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         web(5, 3),
@@ -74,7 +75,6 @@ def web(size: int, ways: int) -> dict[str, Any]:
         {"additionalProperties": {"items": {"allOf": [{"$ref": "#"}, {"title": "x"}]}}},
         {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"items": {"items": {"type": "null"}}}}}},
     ],
-    ids=range(6),
 )
 def test_bounds_beyond_the_counted_depths_are_never_too_small(
     document: Any, monkeypatch: pytest.MonkeyPatch
@@ -109,8 +109,8 @@ def test_a_rule_that_leads_back_to_itself_is_refused() -> None:
         cost_by_depth({"$ref": "#"})
 
 
-@pytest.mark.parametrize("keyword", ["anyOf", "allOf", "oneOf"])
-@pytest.mark.parametrize("steps", [17, 25, 45])
+@each_row("keyword", ["anyOf", "allOf", "oneOf"])
+@each_row("steps", [17, 25, 45])
 def test_references_that_double_with_each_step_are_refused(keyword: str, steps: int) -> None:
     with pytest.raises(SchemaError, match="more than 100,000 rules for one value"):
         cost_by_depth(doubling(keyword, steps))

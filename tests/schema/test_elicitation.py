@@ -9,6 +9,7 @@ import pytest
 from interlock.errors import CapabilityError
 from interlock.schema import elicitation
 from interlock.types import ElicitParams
+from tests.support.rows import each_row
 
 
 def form(**fields: dict[str, Any]) -> ElicitParams:
@@ -16,7 +17,7 @@ def form(**fields: dict[str, Any]) -> ElicitParams:
     return ElicitParams(message="m", requested_schema=schema)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("field", "older"),
     [
         ({"type": "string", "default": "a"}, {"type": "string"}),

@@ -1,12 +1,11 @@
 from typing import Any
 
-import pytest
-
 from interlock import schema
 from tests.schema.documents import TIME, encode, errors
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         ({"timezone": "UTC"}, []),
@@ -37,7 +36,7 @@ def test_an_error_names_place_value_and_limit(value: Any, expected: list[str]) -
     assert sorted(errors(TIME, value)) == sorted(expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "value", "expected"),
     [
         ({"const": "a"}, "b", "'b' is not 'a'"),
@@ -107,7 +106,7 @@ def test_an_outermost_member_is_called_by_the_given_noun() -> None:
     assert validator.errors({}) == ["missing required field 'timezone'"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rule", "value"),
     [
         ({"type": "integer"}, "secret"),
@@ -120,7 +119,6 @@ def test_an_outermost_member_is_called_by_the_given_noun() -> None:
         ({"minimum": 5}, 4.25),
         ({"not": {}}, "secret"),
     ],
-    ids=str,
 )
 def test_without_echo_no_value_is_shown(rule: Any, value: Any) -> None:
     document = encode({"type": "object", "properties": {"a": rule}})

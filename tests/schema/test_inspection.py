@@ -5,6 +5,7 @@ import pytest
 from interlock.errors import SchemaError
 from interlock.schema.cost import by_depth
 from interlock.schema.inspection import MAX_SCHEMA_DEPTH, Survey, measure
+from tests.support.rows import each_row
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
@@ -13,7 +14,7 @@ def nested(depth: int, leaf: Any = 1) -> Any:
     return leaf
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "reason"),
     [
         ({"type": 5}, "5 is not a type of JSON Schema"),
@@ -65,14 +66,14 @@ def test_subschemas_nested_too_deeply_are_refused() -> None:
         Survey({"allOf": [document]})
 
 
-@pytest.mark.parametrize("reference", ["http://e.org/s", "//e.org/s", "file:///s", "other.json"])
+@each_row("reference", ["http://e.org/s", "//e.org/s", "file:///s", "other.json"])
 def test_an_external_reference_is_refused(reference: str) -> None:
     for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
         with pytest.raises(SchemaError, match="leads outside of the schema"):
             Survey({"properties": {"a": {keyword: reference}}})
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         {"$id": "http://e.org/", "$ref": "http://[x"},
@@ -95,7 +96,7 @@ def test_a_dynamic_reference_counts_for_every_anchor_of_its_name() -> None:
         by_depth(Survey({**document, "$defs": {"inner": inner}}))
 
 
-@pytest.mark.parametrize("index", ["2", "-1", "x", "", "9" * 5_000, "\u0660"])
+@each_row("index", ["2", "-1", "x", "", "9" * 5_000, "\u0660"])
 def test_a_reference_with_an_invalid_list_index_is_refused(index: str) -> None:
     with pytest.raises(SchemaError, match="does not lead to a schema"):
         Survey({"anyOf": [{}, {}], "properties": {"a": {"$ref": f"#/anyOf/{index}"}}})
@@ -131,7 +132,7 @@ def test_relaxing_removes_all_that_could_refuse_a_valid_value() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "size", "depth"),
     [
         (None, 1, 0),

@@ -24,6 +24,7 @@ from interlock import Context
 from interlock.errors import SignatureError
 from interlock.schema.signature import describe, find_context, is_async, problem, summary
 from interlock.types import CallToolResult, ImageContent, TextContent
+from tests.support.rows import each_row
 
 CANARY = "canary-5c1d"
 
@@ -134,7 +135,7 @@ KINDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("hint", "schema", "value"), KINDS, ids=lambda each: str(each)[:40])
+@each_row(("hint", "schema", "value"), KINDS)
 def test_a_hint_becomes_a_schema_and_a_decoder(hint, schema, value):
     function = taking(hint)
 
@@ -147,7 +148,7 @@ def test_a_hint_becomes_a_schema_and_a_decoder(hint, schema, value):
     assert decode(function, {"x": value}) is not None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value", "decoded"),
     [
         (Hit, {"name": "a"}, Hit("a")),
@@ -162,7 +163,6 @@ def test_a_hint_becomes_a_schema_and_a_decoder(hint, schema, value):
         (Outer | None, None, None),
         (Arguments, {"a": 1}, Arguments(1)),
     ],
-    ids=lambda each: str(each)[:40],
 )
 def test_definitions_of_types_are_at_the_root_of_the_schema(hint, value, decoded):
     function = taking(hint)
@@ -208,7 +208,7 @@ def test_a_model_that_refers_to_itself_is_described():
 # Defaults
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("default", "shown"),
     [
         (None, None),
@@ -221,7 +221,6 @@ def test_a_model_that_refers_to_itself_is_described():
         (Point(1), {"x": 1, "y": 0}),
         (Outer(inner=Inner(z=1)), {"inner": {"z": 1}, "lvl": 1}),
     ],
-    ids=str,
 )
 def test_a_default_is_shown_and_used(default, shown):
     function = taking(Any if isinstance(default, int) else type(default) | None, default)
@@ -231,7 +230,7 @@ def test_a_default_is_shown_and_used(default, shown):
     assert decode(function, {}).x == default
 
 
-@pytest.mark.parametrize("default", [[[1]], {"a": []}, Hit("a"), Point(1)], ids=str)
+@each_row("default", [[[1]], {"a": []}, Hit("a"), Point(1)])
 def test_each_call_gets_its_own_copy_of_a_default(default):
     signature = describe(taking(type(default), default), Context)
 
@@ -285,7 +284,7 @@ NUMPY = """Search the notes.
     """
 
 
-@pytest.mark.parametrize("doc", [GOOGLE, REST, NUMPY], ids=["google", "rest", "numpy"])
+@each_row("doc", [GOOGLE, REST, NUMPY], ids=["google", "rest", "numpy"])
 def test_docstrings_of_all_styles_describe_function_and_parameters(doc):
     def function(x: str, y: int = 1): ...
 
@@ -367,7 +366,7 @@ def test_a_partial_is_described_by_its_function():
     assert summary(functools.partial(function, 1)) == "Add."
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hint",
     [
         Context,
@@ -377,7 +376,6 @@ def test_a_partial_is_described_by_its_function():
         "Context",
         "Context | None",
     ],
-    ids=str,
 )
 def test_the_context_is_found_by_its_hint_and_is_not_an_argument(hint):
     async def function(x: int, ctx): ...
@@ -414,7 +412,7 @@ def hidden(__x: int): ...
 def undefined(ok: int, x: Nowhere): ...  # noqa: F821
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("function", "says"),
     [
         (variadic, "parameter 'x' of variadic: * and ** parameters"),
@@ -429,7 +427,6 @@ def undefined(ok: int, x: Nowhere): ...  # noqa: F821
         (taking(Hit | Point), "parameter 'x' of function has type "),
         (taking(Outer | int), "parameter 'x' of function has type "),
     ],
-    ids=lambda each: getattr(each, "__name__", "text"),
 )
 def test_a_parameter_that_cannot_be_described_is_refused_by_name(function, says):
     with pytest.raises(SignatureError) as raised:
@@ -447,7 +444,7 @@ class Lost(Struct):
     name: Nowhere  # noqa: F821
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "says"),
     [
         (Annotated[int, Meta(ge=1)] | tuple[int, int], "fixed length"),
@@ -458,7 +455,6 @@ class Lost(Struct):
         (dict[str, NewType("Place", Ranked)], "fixed length"),
         (Lost, "cannot be resolved: name 'Nowhere' is not defined"),
     ],
-    ids=range(7),
 )
 def test_a_type_that_would_crash_the_decoder_is_refused(hint, says):
     """The first ones crashed the interpreter."""
@@ -466,7 +462,7 @@ def test_a_type_that_would_crash_the_decoder_is_refused(hint, says):
         describe(taking(hint), Context)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hint",
     [
         int | tuple[int, int],
@@ -475,7 +471,6 @@ def test_a_type_that_would_crash_the_decoder_is_refused(hint, says):
         Annotated[str, Meta(max_length=9)] | list[int],
         Annotated[str, Meta(pattern="^a")] | int | Hit,
     ],
-    ids=range(5),
 )
 def test_types_similar_to_the_crashing_ones_are_described(hint):
     assert describe(taking(hint), Context).parameters == ("x",)
@@ -517,11 +512,10 @@ def test_a_result_that_cannot_be_described_is_refused():
 # Results
 
 
-@pytest.mark.parametrize(
+@each_row(
     "hint",
     [None, str, bytes, Any, object, TextContent, list[ImageContent], CallToolResult,
      list[TextContent | ImageContent]],
-    ids=str,
 )  # fmt: skip
 def test_text_content_and_unknown_results_have_no_schema(hint):
     def function(): ...
@@ -530,7 +524,7 @@ def test_text_content_and_unknown_results_have_no_schema(hint):
     assert describe(function, Context).output_schema is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value"),
     [
         (int, 1),
@@ -542,7 +536,6 @@ def test_text_content_and_unknown_results_have_no_schema(hint):
         (Outer, {"inner": {"z": 1}, "lvl": 1}),
         (dict[str, list[Outer]], {"a": [{"inner": {"z": 1}, "lvl": 1}]}),
     ],
-    ids=str,
 )
 def test_structured_results_have_a_schema_that_they_fit(hint, value):
     def function(): ...
@@ -566,7 +559,7 @@ def test_the_schema_of_a_recursive_result_has_type_object():
 # Problems with values
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "arguments", "says"),
     [
         (int, {"x": CANARY}, "x: expected `int`, got `str`"),
@@ -588,7 +581,6 @@ def test_the_schema_of_a_recursive_result_has_type_object():
         (Outer, {"x": {"inner": {"z": CANARY}}}, "x: inner.z: Input should be a valid integer"),
         (list[Outer], {"x": [{"inner": {"z": 1}, "lvl": -1}]}, "x[0]: lvl: Input should be"),
     ],
-    ids=lambda each: str(each)[:40],
 )
 def test_a_problem_names_the_argument_and_never_shows_the_value(hint, arguments, says):
     told = refusal(taking(hint), arguments)

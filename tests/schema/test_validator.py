@@ -13,6 +13,7 @@ from interlock import schema
 from interlock.errors import SchemaError
 from interlock.schema import inspection
 from tests.schema.documents import TIME, doubling, encode, errors
+from tests.support.rows import each_row
 
 
 def nested(depth: int, leaf: Any = 1) -> Any:
@@ -43,7 +44,7 @@ def test_is_valid_agrees_with_errors_also_for_values_outside_json() -> None:
 # Schemas that are refused
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "reason"),
     [
         (5, "a schema must be an object or a boolean, not a number"),
@@ -63,7 +64,7 @@ def test_an_invalid_schema_is_refused_with_its_reason(document: Any, reason: str
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reference",
     ["http://127.0.0.1:{port}/s.json", "//127.0.0.1:{port}/s", "file:///etc/passwd", "other.json"],
 )
@@ -93,7 +94,7 @@ def test_external_references_are_refused_and_never_fetched(reference: str) -> No
     assert not connected.is_set()
 
 
-@pytest.mark.parametrize("depth", [33, 1_000, 20_000])
+@each_row("depth", [33, 1_000, 20_000])
 def test_a_schema_nested_too_deeply_is_refused(depth: int) -> None:
     with pytest.raises(SchemaError, match="deeper than"):
         schema.check(b'{"allOf":[' * depth + b"{}" + b"]}" * depth)
@@ -107,7 +108,7 @@ def test_a_schema_over_256_kib_is_refused() -> None:
         schema.check(fits + b" ")
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"a":1e999}'])
+@each_row("text", [b"", b"{", b"\xff", b'{"a":NaN}', b'{"a":1e999}'])
 def test_a_schema_must_be_json(text: bytes) -> None:
     with pytest.raises(SchemaError, match="the schema is not JSON"):
         schema.check(text)
@@ -121,7 +122,7 @@ def test_an_invalid_bound_is_refused_by_compile() -> None:
         schema.compile(document)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "reason"),
     [
         (True, "an input schema must be an object, not a boolean"),
@@ -150,7 +151,7 @@ def test_check_does_not_load_the_engine() -> None:
 # Schemas that are accepted
 
 
-@pytest.mark.parametrize(
+@each_row(
     "dialect",
     [
         "https://json-schema.org/draft/2020-12/schema",
@@ -166,7 +167,7 @@ def test_each_supported_dialect_works(dialect: str) -> None:
     assert errors(document, {"a": 1}) == ["a: 1 is not null"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "document",
     [
         {"properties": {"a": {"$ref": "#/$defs/x~1y%25"}}, "$defs": {"x/y%": {"type": "null"}}},
@@ -216,7 +217,7 @@ def test_a_pattern_with_exponential_backtracking_runs_in_linear_time() -> None:
     assert line.endswith("does not match the pattern ^(a+)+$")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "pattern",
     [
         *(r"^(?!\.)[a-z.]+@[a-z]+$", r"(a)\1", r"(?<=a)b", r"[\w-\d]", "["),
@@ -231,7 +232,7 @@ def test_a_pattern_that_needs_backtracking_is_not_checked(pattern: str) -> None:
     assert validator.errors(["x"]) == ["[0]: 'x' has 1 character, the minimum is 2"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("document", "value"),
     [
         ({"not": {"pattern": "(?!a)"}}, "b"),
@@ -271,7 +272,7 @@ def test_a_long_list_with_an_expensive_schema_is_refused() -> None:
     assert validator.is_valid([1] * 10)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 30, 63])
+@each_row("depth", [0, 1, 30, 63])
 def test_a_recursive_schema_validates_nested_values(depth: int) -> None:
     document = {
         "anyOf": [
@@ -294,7 +295,7 @@ def test_a_schema_whose_cost_doubles_with_each_level_is_bounded() -> None:
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("depth", [65, 1_000, 100_000])
+@each_row("depth", [65, 1_000, 100_000])
 def test_a_value_nested_too_deeply_is_refused(depth: int) -> None:
     validator = schema.compile(b"true")
 

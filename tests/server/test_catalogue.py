@@ -12,6 +12,7 @@ from interlock.errors import LocalProtocolError, SchemaError, UnknownTool
 from interlock.revisions import ALL, LEGACY, NEWEST
 from interlock.types import Tool
 from tests.server.tool_objects import SCHEMA, Echo
+from tests.support.rows import each_row
 
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "0"}}
 
@@ -25,7 +26,7 @@ ENCODED = {
 }
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 async def test_a_tool_object_is_listed_and_called_in_every_revision(connect, revision):
     server = Server("s")
     server.add_tool(Echo())
@@ -40,7 +41,7 @@ async def test_a_tool_object_is_listed_and_called_in_every_revision(connect, rev
     assert answer["result"]["tools"] == [{"name": "echo", "inputSchema": SCHEMA}]
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 async def test_unknown_members_of_a_definition_are_listed(connect, revision):
     definition = {"name": "echo", "inputSchema": SCHEMA, "execution": {"x": 1}, "x-cost": 3}
     server = Server("s")
@@ -54,7 +55,7 @@ async def test_unknown_members_of_a_definition_are_listed(connect, revision):
     assert answer["result"]["tools"] == [definition]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "changes"),
     [
         (LEGACY[0], {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b: a://b"}], "structuredContent": None}),  # noqa: E501
@@ -126,7 +127,7 @@ async def test_a_failing_tool_object_is_reported_as_a_function_would_be(connect,
     assert answer["error"]["code"] == -32602
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("definition", "error", "says"),
     [
         ({"inputSchema": SCHEMA}, LocalProtocolError, "has no name"),

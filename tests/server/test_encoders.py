@@ -26,6 +26,7 @@ from interlock.types import (
     ToolAnnotations,
     UnknownContent,
 )
+from tests.support.rows import each_row
 
 OLDEST, SECOND, THIRD, LAST_LEGACY, MODERN = ALL
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": "s", "version": "2"}}
@@ -46,10 +47,12 @@ def server() -> Server:
 
 
 @pytest.fixture
-def asker(server, connect):
+def asker(connect):
     """Send a request in any revision; return the whole result."""
 
-    async def ask(revision: str, method: str, params: dict[str, Any] | None = None) -> Any:
+    async def ask(
+        server: Server, revision: str, method: str, params: dict[str, Any] | None = None
+    ) -> Any:
         wire = await connect(server)
         if revision == MODERN:
             answer = await wire.modern(method, params)
@@ -80,7 +83,7 @@ WRAPPED = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "more"),
     [
         (OLDEST, {}),
@@ -90,7 +93,9 @@ WRAPPED = {
         (MODERN, {"annotations": {"readOnlyHint": True}, "title": "T", "_meta": {"a/b": 1}, "icons": [ICON], "outputSchema": {"type": "array", "items": {"type": "integer"}}}),  # noqa: E501
     ],
 )  # fmt: skip
-async def test_a_listed_tool_has_the_members_of_its_revision(server: Server, asker, revision, more):
+async def test_a_listed_tool_has_the_members_of_its_revision(asker, revision, more):
+    server = Server("s", version="2")
+
     @server.tool(
         name="t",
         title="T",
@@ -101,15 +106,16 @@ async def test_a_listed_tool_has_the_members_of_its_revision(server: Server, ask
     def function() -> list[int]:
         """Do it."""
 
-    result = await asker(revision, "tools/list")
+    result = await asker(server, revision, "tools/list")
 
     assert result == {"tools": [{**TOOL, **more}], **(CACHED if revision == MODERN else {})}
 
 
-@pytest.mark.parametrize("revision", ALL)
+@each_row("revision", ALL)
 async def test_listed_resources_templates_and_prompts_have_the_members_of_their_revision(
-    server: Server, asker, revision
+    asker, revision
 ):
+    server = Server("s", version="2")
     options: Any = {"title": "T", "icons": [Icon(src=ICON["src"])], "meta": {"a/b": 1}}
 
     @server.resource("notes://all", mime_type="text/plain", **options)
@@ -135,19 +141,19 @@ async def test_listed_resources_templates_and_prompts_have_the_members_of_their_
     more = {**since_third, **({"icons": [ICON]} if revision in (LAST_LEGACY, MODERN) else {})}
     cached = CACHED if revision == MODERN else {}
 
-    assert await asker(revision, "resources/list") == {
+    assert await asker(server, revision, "resources/list") == {
         "resources": [
             {"uri": "notes://all", "name": "notes", "description": "All notes.", "mimeType": "text/plain", **more}  # noqa: E501
         ],
         **cached,
     }  # fmt: skip
-    assert await asker(revision, "resources/templates/list") == {
+    assert await asker(server, revision, "resources/templates/list") == {
         "resourceTemplates": [
             {"uriTemplate": "notes://{name}", "name": "note", "description": "One note.", **more}
         ],
         **cached,
     }
-    assert await asker(revision, "prompts/list") == {
+    assert await asker(server, revision, "prompts/list") == {
         "prompts": [
             {
                 "name": "sum_up",
@@ -166,55 +172,59 @@ async def test_listed_resources_templates_and_prompts_have_the_members_of_their_
 # Calls
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_a_text_result_in_each_revision(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_a_text_result_in_each_revision(asker, revision):
+    server = Server("s", version="2")
     server.tool(name="t")(lambda: "hello")
 
-    result = await asker(revision, "tools/call", {"name": "t"})
+    result = await asker(server, revision, "tools/call", {"name": "t"})
 
     more = COMPLETE if revision == MODERN else {}
     assert result == {"content": [{"type": "text", "text": "hello"}], **more}
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_a_result_without_content_has_an_empty_list(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_a_result_without_content_has_an_empty_list(asker, revision):
+    server = Server("s", version="2")
     server.tool(name="t")(lambda: None)
 
-    result = await asker(revision, "tools/call", {"name": "t"})
+    result = await asker(server, revision, "tools/call", {"name": "t"})
 
     assert result == {"content": [], **(COMPLETE if revision == MODERN else {})}
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_a_failed_call_has_is_error(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_a_failed_call_has_is_error(asker, revision):
+    server = Server("s", version="2")
     server.tool(name="t")(lambda: CallToolResult(content=[TextContent(text="no")], is_error=True))
 
-    result = await asker(revision, "tools/call", {"name": "t"})
+    result = await asker(server, revision, "tools/call", {"name": "t"})
 
     assert result["isError"] is True
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("revision", "structured"),
     [(OLDEST, None), (SECOND, None), (THIRD, {"result": [1]}), (LAST_LEGACY, {"result": [1]}), (MODERN, [1])],  # noqa: E501
 )  # fmt: skip
-async def test_a_structured_list_is_wrapped_for_legacy_clients(
-    server: Server, asker, revision, structured
-):
+async def test_a_structured_list_is_wrapped_for_legacy_clients(asker, revision, structured):
+    server = Server("s", version="2")
+
     def function() -> list[int]:
         return [1]
 
     server.tool(name="t")(function)
 
-    result = await asker(revision, "tools/call", {"name": "t"})
+    result = await asker(server, revision, "tools/call", {"name": "t"})
 
     assert result["content"] == [{"type": "text", "text": "[1]"}]
     assert result.get("structuredContent") == structured
 
 
-@pytest.mark.parametrize("revision", ALL)
-@pytest.mark.parametrize("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
-async def test_output_schema_and_result_are_wrapped_alike(server: Server, revision, hint):
+@each_row("revision", ALL)
+@each_row("hint", [Hit, Hit | None, list[Hit], dict[str, Hit], int | None])
+async def test_output_schema_and_result_are_wrapped_alike(revision, hint):
+    server = Server("s")
     values = {
         Hit: Hit("a", Hit("b")),
         Hit | None: Hit("a"),
@@ -239,13 +249,16 @@ async def test_output_schema_and_result_are_wrapped_alike(server: Server, revisi
         assert isinstance(result.structured, dict)
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_content_that_a_revision_lacks_becomes_text(server, asker, revision):
+@each_row("revision", ALL)
+async def test_content_that_a_revision_lacks_becomes_text(asker, revision):
+    server = Server("s", version="2")
     link = ResourceLink(uri="notes://a", name="a", meta={"a/b": 1})
     embedded = EmbeddedResource(resource=ResourceContents(uri="notes://a", text="t"))
     server.tool(name="t")(lambda: [TextContent(text="x", meta={"a/b": 1}), audio(b"R"), link, embedded])  # noqa: E501  # fmt: skip
 
-    text, sound, linked, resource = (await asker(revision, "tools/call", {"name": "t"}))["content"]
+    text, sound, linked, resource = (await asker(server, revision, "tools/call", {"name": "t"}))[
+        "content"
+    ]
 
     new = revision not in LEGACY[:2]
     assert text == {"type": "text", "text": "x", **({"_meta": {"a/b": 1}} if new else {})}
@@ -262,17 +275,18 @@ async def test_content_that_a_revision_lacks_becomes_text(server, asker, revisio
     )
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_members_of_content_that_a_revision_lacks_are_left_out(server, asker, revision):
+@each_row("revision", ALL)
+async def test_members_of_content_that_a_revision_lacks_are_left_out(asker, revision):
+    server = Server("s", version="2")
     hints = Annotations(priority=0.5, last_modified="2026-01-01T00:00:00Z")
     contents = ResourceContents(uri="notes://a", text="t", meta={"a/b": 1})
     link = ResourceLink(uri="notes://a", name="a", icons=[Icon(src=ICON["src"])])
     server.tool(name="t")(lambda: [EmbeddedResource(resource=contents, annotations=hints), link])
     server.resource("notes://a", name="a", annotations=hints)(lambda: contents)
 
-    embedded, linked = (await asker(revision, "tools/call", {"name": "t"}))["content"]
-    (listed,) = (await asker(revision, "resources/list"))["resources"]
-    (read,) = (await asker(revision, "resources/read", {"uri": "notes://a"}))["contents"]
+    embedded, linked = (await asker(server, revision, "tools/call", {"name": "t"}))["content"]
+    (listed,) = (await asker(server, revision, "resources/list"))["resources"]
+    (read,) = (await asker(server, revision, "resources/read", {"uri": "notes://a"}))["contents"]
 
     new = revision not in LEGACY[:2]
     known = {"priority": 0.5, **({"lastModified": "2026-01-01T00:00:00Z"} if new else {})}
@@ -282,11 +296,12 @@ async def test_members_of_content_that_a_revision_lacks_are_left_out(server, ask
     assert ("icons" in linked) == (revision in (LAST_LEGACY, MODERN))
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_meta_of_a_result_is_sent_since_2025_06_18(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_meta_of_a_result_is_sent_since_2025_06_18(asker, revision):
+    server = Server("s", version="2")
     server.tool(name="t")(lambda: CallToolResult(meta={"a/b": 1}))
 
-    result = await asker(revision, "tools/call", {"name": "t"})
+    result = await asker(server, revision, "tools/call", {"name": "t"})
 
     expected = {"_meta": {"a/b": 1}} if revision in (THIRD, LAST_LEGACY) else {}
     if revision == MODERN:
@@ -297,8 +312,10 @@ async def test_meta_of_a_result_is_sent_since_2025_06_18(server: Server, asker, 
 # Other results
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_contents_and_prompts_in_each_revision(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_contents_and_prompts_in_each_revision(asker, revision):
+    server = Server("s", version="2")
+
     @server.resource("notes://{name}", ttl_ms=5000, cache_scope="public")
     def note(name: str) -> str:
         return f"note {name}"
@@ -313,23 +330,27 @@ async def test_contents_and_prompts_in_each_revision(server: Server, asker, revi
         return [name, audio(b"R")]
 
     modern = revision == MODERN
-    assert await asker(revision, "resources/read", {"uri": "notes://a"}) == {
+    assert await asker(server, revision, "resources/read", {"uri": "notes://a"}) == {
         "contents": [{"uri": "notes://a", "mimeType": "text/plain", "text": "note a"}],
         **({**COMPLETE, "ttlMs": 5000, "cacheScope": "public"} if modern else {}),
     }
-    assert await asker(revision, "prompts/get", {"name": "empty"}) == {
+    assert await asker(server, revision, "prompts/get", {"name": "empty"}) == {
         "messages": [],
         **(COMPLETE if modern else {}),
     }
-    heard = await asker(revision, "prompts/get", {"name": "sound", "arguments": {"name": "a"}})
+    heard = await asker(
+        server, revision, "prompts/get", {"name": "sound", "arguments": {"name": "a"}}
+    )
     assert heard["description"] == "Hear it."
     assert heard["messages"][0] == {"role": "user", "content": {"type": "text", "text": "a"}}
     kind = heard["messages"][1]["content"]["type"]
     assert kind == ("text" if revision == OLDEST else "audio")
 
 
-@pytest.mark.parametrize("revision", ALL)
-async def test_completion_without_values_has_an_empty_list(server: Server, asker, revision):
+@each_row("revision", ALL)
+async def test_completion_without_values_has_an_empty_list(asker, revision):
+    server = Server("s", version="2")
+
     @server.prompt
     def greet(name: str) -> str:
         return name
@@ -344,16 +365,17 @@ async def test_completion_without_values_has_an_empty_list(server: Server, asker
 
     more = COMPLETE if revision == MODERN else {}
     for value, values in (("A", ["Ada"]), ("Z", [])):
-        assert await asker(revision, "completion/complete", params(value)) == {
+        assert await asker(server, revision, "completion/complete", params(value)) == {
             "completion": {"values": values, "total": len(values)},
             **more,
         }
 
 
-@pytest.mark.parametrize("revision", LEGACY)
-async def test_ping_and_set_level_have_empty_results(server: Server, asker, revision):
-    assert await asker(revision, "ping") == {}
-    assert await asker(revision, "logging/setLevel", {"level": "error"}) == {}
+@each_row("revision", LEGACY)
+async def test_ping_and_set_level_have_empty_results(asker, revision):
+    server = Server("s", version="2")
+    assert await asker(server, revision, "ping") == {}
+    assert await asker(server, revision, "logging/setLevel", {"level": "error"}) == {}
 
 
 async def test_a_server_states_its_identity_in_each_revision(connect):
@@ -502,12 +524,12 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
         block = UnknownContent(fields=fields)
         return CallToolResult(content=[TextContent(text="look"), block])
 
-    result = await asker(revision, "tools/call", {"name": "show"})
+    result = await asker(server, revision, "tools/call", {"name": "show"})
 
     assert result["content"] == [{"type": "text", "text": "look"}, fields]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "result",
     [
         '{"content":[],"resultType":"complete"}',
@@ -521,7 +543,7 @@ async def test_content_of_an_unknown_type_is_sent_unchanged(server, asker, revis
         '{"isError":true,"resultType":"complete"}',
     ],
 )
-@pytest.mark.parametrize("revision", [LAST_LEGACY, MODERN])
+@each_row("revision", [LAST_LEGACY, MODERN])
 def test_a_result_of_another_server_is_passed_on_with_one_type_and_our_identity(result, revision):
     whole = Encoder(Implementation(name="s", version="2")).call(Raw(result.encode()), revision, {})
 

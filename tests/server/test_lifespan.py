@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from interlock import Client, Server
 from interlock.protocol import Request
+from tests.support.rows import each_row
 
 
 class Journal:
@@ -174,7 +175,7 @@ async def test_middleware_can_refuse_requests_and_see_results():
     assert b'"text":"hello"' in answers[-1]
 
 
-@pytest.mark.parametrize("revision", ["2025-11-25", "2026-07-28"])
+@each_row("revision", ["2025-11-25", "2026-07-28"])
 async def test_middleware_can_change_the_params_of_a_call(revision):
     def middleware(handler):
         async def handle(request, context):

@@ -28,6 +28,7 @@ from interlock.transports.memory import MemoryTransport
 from interlock.types import ClientCapabilities, Implementation, Tool
 from tests.server.http.conftest import Http
 from tests.server.tool_objects import SCHEMA, Echo
+from tests.support.rows import each_row
 
 ANN, BOB = Principal("ann"), Principal("bob")
 
@@ -86,7 +87,7 @@ def context(principal: Principal | None, revision: str = NEWEST) -> Context:
 # Callers
 
 
-@pytest.mark.parametrize("revision", [LEGACY[0], LEGACY[-1], NEWEST])
+@each_row("revision", [LEGACY[0], LEGACY[-1], NEWEST])
 async def test_a_tool_of_one_principal_is_listed_and_found_for_that_principal_only(revision):
     gateway = Gateway()
     for name in ("ann_notes", "bob_notes"):

@@ -11,6 +11,7 @@ from interlock import revisions
 from interlock.errors import InvalidArguments, RemoteError
 from interlock.revisions import NEWEST
 from interlock.server.request_context import Stated, check_method, progress_token, stated_in
+from tests.support.rows import each_row
 
 MODERN = {revisions.VERSION_KEY: NEWEST, revisions.CLIENT_CAPABILITIES_KEY: {}}
 
@@ -41,7 +42,7 @@ def test_a_modern_request_states_its_capabilities_level_and_client():
     assert found.client_info is not None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("members", "problem"),
     [
         ({revisions.CLIENT_CAPABILITIES_KEY: None}, "_meta lacks .*clientCapabilities"),
@@ -66,9 +67,7 @@ def test_malformed_information_about_the_client_is_ignored():
     assert stated(**{revisions.CLIENT_INFO_KEY: 7}).client_info is None
 
 
-@pytest.mark.parametrize(
-    ("token", "valid"), [("a", True), (7, True), (True, False), (1.5, False), (None, False)]
-)
+@each_row(("token", "valid"), [("a", True), (7, True), (True, False), (1.5, False), (None, False)])
 def test_a_progress_token_is_text_or_an_integer(token: object, valid: bool):
     assert (progress_token({"progressToken": token}) is not None) is valid
 

@@ -6,9 +6,10 @@ import pytest
 
 from interlock import Client, Server
 from interlock.errors import RemoteError, UnknownResource
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(("revision", "code"), [("2026-07-28", -32602), ("2025-11-25", -32002)])
+@each_row(("revision", "code"), [("2026-07-28", -32602), ("2025-11-25", -32002)])
 async def test_a_function_that_raises_unknown_resource_answers_not_found(
     revision: str, code: int
 ) -> None:

@@ -13,6 +13,7 @@ from interlock import Client, Context, Server
 from interlock.errors import RemoteError
 from interlock.revisions import LEGACY
 from interlock.server import subscribers
+from tests.support.rows import each_row
 
 MODERN = "2026-07-28"
 
@@ -129,7 +130,7 @@ async def test_methods_of_the_modern_era_are_unknown_in_a_session(wire, method):
     assert (await wire.call(method))["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "code", "says"),
     [
         ({"io.modelcontextprotocol/protocolVersion": 5}, -32602, "protocolVersion"),
@@ -140,7 +141,6 @@ async def test_methods_of_the_modern_era_are_unknown_in_a_session(wire, method):
         ({"io.modelcontextprotocol/protocolVersion": "2025-11-25"}, -32022, "not supported"),
         ({"io.modelcontextprotocol/logLevel": "loud"}, -32602, "log level 'loud'"),
     ],
-    ids=str,
 )
 async def test_invalid_metadata_of_a_modern_request_is_refused(wire, meta, changes, code, says):
     answer = await wire.call("tools/list", {"_meta": {**meta(), **changes}})
@@ -181,7 +181,7 @@ async def test_an_invalid_log_level_is_refused(wire, level):
 # Malformed input
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("line", "code"),
     [
         (b"not json", -32700),
@@ -199,7 +199,6 @@ async def test_an_invalid_log_level_is_refused(wire, level):
             -32600,
         ),
     ],
-    ids=lambda each: str(each)[:50],
 )
 async def test_a_malformed_line_is_answered_without_id_and_the_connection_continues(
     wire, line, code
@@ -258,8 +257,8 @@ METHODS = [
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize("era", ["modern", "legacy", "none"])
-@pytest.mark.parametrize("seed", range(3))
+@each_row("era", ["modern", "legacy", "none"])
+@each_row("seed", range(3))
 async def test_any_message_gets_only_its_own_answer(server, connect, meta, caplog, era, seed):
     chance = random.Random(seed)
     wire = await connect(server)
@@ -291,7 +290,7 @@ async def test_any_message_gets_only_its_own_answer(server, connect, meta, caplo
     assert wire.lost is None
 
 
-@pytest.mark.parametrize("params", [[], "x", 5, True])
+@each_row("params", [[], "x", 5, True])
 async def test_params_must_be_an_object(wire, params):
     wire.send({"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": params})
     answer = await wire.receive()

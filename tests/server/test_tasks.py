@@ -33,6 +33,7 @@ from interlock.protocol.envelope import encode
 from interlock.server import Server, tasks
 from interlock.server.task_store import MemoryTasks, Task
 from interlock.types import ClientCapabilities, ElicitResult, Implementation
+from tests.support.rows import each_row
 
 NAME = revisions.TASKS_EXTENSION
 FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
@@ -160,7 +161,7 @@ async def test_a_plain_function_may_be_a_task():
     assert task["result"]["content"][0]["text"] == "done"
 
 
-@pytest.mark.parametrize("more", [{}, {"task": {"ttl": 60_000}}], ids=["no hint", "old hint"])
+@each_row("more", [{}, {"task": {"ttl": 60_000}}], ids=["no hint", "old hint"])
 async def test_a_tool_without_task_answers_with_its_result(more):
     server, _ = slow_server()
 
@@ -283,7 +284,7 @@ async def test_a_result_after_the_cancellation_is_ignored():
     assert after == during
 
 
-@pytest.mark.parametrize("method", ["tasks/cancel", "tasks/update"])
+@each_row("method", ["tasks/cancel", "tasks/update"])
 async def test_updating_or_cancelling_an_ended_task_changes_nothing(method):
     server, work = slow_server()
     work.go_on.set()
@@ -421,9 +422,7 @@ async def test_answers_to_unknown_questions_are_ignored():
         assert await ask(client, "tasks/get", id) == before
 
 
-@pytest.mark.parametrize(
-    "answers", [{"one": accepted("Ada"), "two": 7}, {"two": {"action": 1}}, None]
-)
+@each_row("answers", [{"one": accepted("Ada"), "two": 7}, {"two": {"action": 1}}, None])
 async def test_a_malformed_answer_is_refused_as_a_whole(answers):
     async with task_client(asking_server()) as client:
         id = (await call(client, "both"))["taskId"]
@@ -618,7 +617,7 @@ async def test_begin_task_does_nothing_without_the_extension():
         assert (await client.call_tool("slow_greeting")).text == "Ada and Ada"
 
 
-@pytest.mark.parametrize("revision", [revisions.NEWEST, "legacy"])
+@each_row("revision", [revisions.NEWEST, "legacy"])
 async def test_a_tool_that_requires_tasks_refuses_clients_without_the_extension(revision):
     server = Server("test")
     ran = []
@@ -646,7 +645,7 @@ async def test_a_tool_that_requires_tasks_answers_with_one():
         assert (await call(client, "slow"))["resultType"] == "task"
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_row("method", METHODS)
 async def test_methods_of_tasks_need_the_declared_extension(method):
     server, work = slow_server()
     async with task_client(server) as client, task_client(server, extensions={}) as other:
@@ -671,7 +670,7 @@ async def test_the_extension_is_advertised_if_a_tool_may_be_a_task():
         assert client.capabilities.extensions is None
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_row("method", METHODS)
 async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
     async with task_client(Server("test")) as client:
         with pytest.raises(RemoteError) as refused:
@@ -680,7 +679,7 @@ async def test_without_such_a_tool_the_methods_of_tasks_are_unknown(method):
     assert refused.value.code == revisions.METHOD_NOT_FOUND
 
 
-@pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
+@each_row("method", ["tasks/result", "tasks/list"])
 async def test_methods_of_the_tasks_of_2025_11_25_are_unknown(method):
     server, _ = slow_server()
     async with task_client(server) as client:
@@ -727,8 +726,8 @@ async def as_principal(
     )
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("other", ["eve", "", "ad", None])
+@each_row("method", METHODS)
+@each_row("other", ["eve", "", "ad", None])
 async def test_a_task_of_another_principal_looks_unknown(method, other):
     server, work = slow_server()
     async with server.running():
@@ -749,8 +748,8 @@ async def test_a_task_of_another_principal_looks_unknown(method, other):
     assert refusals[0][0] == revisions.INVALID_PARAMS
 
 
-@pytest.mark.parametrize("params", [{}, {"taskId": 7}, {"taskId": None}])
-@pytest.mark.parametrize("method", METHODS)
+@each_row("params", [{}, {"taskId": 7}, {"taskId": None}])
+@each_row("method", METHODS)
 async def test_params_without_an_id_are_invalid(method, params):
     server, _ = slow_server()
     async with task_client(server) as client:

@@ -27,6 +27,7 @@ from interlock.types import (
     TextContent,
     ToolAnnotations,
 )
+from tests.support.rows import each_row
 
 CANARY = "canary-77aa"
 
@@ -365,7 +366,7 @@ async def test_lone_surrogates_in_resources_prompts_logs_and_progress_are_replac
 NAN, INFINITY = float("nan"), float("inf")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value", "place"),
     [
         (float, NAN, "the result itself"),
@@ -376,11 +377,12 @@ NAN, INFINITY = float("nan"), float("inf")
         (Any, CallToolResult(structured_content={"a": NAN}), "a"),
         (float, CallToolResult(structured_content=NAN), "the result itself"),
     ],
-    ids=repr,
 )
 async def test_a_number_that_json_cannot_express_is_an_error_that_names_its_place(
-    server: Server, caplog, hint, value, place
+    caplog, hint, value, place
 ):
+    server = Server("tools")
+
     async def measure():
         return value
 

@@ -18,6 +18,7 @@ from interlock.types import (
     ResourceLink,
     TextContent,
 )
+from tests.support.rows import each_row
 
 CANARY = "canary-77aa"
 
@@ -45,7 +46,7 @@ async def call(server: Server, name: str, /, **arguments: Any) -> CallToolResult
 BYTES = b"\x89PNG"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "content", "structured"),
     [
         (None, [], None),
@@ -83,9 +84,10 @@ BYTES = b"\x89PNG"
             None,
         ),
     ],
-    ids=lambda each: type(each).__name__,
 )
-async def test_an_unstructured_value_becomes_content(server: Server, value, content, structured):
+async def test_an_unstructured_value_becomes_content(value, content, structured):
+    server = Server("tools")
+
     @server.tool
     async def give() -> Any:
         return value
@@ -103,7 +105,7 @@ def test_bytes_become_base64():
     assert audio(BYTES).mime_type == "audio/wav"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("hint", "value", "structured", "text"),
     [
         (Hit, Hit("a", 0.5), {"name": "a", "score": 0.5}, '{"name":"a","score":0.5}'),
@@ -114,11 +116,10 @@ def test_bytes_become_base64():
         (list[Model], [Model(w=3)], [{"w": 3}], '[{"w":3}]'),
         (dict[str, bool], {"a": True}, {"a": True}, '{"a":true}'),
     ],
-    ids=str,
 )
-async def test_a_structured_value_comes_with_its_json_as_text(
-    server: Server, hint, value, structured, text
-):
+async def test_a_structured_value_comes_with_its_json_as_text(hint, value, structured, text):
+    server = Server("tools")
+
     async def give():
         return value
 

@@ -15,6 +15,7 @@ from interlock.errors import (
 from interlock.types import (
     CallToolResult,
 )
+from tests.support.rows import each_row
 
 CANARY = "canary-77aa"
 
@@ -64,11 +65,14 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize("error", FAILURES, ids=lambda each: type(each).__name__)
-@pytest.mark.parametrize("kind", ["plain", "async", "limited"])
+@each_row("error", FAILURES)
+@each_row("kind", ["plain", "async", "limited"])
 async def test_any_other_exception_is_logged_under_a_reference_and_the_server_continues(
-    server: Server, caplog, error, kind
+    caplog, error, kind
 ):
+    server = Server("tools")
+    caplog.clear()
+
     def fail() -> str:
         raise error
 

@@ -1,11 +1,10 @@
 from typing import Any
 
-import pytest
-
 from interlock.text import quoting
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         (None, "null"),
@@ -21,7 +20,7 @@ def test_kind_names_each_json_type(value: Any, expected: str) -> None:
     assert quoting.kind(value) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "expected"),
     [
         ("it's", '"it\'s"'),

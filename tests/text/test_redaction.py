@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from interlock.errors import HttpError, RemoteError
 from interlock.text.redaction import Redacted, Redactor, redact_arguments, redact_error
+from tests.support.rows import each_row
 
 
 @dataclass
@@ -33,7 +32,7 @@ def test_redact_uses_the_token_that_is_valid_now():
     assert redactor.redact("first-token second-token") == "first-token ***"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("args", "shown"),
     [
         (["--token=abc"], ["--token=***"]),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from interlock.text import urls
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "origin", "display"),
     [
         ("https://a.example/x", "https://a.example", "https://a.example/x"),
@@ -36,7 +37,7 @@ def test_origin_and_display_of_a_url_with_a_host(url: str, origin: str, display:
     assert urls.split(url).hostname
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "display"),
     [
         ("", "''"),
@@ -61,14 +62,14 @@ def test_display_of_an_invalid_url_has_no_secret(url: str, display: str):
     assert urls.display(url) == display
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host", ["localhost", "127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "0:0:0:0:0:0:0:1"]
 )
 def test_is_loopback_is_true_for_addresses_that_are_never_routed(host: str):
     assert urls.is_loopback(host)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "host",
     [
         *("", "localhost.", "a.localhost", "localhost.example", "LOCALHOST", "127.0.0.1.example"),
@@ -80,7 +81,7 @@ def test_is_loopback_is_false_for_what_a_name_server_or_resolver_decides(host: s
     assert not urls.is_loopback(host)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "is_token"),
     [("X-Api-Key", True), ("a!#$%&'*+.^_`|~-9", True), ("", False), ("a b", False), ("a:", False)]
     + [(f"a{char}", False) for char in '\r\n\t\0\x7fä"(),/;<=>?@[\\]{}'],

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from interlock.config import HttpServer, OAuthClient, StdioServer
+from interlock import Server
+from interlock.config import HttpServer, OAuthClient, PythonServer, StdioServer, ToolFilter
 from interlock.errors import InsufficientScope, LoginRequired
 from interlock.oauth.stored_login import StoredLogin
 from interlock.text.redaction import MIN_SECRET, Redactor
+from interlock.toolbox import Toolbox
 from interlock.toolbox.connect import make_client
 from interlock.toolbox.hints import with_hint
 from interlock.transports.http_pool import HttpPool
@@ -124,3 +126,54 @@ async def test_login_of_a_principal_is_used_for_its_own_calls_only(monkeypatch: 
     await pool.close()
 
     assert owners == ["", "/user:anna", "/user:berta"]
+
+
+# Objects of Python modules
+
+
+notes = Server("notes")
+
+
+@notes.tool
+def add(text: str) -> str:
+    """Add a note."""
+    return f"added {text}"
+
+
+@notes.tool
+def clear() -> str:
+    """Delete all notes."""
+    return "cleared"
+
+
+async def test_object_is_a_server_like_the_others():
+    entry = PythonServer(object=f"{__name__}:notes", tools=ToolFilter(deny=("clear",)))
+    async with Toolbox({"notes": entry}) as toolbox:
+        addresses = [each.address for each in toolbox.tools]
+        result = await toolbox.call("notes:add", {"text": "x"})
+
+    assert addresses == ["notes:add"]
+    assert result.text == "added x"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("no.such.module:x", "no.such.module:x cannot be imported: No module named 'no'"),
+        (f"{__name__}:missing", "has no attribute 'missing'"),
+        (f"{__name__}:__doc__", "is not a server; it has no method connect()"),
+    ],
+)
+async def test_object_that_cannot_be_a_server_fails_alone_and_says_why(name: str, reason: str):
+    servers = {"bad": PythonServer(object=name), "notes": PythonServer(object=f"{__name__}:notes")}
+    async with Toolbox(servers) as toolbox:
+        status = toolbox.status
+
+    assert status["bad"].state == "failed"
+    assert reason in status["bad"].reason
+    assert status["notes"].state == "ok"
+
+
+async def test_disabled_object_is_not_imported():
+    async with Toolbox({"off": PythonServer(object="no.such:x", enabled=False)}) as toolbox:
+        assert toolbox.status["off"].state == "disabled"

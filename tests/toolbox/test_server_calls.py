@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from interlock import Server
 from interlock.errors import (
     InvalidArguments,
 )
-from interlock.toolbox import server_calls
+from interlock.toolbox import Toolbox, server_calls
+from interlock.transports import MAX_FRAME_BYTES
 from tests.support.scripted_server import Json, text, tool
 from tests.toolbox.upstreams import call, served, settle, started
 
@@ -71,3 +73,17 @@ async def test_cancelled_call_frees_its_slot(monkeypatch: pytest.MonkeyPatch):
         server.answers["tools/call"] = text("done")
 
         assert await call(upstream) == "done"
+
+
+@pytest.mark.slow("arguments of 16 MiB")
+async def test_arguments_longer_than_any_message_reach_a_server_in_the_same_process():
+    server = Server("texts")
+
+    @server.tool
+    async def length(text: str) -> int:
+        return len(text)
+
+    async with Toolbox({"texts": server}) as toolbox:
+        result = await toolbox.call("texts:length", {"text": "x" * MAX_FRAME_BYTES})
+
+    assert result.text == str(MAX_FRAME_BYTES)

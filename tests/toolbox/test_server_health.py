@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from interlock.errors import AuthRequired, HttpError, LoginExpired, LoginRequired, ServerUnavailable
-from interlock.toolbox.server_health import ServerHealth, state_of
-from interlock.toolbox.server_status import State
+from interlock.toolbox.server_health import ServerHealth, State, state_of
 
 
 def health() -> ServerHealth:

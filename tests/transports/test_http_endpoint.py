@@ -28,6 +28,7 @@ from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import Asked, EvilHttp
 from tests.support.bearer import BearerHeaders
+from tests.support.rows import each_row
 from tests.transports.support import BODY, SECRET, Tokens, to
 
 
@@ -47,7 +48,7 @@ async def pool(nothing_is_left: object) -> AsyncIterator[HttpPool]:
 # URLs and headers
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "why"),
     [
         ("ftp://a.example/mcp", "invalid server URL"),
@@ -66,7 +67,7 @@ def test_invalid_url_is_refused(url: str, why: str):
     assert SECRET not in str(told.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value", "why"),
     [
         ("", "x", "is not a valid name of an HTTP header"),
@@ -138,7 +139,7 @@ async def test_redirect_to_a_failing_url_is_not_kept(server: EvilHttp, pool: Htt
     assert [asked.path for asked in server.asked] == ["/mcp", "/messages", "/mcp"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("code", "location", "why"),
     [
         (307, "http://127.0.0.1:1/mcp", "to http://127.0.0.1:1/mcp, which is not its origin"),

@@ -26,6 +26,7 @@ from interlock.transports import http_endpoint as module
 from interlock.transports.http_pool import HttpPool
 from tests.servers import evil_http
 from tests.servers.evil_http import Asked, EvilHttp
+from tests.support.rows import each_row
 from tests.transports.support import BODY, SECRET, Tokens, to
 
 
@@ -107,8 +108,8 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("code", [401, 403, 500])
-@pytest.mark.parametrize("form", REASONS)
+@each_row("code", [401, 403, 500])
+@each_row("form", REASONS)
 async def test_reason_in_the_body_is_in_the_error(
     server: EvilHttp, pool: HttpPool, code: int, form: str
 ):
@@ -117,7 +118,7 @@ async def test_reason_in_the_body_is_in_the_error(
     assert str(error).endswith(": quota used\ufffd up")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "type"),
     [
         ("<p>no</p>", "text/plain"),
@@ -157,7 +158,7 @@ async def test_credentials_in_the_body_are_redacted(server: EvilHttp, pool: Http
     assert str(error).endswith(": key *** and token *** are of no use, ab")
 
 
-@pytest.mark.parametrize("body", ["", "<html>", '{"error":', "[" * 100_000])
+@each_row("body", ["", "<html>", '{"error":', "[" * 100_000])
 async def test_body_that_is_not_a_json_rpc_error_is_an_http_error(
     server: EvilHttp, pool: HttpPool, body: str
 ):
@@ -197,7 +198,7 @@ async def test_invalid_host_is_unreachable(pool: HttpPool):
             pass
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "is_too_long"),
     [
         ({"X-A": "a" * 60_000}, False),
@@ -243,7 +244,7 @@ def dates() -> Iterator[tuple[str, float | None]]:
     )
 
 
-@pytest.mark.parametrize(("said", "seconds"), [*dates()])
+@each_row(("said", "seconds"), [*dates()])
 async def test_retry_after_is_seconds_or_a_date_or_nothing(
     server: EvilHttp, pool: HttpPool, said: str, seconds: float | None
 ):

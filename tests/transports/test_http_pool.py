@@ -20,6 +20,7 @@ from interlock.transports.http_pool import HttpPool
 from tests.faults.rows_http import self_signed
 from tests.servers.evil_http import MODERN, EvilHttp
 from tests.servers.ports import free_port
+from tests.support.rows import each_row
 
 PROXY = "http://proxy.example:3128"
 
@@ -32,7 +33,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variable", "url", "proxy"),
     [
         ("HTTP_PROXY", "http://a.example/mcp", PROXY),
@@ -51,11 +52,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_proxy_is_used_for_its_scheme_but_not_for_loopback(
     environment: pytest.MonkeyPatch, variable: str, url: str, proxy: str | None
 ):
-    environment.setenv(variable, PROXY)
-    assert HttpPool().proxy(url) == proxy
+    with environment.context() as only:
+        only.setenv(variable, PROXY)
+        assert HttpPool().proxy(url) == proxy
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("excepted", "is_direct"),
     [
         ("a.example", True),
@@ -81,7 +83,7 @@ def test_proxy_without_scheme_is_an_http_proxy(environment: pytest.MonkeyPatch):
     assert HttpPool().proxy("http://a.example/") == PROXY
 
 
-@pytest.mark.parametrize("kind", ["socks4", "socks5", "socks5h", "ftp"])
+@each_row("kind", ["socks4", "socks5", "socks5h", "ftp"])
 def test_unsupported_proxy_kind_is_refused_with_a_remedy(
     environment: pytest.MonkeyPatch, kind: str
 ):

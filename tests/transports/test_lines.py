@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from interlock.errors import MessageTooLarge
 from interlock.protocol.envelope import Cut
 from interlock.transports.lines import LineSplitter, separately
+from tests.support.rows import each_row
 
 PIECES = st.lists(
     st.sampled_from([b"\n", b"\r", b"\r\n", b"a", b"a\nb", b"\xff"]) | st.binary(max_size=6)
@@ -31,7 +32,7 @@ def test_only_the_newline_ends_a_line():
     assert LineSplitter(100).feed(text + b"\n") == [text]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 100])
+@each_row("chunk", [1, 7, 100])
 def test_a_line_of_the_limit_passes_and_one_byte_more_does_not(chunk: int):
     def feed(data: bytes) -> list[bytes]:
         splitter = LineSplitter(50)

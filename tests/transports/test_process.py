@@ -14,6 +14,7 @@ from interlock.errors import SpawnError
 from interlock.transports import process
 from interlock.transports.process import Process
 from interlock.transports.reaper import marked, own_mark
+from tests.support.rows import each_row
 from tests.transports.shells import readable, shell
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -166,7 +167,7 @@ async def test_process_has_our_mark_whatever_is_configured():
 
 
 @pytest.mark.slow("works through much data")
-@pytest.mark.parametrize(
+@each_row(
     ("argv", "cwd", "why"),
     [
         (["no-such-program --zone UTC"], None, "arguments belong in a list of their own, such as"),

@@ -12,6 +12,7 @@ import pytest
 
 from interlock.transports.process import Process
 from interlock.transports.reaper import MARK_VARIABLE, own_mark, reaper
+from tests.support.rows import each_row
 
 nothing_is_left = pytest.mark.usefixtures("nothing_is_left")
 
@@ -88,7 +89,7 @@ async def test_helper_that_was_killed_is_replaced_and_servers_continue():
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize(
+@each_row(
     "script",
     [
         "echo $$; exec cat",

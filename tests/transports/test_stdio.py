@@ -8,6 +8,7 @@ import pytest
 from interlock.errors import ConnectionClosed, InterlockError, MessageTooLarge, ServerExited
 from interlock.transports import process, stdio
 from interlock.transports.stdio import StdioTransport, diagnostics
+from tests.support.rows import each_row
 from tests.transports.support import Uncopied
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -109,7 +110,7 @@ async def test_exit_is_reported_after_the_last_line_with_code_and_stderr():
     await transport.close()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("said", "words"),
     [("no key in KEY", ": no key in KEY"), ('{"jsonrpc":"2.0"}', ""), ("[]", "")],
 )
@@ -345,36 +346,28 @@ main.main()
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stderr", "words"),
     [
-        pytest.param("", "", id="nothing"),
-        pytest.param("\n \n", "", id="blank"),
-        pytest.param("starting\ncannot reach it\n\n", "cannot reach it", id="last-line"),
-        pytest.param(
-            NODE, "Error: Cannot find module '/srv/index.js' Require stack: none", id="node"
-        ),
-        pytest.param(PYTHON, "acme.errors.ConfigError: no token in [server]", id="python"),
-        pytest.param("TypeError [ERR_X]: bad\n    at f\n", "TypeError [ERR_X]: bad", id="code"),
-        pytest.param(
-            GO,
-            "panic: no token",
-            id="go",
-        ),
+        ("", ""),
+        ("\n \n", ""),
+        ("starting\ncannot reach it\n\n", "cannot reach it"),
+        (NODE, "Error: Cannot find module '/srv/index.js' Require stack: none"),
+        (PYTHON, "acme.errors.ConfigError: no token in [server]"),
+        ("TypeError [ERR_X]: bad\n    at f\n", "TypeError [ERR_X]: bad"),
+        (GO, "panic: no token"),
     ],
 )
 def test_diagnostics_is_the_error_without_what_follows(stderr: str, words: str):
     assert diagnostics(stderr) == words
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stderr", "words"),
     [
-        pytest.param(
-            NPM, "npm error code E404 npm error 404 Not Found - GET some-server", id="npm"
-        ),
-        pytest.param(UV, "tool dependencies cause: Because some-server was not found", id="uv"),
-        pytest.param(RUST, "panicked at src/main.rs:3:5: no token", id="rust"),
+        (NPM, "npm error code E404 npm error 404 Not Found - GET some-server"),
+        (UV, "tool dependencies cause: Because some-server was not found"),
+        (RUST, "panicked at src/main.rs:3:5: no token"),
     ],
 )
 def test_diagnostics_joins_an_error_of_several_lines(stderr: str, words: str):

@@ -14,6 +14,7 @@ import pytest
 from interlock.transports import process
 from interlock.transports.reaper import marked, own_mark
 from tests.faults.ground import until
+from tests.support.rows import each_row
 from tests.transports.shells import readable, shell
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -35,7 +36,7 @@ async def test_daemon_gets_a_term_and_can_clean_up(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize("is_killed", [False, True], ids=["closed", "cancelled"])
+@each_row("is_killed", [False, True], ids=["closed", "cancelled"])
 async def test_end_leaves_no_daemon_without_environment_in_its_own_session(is_killed: bool):
     """R-33. A daemon shares nothing with the server that started it."""
     daemon = "trap '' HUP; echo $$; exec sleep 1000 <&- 2>&-"

@@ -64,5 +64,5 @@ _HOMES = {
     "version": "claude.program",
 }
 
-# A hook needs no agent.
+# Names are loaded on first use, because a hook does not need the agent.
 __getattr__ = loader(__name__, _HOMES)

@@ -1,8 +1,8 @@
-"""Claude Code's own tools as calls that pass layers, like the calls of servers.
+"""Claude Code's own tools as calls that pass layers, in the same way as calls of servers.
 
-Claude Code runs these tools itself. A call enters the layers when it is decided about, stays in
+Claude Code runs these tools itself. A call enters the layers when its decision is made, stays in
 them while the tool runs, and leaves them with the result that Claude Code reports. So policy,
-limits, approvals and the audit trail treat it as any other call.
+limits, approvals and the audit trail treat it in the same way as any other call.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ MAX_RUNNING = 4_096
 
 
 class _Gate:
-    """Where a call has passed all layers, and waits for its result."""
+    """The point at which a call has passed all layers, and waits for its result."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.reached: asyncio.Future[JsonObject] = loop.create_future()  # with these arguments
+        self.reached: asyncio.Future[JsonObject] = loop.create_future()  # the call's arguments
         self.result: asyncio.Future[Outcome] = loop.create_future()
 
 
@@ -46,8 +46,8 @@ class BuiltInCalls:
 
     Args:
         around: The layers, first one outermost.
-        caller: On whose behalf.
-        origin: Returns what the audit trail records about the origin of a call.
+        caller: The caller on whose behalf the tools run.
+        origin: Returns the origin of a call for the audit trail.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BuiltInCalls:
         self._caller = caller
         self._origin = origin
         self._running: dict[str, _Running] = {}  # by Claude Code's id of the call
-        self._gates: dict[str, _Gate] = {}  # of the calls that enter, by our id
+        self._gates: dict[str, _Gate] = {}  # of the calls that enter the layers, by our id
 
     async def enter(self, request: PermissionRequest) -> Allow | Deny:
         """Pass a call through the layers; return whether Claude Code may run it."""
@@ -90,7 +90,7 @@ class BuiltInCalls:
         return Deny(f"{request.address} was not run: a layer answered instead")
 
     def finish(self, id: str, text: str, is_error: bool) -> None:
-        """Take in the result of a call; other calls than those in the layers are ignored."""
+        """Pass on the result of a call; ignore calls that are not in the layers."""
         running = self._running.get(id)
         if running is not None and not running.result.done():
             content = [{"type": "text", "text": text}]
@@ -126,4 +126,4 @@ class BuiltInCalls:
     def _left(self, id: str, task: asyncio.Task[Outcome]) -> None:
         self._running.pop(id, None)
         if not task.cancelled():
-            task.exception()  # the tool has run; the layers have recorded what went wrong
+            task.exception()  # the tool has run; the layers have recorded any error

@@ -4,8 +4,8 @@ Rules:
 
 1. Claude Code keeps the conversation that it answers in a session of its own. The chat stores the
    messages as for every model, and the id of the session with them.
-2. Another agent cannot take part: what it adds is not in the session. So a conversation continues
-   only if the stored messages are those that the session has seen.
+2. No other agent can take part, because the session would lack its messages. So a conversation
+   continues only if the stored messages are those that the session has seen.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ SETTING = "claudeCode"  # member of the conversation's settings
 
 
 class _Session(Struct):
-    """What is stored of a session.
+    """The stored data of a session.
 
     Attributes:
-        id: Of the session.
-        messages: How many messages of the conversation it has seen.
-        folder: Where it was begun; old programs find it only there.
+        id: The session's id.
+        messages: Number of the conversation's messages that it has seen.
+        folder: The folder in which it began; old programs find it only there.
     """
 
     id: str
@@ -67,7 +67,7 @@ class ChatAgent:
 
     Args:
         make: Makes the program for a session to continue; None for a new session.
-        log: Of the conversation.
+        log: The log of the conversation.
         warn: Called with a line for the user.
     """
 
@@ -82,14 +82,14 @@ class ChatAgent:
         self._warn = warn
         self._claude: ClaudeCode | None = None
         self._session: _Session | None = None
-        self._model = ""  # that the user has changed to
+        self._model = ""  # the last model that the user has chosen
 
     async def open(self, session: _Session | None) -> ClaudeCode:
         """Start Claude Code.
 
         Raises:
-            UnknownSession: It has no such session.
-            InterlockError: It cannot be started.
+            UnknownSession: Claude Code has no such session.
+            InterlockError: Claude Code cannot be started.
         """
         claude = self._make(None if session is None else session.id)
         try:
@@ -105,7 +105,6 @@ class ChatAgent:
         return claude
 
     async def close(self) -> None:
-        """End Claude Code."""
         claude, self._claude = self._claude, None
         if claude is not None:
             await claude.close()
@@ -119,7 +118,7 @@ class ChatAgent:
         """Use another model of Claude Code from now on.
 
         Raises:
-            ModelUnavailable: The name is that of another provider.
+            ModelUnavailable: Another provider has a model of this name.
         """
         provider, _, model = name.partition(":")
         if provider != PROVIDER:
@@ -138,7 +137,7 @@ class ChatAgent:
 
         Raises:
             ModelError: Claude Code could not answer.
-            InterlockError: It has ended.
+            InterlockError: Claude Code has ended.
         """
         prompt = _prompt(messages[-1])
         claude = self._claude or await self.open(self._session)
@@ -157,7 +156,7 @@ class ChatAgent:
         except ModelError:
             raise
         except InterlockError:
-            await self.close()  # it has ended; the next message continues the session
+            await self.close()  # the program has ended; the next message continues the session
             raise
         finally:
             new = transcript.messages()
@@ -168,7 +167,7 @@ class ChatAgent:
                 await self._log.note_setting(SETTING, to_builtins(self._session))
 
     def _shown(self, event: ClaudeEvent) -> AgentEvent | None:
-        """Return an event as the agent has it; None if a warning or nothing replaces it."""
+        """Return an event in the agent's form; None if it becomes a warning or is dropped."""
         if isinstance(event, Retrying):
             self._warn(f"the model is busy; retry {event.attempt} in {event.seconds:.0f} s")
             return None
@@ -179,7 +178,7 @@ class ChatAgent:
 
 
 class _Transcript:
-    """The messages of a turn, made of its events. Those of subagents are not part of it."""
+    """The messages of a turn, made of its events, without those of subagents."""
 
     def __init__(self) -> None:
         self._messages: list[Message] = []
@@ -188,7 +187,6 @@ class _Transcript:
         self._results: dict[str, ToolMessage] = {}
 
     def add(self, event: AgentEvent) -> None:
-        """Add an event."""
         if getattr(event, "agent", ""):
             return
         if isinstance(event, TextDelta):
@@ -222,14 +220,14 @@ class _Transcript:
         return last
 
     def messages(self) -> list[Message]:
-        """Return the messages, also of a turn that was stopped: each call has its result."""
+        """Return the messages; each call has its result, also if the turn was stopped."""
         if self._calls:
             self._end_round()
         return self._messages
 
 
 def _prompt(message: Message) -> Prompt:
-    """Return a message as Claude Code takes it."""
+    """Return a message in the form for Claude Code."""
     if not isinstance(message, UserMessage) or not message.attachments:
         return message.content
     blocks: list[JsonObject] = [
@@ -247,10 +245,10 @@ def _prompt(message: Message) -> Prompt:
 
 
 def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
-    """Return the session of a conversation that is continued; None for a new one.
+    """Return the session of a conversation to continue; None for a new session.
 
     Raises:
-        ModelUnavailable: Claude Code has not seen all of its messages.
+        ModelUnavailable: Claude Code has not seen all messages of the conversation.
     """
     stored = log.conversation
     if stored is None or not messages:
@@ -261,8 +259,8 @@ def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session |
         session = None
     if session is None or session.messages != len(messages):
         raise ModelUnavailable(
-            f"another model has taken part in conversation {stored.id}, and Claude Code does not "
-            "know what was said; continue it with --model NAME, or start another one"
+            f"another model has taken part in conversation {stored.id}, and Claude Code has "
+            "not seen its answers; continue it with --model NAME, or start another one"
         )
     return session
 
@@ -281,16 +279,16 @@ async def chat_agent(
     """Start Claude Code for a chat; end it afterwards.
 
     Args:
-        name: As in `--model`.
-        toolbox: The tools, beside Claude Code's own; None for no tools at all.
-        log: Of the conversation.
-        messages: Its messages so far.
+        name: The model's name in the form of `--model`.
+        toolbox: The tools, in addition to Claude Code's own; None for no tools at all.
+        log: The log of the conversation.
+        messages: The conversation's messages so far.
         system: Instructions, for a new conversation.
         around: Layers around the calls of Claude Code's own tools, which decide about them.
         warn: Called with a line for the user.
 
     Raises:
-        InterlockError: It cannot be started, or cannot continue the conversation.
+        InterlockError: Claude Code cannot be started, or cannot continue the conversation.
     """
     session = _session_of(log, messages)
 

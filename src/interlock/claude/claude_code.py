@@ -58,10 +58,10 @@ from interlock.types import JsonObject
 
 CLAUDE = Caller(surface="claude")
 SERVER_PATIENCE = 2.0  # seconds that `open` waits for servers that are still starting
-DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end; then the program is ended
+DRAIN_TIMEOUT = 10.0  # seconds for an interrupted turn to end, before the program is ended
 INTERRUPT_PAUSE = 1.0  # seconds until an interrupt that had no effect is sent again
 MAX_LINE_BYTES = 64 * 1024 * 1024
-LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to hear of changed tools
+LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to receive changes of tools
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _NO_SESSION = "No conversation found with session ID"
@@ -74,30 +74,30 @@ class ClaudeCode:
     """A Claude Code program that uses our servers. Use it as an async context manager.
 
     Args:
-        servers: By name, as for a `Toolbox`; or an open toolbox, which stays open.
+        servers: Servers by name, see `Toolbox`; or an open toolbox, which stays open.
         permissions: Decides about every tool call, Claude Code's own tools included. None allows
-            the tools of `servers`, and denies what Claude Code would ask a person.
-        elicitation: Asks the user, for servers.
-        sampling: Asks a model, for servers.
-        questions: Answers Claude's own questions to the user: the answers by question, or None.
-        policy: Decides before `permissions`; what it denies stays denied.
-        around: Layers around every call, see `Toolbox`: of `servers`, unless they are an open
-            toolbox, and of Claude Code's own tools, as calls of the server "claude-built-in".
-            Own tools pass the layers after `policy` or `permissions` has allowed them.
+            the tools of `servers`, and denies calls for which Claude Code would ask a person.
+            elicitation: Asks the user on behalf of servers.
+            sampling: Asks a model on behalf of servers.
+            questions: Answers Claude's own questions to the user: the answers by question, or None.
+            policy: Decides before `permissions`; its denials are final.
+            around: Layers around every call, see `Toolbox`: of `servers`, unless they are an open
+                toolbox, and of Claude Code's own tools, as calls of the server "claude-built-in".
+                Own tools pass the layers after `policy` or `permissions` has allowed them.
         direct: Names of servers to which Claude Code itself connects, without our policy.
         program: The path of Claude Code; see `find`.
-        cwd: The folder in which it works.
-        env: Variables for it, besides those that it needs.
-        inherit_env: Pass on our whole environment.
+        cwd: The working folder of Claude Code.
+        env: Variables for Claude Code, in addition to those that it needs.
+        inherit_env: Whether to pass on our whole environment.
         start_timeout: Seconds.
         tool_timeout: Seconds of a tool call without progress.
-        decision_timeout: Seconds for `permissions`; then the call is denied.
+        decision_timeout: Seconds for `permissions`, after which the call is denied.
         max_line_bytes: The longest line accepted from it.
-        max_result: The most bytes of a tool's result; 0 for the budget of the toolbox alone.
+        max_result: The maximum bytes of a tool's result; 0 for the budget of the toolbox alone.
         always_load: Whether tools are in the model's prompt; None decides by their number.
-        verbatim: Send prompts as they are. Otherwise Claude Code reads files that a prompt mentions
-            as "@path", without a decision, and runs a prompt like "/compact" as a command.
-        options: Claude Code's own; see `ProgramOptions`.
+        verbatim: Whether to send prompts unchanged. Otherwise Claude Code reads files that a prompt
+            mentions as "@path", without a decision, and runs a prompt like "/compact" as a command.
+        options: Claude Code's own options; see `ProgramOptions`.
     """
 
     _servers: Servers
@@ -213,7 +213,7 @@ class ClaudeCode:
         self._add_toolbox(self._toolboxes[0])
 
     def _can_change(self, address: str) -> bool:
-        # Our own servers get the arguments that were allowed, whatever the program sends.
+        # Our own servers get the arguments that were allowed, no matter what the program sends.
         is_new = program.parse_version(self._version) >= program.SUPPORTED
         return is_new or self._servers.has_tool(address)
 
@@ -240,9 +240,9 @@ class ClaudeCode:
 
         Raises:
             SpawnError: Claude Code cannot be started.
-            ClaudeTooOld: It is too old.
+            ClaudeTooOld: Claude Code is too old.
             UnknownSession: `resume` names no session.
-            InterlockError: It ended, or did not answer in time.
+            InterlockError: Claude Code exited, or did not answer in time.
         """
         opening = asyncio.ensure_future(self._open_toolboxes())
         patience = asyncio.get_running_loop().time() + SERVER_PATIENCE
@@ -360,7 +360,7 @@ class ClaudeCode:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What Claude Code says it can do."""
+        """Capabilities that Claude Code reports."""
         return self._capabilities
 
     @property
@@ -377,7 +377,7 @@ class ClaudeCode:
             prompt: Text, or a list of content blocks (text, image) as in the Messages API.
 
         Raises:
-            InterlockError: Claude Code has ended. That a turn failed is in the answer.
+            InterlockError: Claude Code has exited. If only the turn fails, the answer states it.
         """
         async with aclosing(self.stream(prompt)) as events:
             async for event in events:
@@ -386,9 +386,9 @@ class ClaudeCode:
         raise ModelInterrupted("the answer ended without its last event")
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[ClaudeEvent, None]:
-        """As `ask`, but yield each event as it happens; `ClaudeDone` comes last.
+        """Do the same as `ask`, but yield each event as it happens; `ClaudeDone` comes last.
 
-        Leaving the stream early interrupts Claude Code. What still comes of the turn is dropped.
+        Leaving the stream early interrupts Claude Code. Later events of the turn are dropped.
         """
         await self._turns.acquire()
         turn: PromptTurn | None = None
@@ -414,7 +414,7 @@ class ClaudeCode:
                 self._draining = asyncio.ensure_future(self._drain(turn))
 
     async def events(self) -> AsyncGenerator[ClaudeEvent, None]:
-        """Yield what belongs to no prompt, such as the work of subagents in the background."""
+        """Yield events that belong to no prompt, such as those of subagents in the background."""
         events = self._conversation.background
         while True:
             while (event := events.pop()) is not None:
@@ -474,16 +474,16 @@ class ClaudeCode:
         await self._running().control("set_permission_mode", mode=mode)
 
     async def context_usage(self) -> JsonObject:
-        """Return what fills the model's context, in Claude Code's own words."""
+        """Return the parts of the model's context and their sizes, as Claude Code reports them."""
         return object_of(await self._running().control("get_context_usage"))
 
     async def rewind(self, prompt_uuid: str) -> JsonObject:
         """Restore the files that Claude Code has changed to what they were before a prompt.
 
-        It needs `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
+        This needs `env={"CLAUDE_CODE_ENABLE_SDK_FILE_CHECKPOINTING": "true"}`.
 
         Args:
-            prompt_uuid: `prompt` of its `ClaudeAnswer`.
+            prompt_uuid: The member `prompt` of the prompt's `ClaudeAnswer`.
         """
         fields = {"user_message_id": prompt_uuid}
         return object_of(await self._running().control("rewind_files", 60.0, **fields))
@@ -491,7 +491,7 @@ class ClaudeCode:
     # Servers
 
     async def add_server(self, name: str, server: Server) -> None:
-        """Add a server, which is started now; Claude has its tools from the next turn on.
+        """Add and start a server; Claude has its tools from the next turn on.
 
         Raises:
             ConfigError: The name is taken or not valid.
@@ -526,18 +526,15 @@ class ClaudeCode:
         toolbox.listeners.add(self._lists.note_change)
         self._servers.add(toolbox)
 
-    # What the program asks; see `link.Host`
+    # Implementation of `link.Answerer`
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
-        """Answer a JSON-RPC request to one of our servers."""
         return self._servers.answer(server, method, params)
 
     def answer_question(self, subtype: str, line: bytes) -> bytes | Coroutine[Any, Any, bytes]:
-        """Answer another control request."""
         return self._questions.answer(subtype, line)
 
     def message_received(self, kind: str, line: bytes) -> None:
-        """Take in a line of the conversation."""
         self._conversation.receive(kind, line, now=monotonic())
 
     def program_ended(self, error: InterlockError) -> None:
@@ -588,7 +585,7 @@ def _redactor_of(variables: Mapping[str, str]) -> Redactor:
     return Redactor([value for name, value in variables.items() if _SECRET_NAME.search(name)])
 
 
-# What the program sends
+# Answers of the program
 
 
 class _Initialized(Struct):

@@ -3,10 +3,10 @@
 Rules:
 
 1. Our prompts take turns. Each has a UUID; a `result` belongs to the running turn if it
-   names that UUID or, from a program that names none, if it is not about a background task.
-2. What belongs to none of our turns goes to `background`: Claude speaks by itself when a
+   has that UUID or, from a program that sends none, if it is not about a background task.
+2. Messages that belong to none of our turns go to `background`: Claude speaks by itself when a
    subagent in the background has ended.
-3. What we interrupted and what we denied is remembered here, as old programs do not report it.
+3. Interrupts and denials are remembered here, as old programs do not report them.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class PromptTurn:
     """One prompt and its answer.
 
     Attributes:
-        uuid: Of the prompt.
-        events: For the reader.
-        answer: Set when the turn has ended.
-        error: Set if it cannot end, because the program has ended.
-        is_interrupted: We interrupted it.
+        uuid: The prompt's UUID.
+        events: Events for the reader.
+        answer: The answer; set when the turn has ended.
+        error: The reason why the program has ended before the turn.
+        is_interrupted: Whether we interrupted it.
         denials: Addresses of calls that we denied.
     """
 
@@ -65,7 +65,7 @@ class PromptTurn:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more of it will come."""
+        """Whether no more events will come."""
         return self.answer is not None or self.error is not None
 
 
@@ -117,7 +117,7 @@ class _Result(Struct):
 
 
 class SystemInit(Struct):
-    """What the program says of itself when a turn starts."""
+    """The program's description of itself at the start of a turn."""
 
     session_id: str = ""
     tools: list[str] = []
@@ -144,16 +144,16 @@ class ConversationState:
 
     Args:
         address: Returns the address of a tool, by the program's name for it.
-        on_init: Called with what the program says of itself, once a turn.
+        on_init: Called with the program's description of itself, once per turn.
         on_result: Called with each result of a tool: id of the call, text, whether it is an error.
         on_end: Called at the end of each turn.
 
     Attributes:
         background: Events that belong to none of our turns.
-        turn: The turn that is running, or None.
+        turn: The running turn, or None.
         session: The id of the session, as soon as it is known.
-        last_error: The reason of the last turn that failed; old programs state there why they
-            do not start.
+        last_error: The reason of the last failed turn, where old programs state why they do not
+            start.
     """
 
     def __init__(
@@ -175,10 +175,9 @@ class ConversationState:
         self._started: dict[str, _Started] = {}
         self._streamed: set[str] = set()  # ids of messages whose text came in pieces
         self._cost = 0.0  # of all turns so far
-        self._agents: dict[str, str] = {}  # call id -> the subagent that made it
+        self._agents: dict[str, str] = {}  # call id -> the subagent that made the call
 
     def begin(self, uuid: str) -> PromptTurn:
-        """Begin a turn."""
         self.turn = PromptTurn(uuid)
         return self.turn
 
@@ -192,7 +191,6 @@ class ConversationState:
             self.turn = None
 
     def fail(self, error: InterlockError) -> None:
-        """Fail the running turn, because Claude Code has exited."""
         turn, self.turn = self.turn, None
         if turn is not None:
             turn.error = error
@@ -210,13 +208,13 @@ class ConversationState:
     # Receiving
 
     def receive(self, kind: str, line: bytes, *, now: float) -> None:
-        """Take in one line. Unknown and malformed lines are ignored."""
+        """Handle one line. Unknown and malformed lines are ignored."""
         handler = _HANDLERS.get(kind)
         if handler is not None:
             try:
                 handler(self, line, now)
             except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return  # of a kind that a newer program has changed
+                return  # a kind of line that a newer program has changed
 
     def _stream_event(self, line: bytes, _: float) -> None:
         decoded = _decode_stream(line)
@@ -307,7 +305,7 @@ class ConversationState:
     def _result(self, line: bytes, _: float) -> None:
         try:
             result = _decode_result(line)
-        except msgspec.DecodeError as error:  # the turn is over all the same
+        except msgspec.DecodeError as error:  # the turn has ended in any case
             result = _Result("error", errors=[f"Claude Code's result could not be read: {error}"])
         self.session = result.session_id or self.session
         cost, self._cost = result.total_cost_usd - self._cost, result.total_cost_usd

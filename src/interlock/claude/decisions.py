@@ -1,12 +1,12 @@
-"""One decision for each tool call, wherever the program asks for it.
+"""One decision for each tool call, no matter how often the program asks for it.
 
 The program may ask up to three times about one call: by a hook, by a permission question, and by
 calling the tool. Rules:
 
-1. The first place makes the decision; the others get the same one. It is found by the id of the
-   call, or by tool and arguments where an old program sends no id.
+1. The first question makes the decision; the others get the same one. They are matched by the id
+   of the call, or by tool and arguments if an old program sends no id.
 2. An allowed call runs once, and with exactly the arguments that were allowed.
-3. A decision always comes: an exception, a wrong answer, no answer in time, or a question that
+3. There is always a decision: an exception, a wrong answer, no answer in time, or a question that
    the program withdraws is a denial.
 """
 
@@ -26,7 +26,7 @@ from interlock.config.gateway import BUILT_IN, OWN
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
-MAX_DECISIONS = 4_096  # that are remembered
+MAX_DECISIONS = 4_096  # decisions that are remembered
 ASK_USER = f"{BUILT_IN}:AskUserQuestion"
 UNCHANGEABLE = (
     "the user allows this call with other arguments only, and this version of Claude Code would"
@@ -46,11 +46,11 @@ class PermissionRequest(Struct, frozen=True):
     Attributes:
         address: "server:tool"; Claude Code's own tools have the server "claude-built-in".
         arguments: JSON values by parameter name.
-        id: Of the call; "" for programs before 2.1.
+        id: The call's id; "" for programs before 2.1.
         agent: The subagent that makes the call; "" for Claude itself.
-        title: What Claude Code would show a person; often "".
+        title: The text that Claude Code would show a person; often "".
         suggestions: Rules that Claude Code suggests. They are for display, and never sent back.
-        is_allowed: The policy allows the call without a question.
+        is_allowed: Whether the policy allows the call without a question.
     """
 
     address: str
@@ -63,11 +63,11 @@ class PermissionRequest(Struct, frozen=True):
 
 
 class Allow(Struct, frozen=True):
-    """Make the call.
+    """Allow the call.
 
     Attributes:
-        arguments: Call with these instead.
-        remember: Allow this tool without asking again until the session is closed.
+        arguments: Arguments to use instead.
+        remember: Whether to allow this tool without a question until the session is closed.
     """
 
     arguments: JsonObject | None = None
@@ -75,7 +75,7 @@ class Allow(Struct, frozen=True):
 
 
 class Deny(Struct, frozen=True):
-    """Do not make the call. The model reads `message`; `interrupt` also ends the turn."""
+    """Deny the call. The model reads `message`; `interrupt` also ends the turn."""
 
     message: str = "denied by the user"
     interrupt: bool = False
@@ -88,14 +88,14 @@ AnswerQuestions = Callable[[list[JsonObject]], Awaitable[Mapping[str, str] | Non
 
 
 async def allow_all(_: PermissionRequest) -> Allow:
-    """Allow every call, where the layers around the calls decide."""
+    """Allow every call, for programs in which the layers around the calls decide."""
     return Allow()
 
 
 def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Check:
     """Return a check by a policy; `find` returns the tool with an address.
 
-    A question of the policy goes on to `decide` if its rule lets the caller approve.
+    If the policy requires an approval that the caller may give, `decide` is called.
     """
 
     def check(request: PermissionRequest) -> Allow | Deny | None:
@@ -111,7 +111,7 @@ def check_by(policy: Policy, find: Callable[[str], Entry], caller: Caller) -> Ch
 
 
 class _Decision:
-    """One decision, a denial until it is made."""
+    """One decision; a denial until it is made."""
 
     def __init__(self, request: PermissionRequest) -> None:
         self.request = request
@@ -126,12 +126,13 @@ class Decisions:
     Args:
         decide: The program's own function; None to allow tools of our servers only.
         timeout: Seconds for `decide`.
-        check: Called before `decide`, for a policy. A `Deny` is final, an `Allow` is the answer
-            if there is no `decide`, and None leaves it to `decide`.
+        check: A policy, called before `decide`. A `Deny` is final, an `Allow` is the answer
+            if there is no `decide`, and for None `decide` decides.
         answer_questions: Answers Claude's questions to the user, which are calls of a tool.
-        can_change: Returns whether changed arguments of a tool with this address would hold.
+        can_change: Returns whether the program would use changed arguments of the tool with this
+            address.
         on_deny: Called with each request that is denied, and the denial.
-        enter: Called last with each allowed call of Claude Code's own tools; what it returns is
+        enter: Called last with each allowed call of Claude Code's own tools; its result is
             the answer.
     """
 
@@ -157,7 +158,7 @@ class Decisions:
         self._remembered: set[str] = set()
 
     def made(self, request: PermissionRequest) -> Allow | Deny | None:
-        """Return the decision about a call; None if it must be waited for, or made."""
+        """Return the decision about a call; None if it must be awaited or made."""
         decision = self._find(request)
         return decision.verdict if decision is not None and decision.made.is_set() else None
 
@@ -182,7 +183,7 @@ class Decisions:
         return verdict
 
     async def _decided(self, request: PermissionRequest) -> _Decision:
-        """Make the decision in the task that asks first; the others wait for it."""
+        """Make the decision in the first task that asks; the others wait for it."""
         decision = self._find(request)
         if decision is not None:
             if not decision.made.is_set():
@@ -268,7 +269,7 @@ class Decisions:
         return Allow()
 
     async def _bounded(self, deciding: Awaitable[Any]) -> Allow | Deny:
-        """Wait for the caller's function; a late or wrong answer is a denial."""
+        """Wait for the caller's function; a late or wrong answer counts as a denial."""
         try:
             async with asyncio.timeout(self._timeout):
                 verdict = await deciding

@@ -1,6 +1,6 @@
-"""What happens during an answer of Claude Code, and the answer itself.
+"""Events during an answer of Claude Code, and the answer itself.
 
-The events that an `Agent` has as well are the agent's: `TextDelta`, `ToolStarted` and so on. Their
+Events that an `Agent` also has are the agent's classes: `TextDelta`, `ToolStarted` and so on. Their
 `agent` is the id of the tool call that started a subagent, or "" for Claude itself.
 """
 
@@ -18,7 +18,7 @@ from interlock.agent import ToolFinished, ToolStarted
 from interlock.models import ReasoningDelta, TextDelta, Usage
 from interlock.types import JsonObject
 
-MAX_EVENTS = 1_000  # waiting for a slow reader
+MAX_EVENTS = 1_000  # events that wait for a slow reader
 
 
 class ClaudeToolProgress(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Retrying(Struct, frozen=True):
 
 
 class ClaudeNotice(Struct, frozen=True):
-    """Something else that Claude Code reports; `kind` is its word for it."""
+    """Any other report of Claude Code; `kind` is Claude Code's word for it."""
 
     kind: str
     text: str
@@ -54,13 +54,13 @@ class ClaudeAnswer(Struct, frozen=True):
     Attributes:
         text: The answer, or the reason of a failure.
         structured: The answer as JSON, with `output_schema`.
-        is_error: The turn failed; `reason` says why.
-        reason: Why it failed or ended early; "" if it did not.
+        is_error: Whether the turn failed; `reason` states why.
+        reason: The reason of a failure or an early end; "" without one.
         stop_reason: "end_turn", "interrupted", "max_turns", "max_cost", "output_schema",
             "api_error", "error", or another word of the model's provider.
-        session: The id with which `resume` continues.
+        session: The id to continue the session with `resume`.
         turns: Requests to the model.
-        cost: In US dollars, as Claude Code estimates it.
+        cost: Estimate of Claude Code, in US dollars.
         usage: Tokens of this answer.
         usage_by_model: Claude Code's own account for each model since the session was opened.
         duration: Seconds.
@@ -108,9 +108,8 @@ _MINOR = (ClaudeToolProgress, Retrying, ClaudeNotice)
 class EventQueue:
     """Events for one reader. Neighbouring pieces of text are joined while they wait.
 
-    Args:
-        keeps_calls: Beyond `MAX_EVENTS`, drop progress, retries and notices only. Otherwise the
-            oldest event is dropped.
+    keeps_calls: Whether only progress, retries and notices are dropped beyond `MAX_EVENTS`.
+        Otherwise the oldest event is dropped.
     """
 
     def __init__(self, *, keeps_calls: bool = True) -> None:
@@ -118,7 +117,6 @@ class EventQueue:
         self._waiting: asyncio.Future[None] | None = None
 
     def put(self, event: ClaudeEvent) -> None:
-        """Add an event."""
         last = self._events[-1] if self._events else None
         if isinstance(event, TextDelta | ReasoningDelta):
             if type(last) is type(event) and last.agent == event.agent:
@@ -130,7 +128,7 @@ class EventQueue:
         self.wake()
 
     def wake(self) -> None:
-        """Let the reader look again."""
+        """Wake the reader without an event."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
@@ -139,10 +137,8 @@ class EventQueue:
         return self._events.popleft() if self._events else None
 
     def clear(self) -> None:
-        """Drop all events."""
         self._events.clear()
 
     async def wait(self) -> None:
-        """Wait for `put` or `wake`."""
         self._waiting = asyncio.get_running_loop().create_future()
         await self._waiting

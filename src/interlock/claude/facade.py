@@ -1,11 +1,11 @@
-"""One server of a toolbox as the program sees it: an MCP server that is always ready.
+"""One server of a toolbox in the form for the program: an MCP server that is always ready.
 
 Rules:
 
 1. `initialize` and `tools/list` are answered at once from the catalogue of the toolbox. A server
    that is still starting, or is down, has empty lists.
-2. Each request gets one answer. A request that is cancelled gets an error.
-3. Nothing is keyed by JSON-RPC ids except running calls: ids repeat between handshakes.
+2. Each request gets one answer. A cancelled request gets an error.
+3. Only running calls are looked up by JSON-RPC id, because ids repeat between handshakes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.toolbox import Toolbox
 from interlock.types import JsonObject
 
-ALWAYS_LOADED = 40  # tools of all servers together; more are left to the program's tool search
+ALWAYS_LOADED = 40  # tools of all servers together; above that the program's tool search decides
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
@@ -74,17 +74,17 @@ class RpcError(Exception):
 
 
 class FacadeHost(Struct):
-    """What all facades share.
+    """The state and functions that all facades share.
 
     Attributes:
-        max_result: The most bytes of a result; 0 for the budget of the toolbox alone.
+        max_result: The maximum bytes of a result; 0 for the budget of the toolbox alone.
         use: Decides about a call; None if all calls are allowed.
-        progress: Returns the handler for the progress of a call: id, entry.
+        progress: Returns the handler for the progress of a call, by id and entry.
         always_load: Whether tools are in the model's prompt; None decides by their number.
-        tool_count: Tools of all servers.
+        tool_count: Number of tools of all servers.
         timeout: Seconds of a call without progress.
-        caller: On whose behalf the calls are made.
-        origin: Returns where a call comes from, for the audit trail: id.
+        caller: The caller on whose behalf the calls are made.
+        origin: Returns the origin of a call for the audit trail, by id.
     """
 
     max_result: int
@@ -98,17 +98,17 @@ class FacadeHost(Struct):
 
 
 class Facade:
-    """One server.
+    """The facade of one server.
 
     Args:
-        name: Its name in the toolbox.
-        toolbox: Where its tools are.
-        host: What all facades share.
+        name: The server's name in the toolbox.
+        toolbox: The toolbox that has its tools.
+        host: The state that all facades share.
 
-    Attributes:
-        name: As given.
-        program_name: Its name for the program.
-        toolbox: As given.
+        Attributes:
+            name: The server's name in the toolbox.
+            program_name: The server's name for the program.
+            toolbox: The toolbox that has its tools.
     """
 
     def __init__(self, name: str, toolbox: Toolbox, host: FacadeHost) -> None:
@@ -116,10 +116,10 @@ class Facade:
         self.program_name = names.server_name(name)
         self.toolbox = toolbox
         self._host = host
-        self._version = -1  # of the toolbox, for which the members below hold
+        self._version = -1  # of the toolbox, when the members below were computed
         self._entries: dict[str, Entry] = {}  # by the program's name of the tool
         self._tools: bytes | None = None  # the encoded list; None until it is needed
-        self._sent: bytes | None = None  # the list that the program has
+        self._sent: bytes | None = None  # the list that the program has got
 
     # The catalogue
 
@@ -138,7 +138,6 @@ class Facade:
         return (each for each in self.toolbox.tools if each.server == self.name)
 
     def tool_list(self) -> bytes:
-        """Return the answer to `tools/list`, encoded."""
         self._sent = self._encoded()
         return self._sent
 
@@ -151,21 +150,19 @@ class Facade:
 
     @property
     def is_listed(self) -> bool:
-        """Whether the program has listed the tools."""
         return self._sent is not None
 
     def forget_list(self) -> None:
-        """Forget that the program has listed the tools."""
         self._sent = None
 
     @property
     def is_current(self) -> bool:
-        """Whether the program has the list as it is now, or has not asked for it yet."""
+        """Whether the program has the current list, or has not requested a list yet."""
         return self._sent is None or self._sent == self._encoded()
 
     def _definition(self, name: str, entry: Entry) -> JsonObject:
         definition: JsonObject = msgspec.json.decode(entry.definition)
-        # Results come without structured content, and the toolbox runs tools as tasks itself.
+        # Results have no structured content, and the toolbox runs tools as tasks itself.
         definition.pop("outputSchema", None)
         definition.pop("execution", None)
         meta: JsonObject = dict(definition.get("_meta") or {})

@@ -1,11 +1,11 @@
-"""One running program: its pipes, its protocol, and the tasks that answer its questions.
+"""One running program: its pipes, its protocol, and the tasks that answer its requests.
 
 Rules:
 
-1. The reader never runs a handler: a question whose answer is not known yet is answered by a task
+1. The reader never runs a handler: a request that cannot be answered at once gets a task
    of its own, so that an interrupt always gets through.
-2. Each question gets one answer, also if its handler fails or is cancelled.
-3. After the end of the program every waiting request fails, and every task is cancelled.
+2. Each request gets one answer, also if its handler fails or is cancelled.
+3. When the program ends, every waiting request fails, and every task is cancelled.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _log = logging.getLogger("interlock.claude")
 
 
 class Answerer(Protocol):
-    """What answers the program."""
+    """The object that answers the program's requests."""
 
     def answer_mcp(self, server: str, method: str, params: Raw) -> Coroutine[Any, Any, bytes]:
         """Answer a JSON-RPC request to one of our servers; may raise `RpcError`."""
@@ -53,12 +53,12 @@ class Answerer(Protocol):
         """Answer another control request: encoded if it is known, else by a coroutine.
 
         Raises:
-            UnsupportedQuestion: It has no answer here.
+            UnsupportedQuestion: The request is not supported.
         """
         ...
 
     def message_received(self, kind: str, line: bytes) -> None:
-        """Take in a line of the conversation."""
+        """Handle a line of the conversation."""
         ...
 
     def program_ended(self, error: InterlockError) -> None:
@@ -74,11 +74,11 @@ _decode_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 class Link:
-    """A program that has been started, or will be by `open`.
+    """A program that is running, or will be started by `open`.
 
     Args:
-        transport: Carries its lines.
-        host: Answers its questions.
+        transport: Carries the program's lines.
+        host: Answers the program's requests.
     """
 
     def __init__(self, transport: Transport, host: Answerer) -> None:
@@ -87,43 +87,42 @@ class Link:
         self._protocol = ControlProtocol()
         self._waiting: dict[str, asyncio.Future[Raw]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the program's id
-        self._calls: dict[tuple[str, RequestId], list[str]] = {}  # their ids, by JSON-RPC id
+        self._calls: dict[tuple[str, RequestId], list[str]] = {}  # keys of `_tasks`, by JSON-RPC id
         self._timer: asyncio.TimerHandle | None = None
-        self._is_flushing = False  # or will be, in this turn of the loop
+        self._is_flushing = False  # whether queued lines will be sent in this turn
         self._error: InterlockError | None = None
 
     @property
     def error(self) -> InterlockError | None:
-        """Why the program ended; None while it runs."""
+        """The reason why the program ended; None while it runs."""
         return self._error
 
     @property
     def dropped(self) -> dict[str, int]:
-        """How many lines of the program were useless, by reason."""
+        """Number of ignored lines from the program, by reason."""
         return dict(self._protocol.dropped)
 
     async def open(self) -> None:
         """Start the program.
 
         Raises:
-            SpawnError: It cannot be started.
+            SpawnError: The program cannot be started.
         """
         self._loop = asyncio.get_running_loop()
         await self._transport.open(self)
 
     async def close(self) -> None:
-        """End the program and everything that it started. At most 5 seconds."""
+        """End the program and all processes that it started, within 5 seconds."""
         self._end(InterlockError("Claude Code is closed"))
         await self._transport.close()
         if self._tasks:
             await asyncio.wait(self._tasks.values())
 
     def abort(self, error: InterlockError) -> None:
-        """End the program because of an error."""
         self._transport.abort(error)
 
     def diagnostics(self) -> str:
-        """Return the last words on its stderr."""
+        """Return the end of its stderr."""
         return self._transport.diagnostics()
 
     # Our requests
@@ -132,7 +131,7 @@ class Link:
         """Send a control request and return its encoded answer.
 
         Raises:
-            RemoteError: The program refused it, or does not know it.
+            RemoteError: The program refused the request, or does not support it.
             RequestTimeout: No answer in time.
             InterlockError: The program has ended.
         """
@@ -149,7 +148,6 @@ class Link:
             self._waiting.pop(id, None)
 
     def prompt(self, content: object, uuid: str, *, verbatim: bool = False) -> None:
-        """Send a prompt; see `ControlProtocol.prompt`."""
         self._protocol.prompt(content, uuid, verbatim=verbatim)
         self._flush_soon()
 
@@ -197,8 +195,7 @@ class Link:
     # The program's lines
 
     def frames_received(self, frames: list[bytes], request: RequestId | None = None) -> None:  # noqa: ARG002
-        """Handle lines, in order."""
-        was_flushing, self._is_flushing = self._is_flushing, True  # answers to these lines join
+        was_flushing, self._is_flushing = self._is_flushing, True  # sends all answers together
         try:
             for line in frames:
                 event = self._protocol.receive(line)
@@ -219,14 +216,13 @@ class Link:
         self._flush_answers()
 
     def awaits(self, id: RequestId) -> bool:  # noqa: ARG002 - of `Receiver`; for HTTP
-        """Return False."""
+        """Return False: only HTTP needs the answer."""
         return False
 
     def request_failed(self, id: RequestId, error: InterlockError) -> None:
         """Do nothing: only HTTP has such requests."""
 
     def connection_lost(self, error: InterlockError) -> None:
-        """Handle the end of the program."""
         if self._error is not None:
             return
         if isinstance(error, MessageTooLarge):
@@ -276,7 +272,7 @@ class Link:
 
     def _cancel(self, id: str) -> None:
         if task := self._tasks.get(id):
-            # After its first step: a task that never ran would leave its question unanswered.
+            # In a later turn: a task that is cancelled before its first step would send no answer.
             self._loop.call_soon(task.cancel)
 
     def _start(self, id: str, answering: Coroutine[Any, Any, None]) -> None:
@@ -322,7 +318,7 @@ class Link:
         self._protocol.refuse(question.id, "internal error")
 
     def _task_ends(self, id: str) -> None:
-        # A callback of the task would cost another turn of the loop for each answer.
+        # Not a done callback, which would cost another turn of the loop for each answer.
         self._tasks.pop(id, None)
         self._flush_answers()
 

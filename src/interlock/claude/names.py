@@ -1,9 +1,9 @@
-"""Names of servers and tools as Claude Code's model sees them: "mcp__server__tool".
+"""Names of servers and tools for Claude Code's model: "mcp__server__tool".
 
 Claude Code replaces other characters than `[A-Za-z0-9_-]`, so that two names may become one, and
-drops long names without a word. So it is given clean names only. Rules:
+silently drops long names. So it gets only names that need no change. Rules:
 
-1. Two servers have two names, and so have two tools of one server.
+1. Two servers never share a name, and neither do two tools of one server.
 2. A server's name contains no "__", so the whole name can be split again.
 3. The whole name has at most 64 characters.
 """
@@ -31,7 +31,7 @@ def server_name(name: str) -> str:
 
 
 def tool_name(server: str, name: str) -> str:
-    """Return the name of a tool for Claude Code; `server` is what `server_name` returned."""
+    """Return the name of a tool for Claude Code; `server` is a result of `server_name`."""
     room = MAX_NAME - len(PREFIX) - len(server) - 2
     if len(name) <= room and _TOOL.fullmatch(name) and not _is_hashed(name):
         return name
@@ -39,7 +39,7 @@ def tool_name(server: str, name: str) -> str:
 
 
 def whole_name(server: str, tool: str) -> str:
-    """Return the name for the model of a clean pair of names."""
+    """Return the model's name for a tool, from the clean names of its server and itself."""
     return f"{PREFIX}{server}__{tool}"
 
 

@@ -1,4 +1,4 @@
-"""The program: where it is, how it is started, and what it inherits."""
+"""The program Claude Code: its path, its arguments, and its environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLDEST = (2, 0, 0)
 SUPPORTED = (2, 1, 59)
 VERSION_TIMEOUT = 20.0  # seconds for `claude --version`
 
-# What a child inherits, besides what every server program does.
+# Variables that the program inherits, in addition to those of every server program.
 _INHERITED = (
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
@@ -35,18 +35,18 @@ _INHERITED = (
     *("DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING"),
 )
 _INHERITED_PREFIXES = ("ANTHROPIC_", "CLAUDE_", "AWS_", "GOOGLE_", "VERTEX")
-# They belong to a Claude Code that runs around us.
+# Variables of a Claude Code that runs this process.
 _NOT_INHERITED = {"CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT"}
 
 _MODES = ("default", "acceptEdits", "bypassPermissions", "plan", "dontAsk", "auto", "manual")
 
 
 class FoundProgram(Struct, frozen=True):
-    """Claude Code, as it was found on this computer.
+    """A Claude Code that was found on this computer.
 
     Attributes:
         path: The file.
-        argv: How to start it.
+        argv: The first arguments of its command line.
     """
 
     path: str
@@ -54,25 +54,25 @@ class FoundProgram(Struct, frozen=True):
 
 
 class ProgramOptions(TypedDict, total=False):
-    """Claude Code's own options. What is not given is as Claude Code has it by default."""
+    """Claude Code's own options. Claude Code's defaults apply to missing ones."""
 
-    mode: str  # of permissions: "default", "acceptEdits", "plan", "bypassPermissions"
+    mode: str  # permission mode: "default", "acceptEdits", "plan", "bypassPermissions"
     model: str | None
     fallback_model: str | None
     max_turns: int | None
     max_cost: float | None  # US dollars
-    output_schema: JsonObject | None  # for `Answer.structured`
+    output_schema: JsonObject | None  # for `ClaudeAnswer.structured`
     instructions: str | None  # appended to the system prompt
-    system_prompt: str | None  # replaces it
+    system_prompt: str | None  # replaces the system prompt
     agents: JsonObject | None  # subagents by name: description, prompt, tools, model
     add_dirs: Sequence[str | Path]
     thinking: int | str | None  # tokens, "adaptive" or "disabled"
-    built_in: Sequence[str] | None  # names of its own tools; () for none, None for all
-    settings: Sequence[str]  # of "user", "project", "local"; what they contain is trusted
+    built_in: Sequence[str] | None  # names of Claude Code's tools; () for none, None for all
+    settings: Sequence[str]  # "user", "project", "local"; the content of these files is trusted
     session: str | None  # the id of a new session, a UUID
     resume: str | None  # the id of a session to continue
-    fork: bool  # continue a copy of it
-    arguments: Sequence[str]  # further ones, as on its command line
+    fork: bool  # continue a copy of that session
+    arguments: Sequence[str]  # further command-line arguments
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -114,13 +114,13 @@ def checked_options(options: ProgramOptions) -> Options:
 
 
 def find(program: str | Path | None = None) -> FoundProgram:
-    """Find the program.
+    """Find Claude Code.
 
     Args:
-        program: Its path; None to look at `INTERLOCK_CLAUDE` and the usual places.
+        program: The path; None to search `INTERLOCK_CLAUDE` and the usual places.
 
     Raises:
-        SpawnError: It is not there; the text lists the places.
+        SpawnError: Claude Code is not found; the text lists the places.
     """
     named = program or os.environ.get(VARIABLE)
     if named:
@@ -141,7 +141,7 @@ def find(program: str | Path | None = None) -> FoundProgram:
 
 def _places() -> Iterator[Path]:
     windows = sys.platform == "win32"
-    # On Windows npm's "claude" is a batch file: its arguments could run commands.
+    # On Windows npm's "claude" is a batch file, whose arguments could run commands.
     name = "claude.exe" if windows else "claude"
     if in_path := shutil.which(name):
         yield Path(in_path)
@@ -169,13 +169,13 @@ def _found(path: Path) -> FoundProgram:
 
 
 def version(found: FoundProgram) -> str:
-    """Run `claude --version` and return what it prints; blocks.
+    """Run `claude --version` and return its output; blocks.
 
     Raises:
-        SpawnError: It does not run.
+        SpawnError: The program cannot be run.
     """
     try:
-        ran = subprocess.run(  # noqa: S603 - the program that we would start anyway
+        ran = subprocess.run(  # noqa: S603 - the program that would be started in any case
             [*found.argv, "--version"],
             env=environment({}),
             stdin=subprocess.DEVNULL,
@@ -200,7 +200,7 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def support(version: str) -> str:
-    """Return how far a version is supported, in words."""
+    """Return in words how far a version is supported."""
     numbers = parse_version(version)
     if numbers < OLDEST:
         return "too old: update it"
@@ -217,7 +217,7 @@ def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, s
 
     Args:
         env: Variables to add.
-        inherit: Add our whole environment, not only what it needs.
+        inherit: Whether to add our whole environment, not only the variables that it needs.
     """
     own = {
         name: value
@@ -228,7 +228,7 @@ def environment(env: Mapping[str, str], *, inherit: bool = False) -> dict[str, s
     return {
         **own,
         "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1",
-        # Our own limits come first, so that the model gets their reasons.
+        # Our own limits apply first, so that the model gets their reasons.
         "MCP_TOOL_TIMEOUT": "86400000",
         "MAX_MCP_OUTPUT_TOKENS": "100000",
         **env,
@@ -245,12 +245,12 @@ def arguments(options: Options) -> list[str]:
         *("--output-format", "stream-json", "--verbose", "--input-format", "stream-json"),
         *("--include-partial-messages", "--permission-prompt-tool", "stdio"),
         f"--permission-mode={_one_of('mode', options.mode, _MODES)}",
-        # Two arguments: 2.0 overlooks `--setting-sources=`, and would load all of them.
+        # Two arguments: 2.0 ignores `--setting-sources=`, and would load all settings.
         *("--setting-sources", ",".join(_sources(options.settings))),
     ]
     if not options.settings:
-        argv.append("--strict-mcp-config")  # `.mcp.json` of the folder stays out
-    # `--flag=value`: a value that begins with "-" is not another flag.
+        argv.append("--strict-mcp-config")  # ignores `.mcp.json` of the folder
+    # `--flag=value`, so that a value which begins with "-" is not read as another flag.
     flags = {
         "model": options.model,
         "fallback-model": options.fallback_model,

@@ -6,10 +6,10 @@ Rules:
 2. Each of our control requests ends exactly once: as `ControlResponse` or as `Failed`.
 3. Each control request of the program is delivered once and answered at most once. It is not
    answered after the program has withdrawn it.
-4. Only valid JSON is sent, one object a line: one bad byte on its stdin ends the program.
+4. Only valid JSON is sent, one object per line: one bad byte on its stdin ends the program.
 5. A line that cannot be decoded is counted in `dropped`. Unknown kinds of lines are delivered as
-   `Message`, so a newer program breaks nothing.
-6. Half a character in a text, which JavaScript permits, is U+FFFD in every delivered line.
+   `Message`, so that newer programs work.
+6. A lone surrogate in a text, which JavaScript permits, becomes U+FFFD in every delivered line.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import JsonObject, RequestId
 
 CONTROL_TIMEOUT = 10.0  # seconds for the answer to a control request
-MAX_REMEMBERED = 4_096  # ids of the program's requests that are recognised when they come again
+MAX_REMEMBERED = 4_096  # ids of the program's requests, to recognize repeated ones
 UNSUPPORTED = -32601
 
-# What the program asks
+# Requests of the program
 
 
 class McpMessage(Struct, frozen=True, gc=False):
@@ -60,7 +60,7 @@ class ControlRequest(Struct, frozen=True, gc=False):
     line: bytes
 
 
-# Everything else
+# Other lines
 
 
 class ControlResponse(Struct, frozen=True, gc=False):
@@ -78,7 +78,7 @@ class Failed(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A line of the conversation, or of a kind that we do not know."""
+    """A line of the conversation, or a line of an unknown kind."""
 
     kind: str
     line: bytes
@@ -134,7 +134,7 @@ _decode_odd_request = msgspec.json.Decoder(_OddRequest).decode
 _decode_any = msgspec.json.Decoder().decode
 _BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-# An escaped character: a pair of surrogates, half of one (the group), or any other.
+# An escaped character: a pair of surrogates, a lone surrogate (the group), or any other one.
 _ESCAPE = re.compile(rb"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)", re.DOTALL)
 
 
@@ -142,20 +142,20 @@ class ControlProtocol:
     """One conversation with the program, without its pipes.
 
     Attributes:
-        dropped: How many lines were useless, by reason.
+        dropped: Number of ignored lines, by reason.
     """
 
     def __init__(self) -> None:
         self.dropped: Counter[str] = Counter()
         self._last_id = 0
         self._waiting: dict[str, tuple[str, float]] = {}  # our id -> subtype, deadline
-        self._seen: dict[str, bool] = {}  # the program's ids -> whether we owe an answer
+        self._seen: dict[str, bool] = {}  # the program's ids -> whether we still owe an answer
         self._outbox: list[bytes] = []
 
     # Receiving
 
     def receive(self, line: bytes) -> Event | None:
-        """Decode one line; None if it is of no use here."""
+        """Decode one line; return None for a line without an event."""
         if b"\\ud" in line:
             line = _ESCAPE.sub(lambda found: b"\\ufffd" if found[1] else found[0], line)
         try:
@@ -179,7 +179,7 @@ class ControlProtocol:
             self.dropped["repeated request" if id else "request without id"] += 1
             return None
         if len(self._seen) >= MAX_REMEMBERED:
-            seen = [*self._seen.items()]  # many at once: one by one costs more from time to time
+            seen = [*self._seen.items()]  # dropped in bulk, which is faster than one by one
             owed = {id: True for id, is_owed in seen if is_owed}
             self._seen = owed | dict(seen[MAX_REMEMBERED // 2 :])
         self._seen[id] = True
@@ -205,7 +205,6 @@ class ControlProtocol:
         return ControlResponse(answered.request_id, answered.response)
 
     def _receive_odd(self, line: bytes) -> Event | None:
-        """Handle a line that is not JSON, or has unexpected types."""
         try:
             head = _decode_head(line)
             _decode_any(line)
@@ -213,7 +212,7 @@ class ControlProtocol:
             self.dropped["not JSON"] += 1
             return None
         if head.type == "control_request":
-            # The members above are those of "mcp_message"; an "elicitation" has a text `message`.
+            # The members above belong to "mcp_message"; an "elicitation" has a text `message`.
             with suppress(*_BAD_JSON):
                 subtype = _decode_odd_request(line).request.subtype
                 return self._asked(head.request_id, _Asked(subtype), line)
@@ -231,8 +230,8 @@ class ControlProtocol:
         """Queue a control request and return its id.
 
         Args:
-            subtype: Such as "interrupt".
-            fields: Its other members.
+            subtype: The kind of request, such as "interrupt".
+            fields: The other members.
             now: Monotonic clock, seconds.
             timeout: Seconds until `expire` fails it: old programs never answer unknown requests.
         """
@@ -265,8 +264,8 @@ class ControlProtocol:
 
         Args:
             content: The prompt.
-            uuid: Its id.
-            verbatim: Do not read the files that it mentions, or run it as a command.
+            uuid: The prompt's id.
+            verbatim: Whether to send it unchanged; see `ClaudeCode`.
         """
         message: JsonObject = {
             "type": "user",
@@ -281,7 +280,6 @@ class ControlProtocol:
 
     @property
     def has_lines(self) -> bool:
-        """Whether lines are queued."""
         return bool(self._outbox)
 
     def lines_to_send(self) -> list[bytes]:
@@ -299,11 +297,10 @@ class ControlProtocol:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do; None for never."""
+        """The time at which `expire` must be called; None for never."""
         return min((deadline for _, deadline in self._waiting.values()), default=None)
 
     def expire(self, *, now: float) -> list[Failed]:
-        """Fail the control requests whose deadline has passed."""
         late = [id for id, (_, deadline) in self._waiting.items() if deadline <= now]
         return [self._expired(id) for id in late]
 

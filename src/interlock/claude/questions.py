@@ -1,4 +1,4 @@
-"""What the program asks besides MCP: permissions, hooks and elicitations."""
+"""Requests of the program besides MCP: permissions, hooks and elicitations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from interlock.protocol.envelope import encode, encode_lossy
 from interlock.types import ElicitParams, JsonObject
 
 HOOK = "decide"  # the id of our callback
-HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; ours comes first
+HOOK_TIMEOUT = 3_600  # seconds that the program waits for a decision; our own timeout is shorter
 _log = logging.getLogger("interlock.claude")
 
 
 class UnsupportedQuestion(Exception):
-    """The program asked something that has no answer here."""
+    """The program sent a request that is not supported."""
 
 
 class Questions:
@@ -30,7 +30,7 @@ class Questions:
         decisions: Makes one decision for each call.
         address: Returns the address of a tool, by the program's name for it.
         agent_of: Returns the subagent that makes a call, by the call's id.
-        elicitation: Asks the user, for servers that the program dials itself.
+        elicitation: Asks the user, on behalf of servers to which the program connects itself.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Questions:
 
     @staticmethod
     def hooks() -> JsonObject:
-        """Return the hooks to register, by which the program asks about every call."""
+        """Return the hooks to register, so that the program asks about every call."""
         hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": HOOK_TIMEOUT}
         return {"PreToolUse": [{**hook, "onFailure": "block"}]}
 
@@ -55,7 +55,7 @@ class Questions:
         """Answer a control request: encoded if it is known, else by a coroutine.
 
         Raises:
-            UnsupportedQuestion: It has no answer here.
+            UnsupportedQuestion: The request is not supported.
         """
         if subtype == "can_use_tool":
             asked = _decode_permission(line).request
@@ -68,7 +68,7 @@ class Questions:
                 asked.title or asked.description or "",
                 tuple(asked.permission_suggestions or ()),
             )
-            verdict = self._decisions.made(request)  # by the hook, unless other hooks are slow
+            verdict = self._decisions.made(request)  # made by the hook, unless other hooks are slow
             return self._permission(request) if verdict is None else _permission(verdict)
         if subtype == "hook_callback":
             return self._hook(line)

@@ -1,4 +1,4 @@
-"""Results of tools in the form in which Claude Code passes them on to the model whole.
+"""Results of tools in a form that Claude Code passes on to the model completely.
 
 Claude Code drops the text beside `structuredContent`, rejects a whole result for one block of an
 unknown type, and replaces long results by a file or an error. So structured content and unknown
@@ -21,7 +21,7 @@ from interlock.types import (
     TextContent,
 )
 
-MAX_RESULT = 48_000  # bytes; from 50,000 characters on Claude Code writes a file instead
+MAX_RESULT = 48_000  # bytes; above 50,000 characters Claude Code writes a file instead
 
 _KNOWN = (TextContent, ImageContent, AudioContent, EmbeddedResource, ResourceLink)
 
@@ -47,7 +47,7 @@ def shape(outcome: Outcome) -> bytes:
 
 
 def one_line(raw: bytes) -> bytes:
-    """Return valid JSON without newlines, which it has only between its tokens."""
+    """Return valid JSON without newlines, which valid JSON has only between its tokens."""
     return raw.replace(b"\n", b" ").replace(b"\r", b" ")
 
 

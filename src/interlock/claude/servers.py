@@ -1,4 +1,4 @@
-"""The servers that the program uses: toolboxes behind facades, and servers it dials itself."""
+"""The servers of the program: toolboxes behind facades, and servers to which it connects itself."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Servers:
     """The servers by name.
 
     Args:
-        host: What all facades share.
-        direct: The configuration of servers that the program dials itself, as it wants it.
+        host: The state that all facades share.
+        direct: The configuration of servers to which the program connects itself, in its form.
 
-    Attributes:
-        problems: Why the program cannot connect to a server, by the program's name for it.
+        Attributes:
+            problems: Why the program cannot connect to a server, by the program's name for it.
     """
 
     def __init__(self, host: FacadeHost, direct: dict[str, JsonObject]) -> None:
@@ -49,17 +49,16 @@ class Servers:
 
     @property
     def program_names(self) -> list[str]:
-        """The names of the servers in this program, for the program."""
+        """The program's names for the servers in this program."""
         return [*self._facades]
 
     @property
     def has_direct(self) -> bool:
-        """Whether the program dials servers itself."""
+        """Whether there are servers to which the program connects itself."""
         return bool(self._direct)
 
     @property
     def tool_count(self) -> int:
-        """How many tools the servers in this program have together."""
         return sum(len(each.entries) for each in self)
 
     @property
@@ -72,7 +71,7 @@ class Servers:
         return found
 
     def add(self, toolbox: Toolbox) -> None:
-        """Add the servers of a toolbox. All toolboxes have the same budget of results."""
+        """Add the servers of a toolbox. All toolboxes must have the same budget of results."""
         for name in toolbox.status:
             facade = Facade(name, toolbox, self._host)
             self._facades[facade.program_name] = facade
@@ -94,18 +93,17 @@ class Servers:
         return facade.toolbox
 
     def configuration(self, without: Sequence[str] = ()) -> JsonObject:
-        """Return all servers as `mcp_set_servers` wants them; `without` are program names."""
+        """Return all servers as params of `mcp_set_servers`; `without` are program names."""
         ours: JsonObject = {
             name: {"type": "sdk", "name": name} for name in self._facades if name not in without
         }
         return {**ours, **{names.server_name(name): each for name, each in self._direct.items()}}
 
     def outdated(self) -> list[str]:
-        """Return the program names of servers whose tools the program has to list again."""
+        """Return the program names of servers whose tools the program must list again."""
         return [name for name, each in self._facades.items() if not each.is_current]
 
     def forget_lists(self, program_names: Iterable[str]) -> None:
-        """Forget that the program has listed the tools of these servers."""
         for name in program_names:
             if name in self._facades:
                 self._facades[name].forget_list()
@@ -124,7 +122,6 @@ class Servers:
         return facade.answer(method, params)
 
     def address(self, tool: str) -> str:
-        """Return the address of a tool, by the program's name for it."""
         parts = names.split(tool)
         if parts is None:
             return f"{BUILT_IN}:{tool}"
@@ -137,7 +134,7 @@ class Servers:
         return entry.address if entry is not None else f"{facade.name}:{name}"
 
     def has_tool(self, address: str) -> bool:
-        """Whether the tool with this address is of a server in this program."""
+        """Return whether the tool with this address is of a server in this program."""
         return self._find(address) is not None
 
     def _find(self, address: str) -> Entry | None:
@@ -146,7 +143,7 @@ class Servers:
         return next((each for each in entries if each.address == address), None)
 
     def entry(self, address: str) -> Entry:
-        """Return the tool with this address; one in no toolbox gets an entry without schema."""
+        """Return the tool with this address; a tool in no toolbox gets an entry without schema."""
         if (found := self._find(address)) is not None:
             return found
         server, _, tool = address.partition(":")
@@ -157,7 +154,7 @@ class Servers:
 def direct_configuration(
     servers: Mapping[str, Server] | Toolbox | None, direct: Sequence[str]
 ) -> dict[str, JsonObject]:
-    """Return the configuration of direct servers as the program wants it.
+    """Return the configuration of direct servers in the program's form.
 
     Raises:
         ConfigError: One of them is not configured, or has settings that Claude Code lacks.

@@ -1,4 +1,4 @@
-"""The program's lists of tools, which must follow those of our servers."""
+"""The program's lists of tools, which must follow the lists of our servers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from interlock.claude.link import Link, object_of
 from interlock.claude.servers import Servers
 from interlock.errors import InterlockError, RemoteError
 
-SET_TIMEOUT = 20.0  # seconds for the program to take a new list of servers
-LIST_PATIENCE = 5.0  # seconds for it to list their tools
+SET_TIMEOUT = 20.0  # seconds for the program to accept a new list of servers
+LIST_PATIENCE = 5.0  # seconds for the program to list their tools
 LIST_PAUSE = 0.05
 FORGET_TIMEOUT = 3.0  # seconds for an answer that comes at once, or from 2.0.0 never
 
@@ -24,15 +24,15 @@ _log = logging.getLogger("interlock.claude")
 
 
 class ToolLists:
-    """Tells a running program which servers there are, and when their tools have changed.
+    """Informs a running program of the servers, and of changes of their tools.
 
     Args:
-        servers: Ours.
+        servers: Our servers.
         link: Returns the connection to the program; None before it is started.
         running: Returns the same; raises if it cannot be used.
 
     Attributes:
-        hears_changes: Whether the program lists tools again when it hears of a change.
+        hears_changes: Whether the program lists tools again when it is notified of a change.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class ToolLists:
         self._running = running
         self._outdated: set[str] = set()  # program names of servers whose list it must read again
         self._announcing: asyncio.Task[None] | None = None
-        self._relists = True  # until it has not listed the tools of a server that came back
+        self._relists = True  # until a refresh has failed
         self._closed = False
 
     async def set_servers(self, without: Sequence[str] = ()) -> None:
-        """Replace the program's servers by ours: it forgets those that are not named."""
+        """Replace the program's servers by ours: it forgets servers that are not listed."""
         link = self._running()
         servers = self._servers.configuration(without)
         raw = await link.control("mcp_set_servers", SET_TIMEOUT, servers=servers)
@@ -56,10 +56,10 @@ class ToolLists:
         self._servers.problems = errors if isinstance(errors, dict) else {}
 
     async def wait(self) -> bool:
-        """Wait until the program has listed the tools of our servers, and dialed its own.
+        """Wait until the program has listed our servers' tools, and connected to its own servers.
 
         Returns:
-            Whether it did, within `LIST_PATIENCE` seconds.
+            Whether both happened within `LIST_PATIENCE` seconds.
         """
         link = self._running()
         deadline = monotonic() + LIST_PATIENCE
@@ -74,13 +74,13 @@ class ToolLists:
         return False
 
     def note_change(self) -> None:
-        """Let the program list the tools again in the background."""
+        """Make the program list the tools again in the background."""
         if self._announcing is None and self._link() is not None and not self._closed:
             self._announcing = asyncio.ensure_future(self._announce())
 
     async def _announce(self) -> None:
-        """Let the program list the tools of servers whose tools have changed."""
-        await asyncio.sleep(0)  # a toolbox reports each server by itself
+        """Make the program list the tools of servers whose tools have changed."""
+        await asyncio.sleep(0)  # a toolbox reports each server separately
         self._announcing = None
         link = self._link()
         if link is None or link.error is not None:
@@ -108,17 +108,16 @@ class ToolLists:
                 _log.warning("Claude Code keeps an old list of tools; `reopen` refreshes it")
 
     async def _forget(self, program_names: Iterable[str]) -> None:
-        """Let the program forget the lists that it keeps by the names of servers.
+        """Make the program forget the lists that it keeps by the names of servers.
 
-        Versions before 2.1.330 cannot reconnect to a server in this program, and say so. 2.1.176
-        has forgotten its list before it says so.
+        Versions before 2.1.330 cannot reconnect to a server in this program, and answer with an
+        error. 2.1.176 has forgotten its list by then.
         """
         for name in program_names:
             with suppress(RemoteError):
                 await self._running().control("mcp_reconnect", FORGET_TIMEOUT, serverName=name)
 
     async def close(self) -> None:
-        """End what runs in the background."""
         self._closed = True
         if self._announcing is not None:
             self._announcing.cancel()

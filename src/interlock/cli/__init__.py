@@ -23,7 +23,7 @@ from interlock.errors import InterlockError, MissingExtra
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# What `--help` and the completion show, without importing any command.
+# The texts of `--help` and of the completion, so that neither imports a command.
 _COMMANDS = {
     "chat": ("chat.chat", "Talk to a model that uses your tools."),
     "claude": ("chat.claude", "Let Claude Code use the configured servers."),
@@ -72,7 +72,7 @@ _COMMANDS = {
     ),
     "explain": (
         "gateway.explain",
-        "Show whether a call would be made, and why: every check with its fact.",
+        "Show whether a call would be allowed, and why: every check with its result.",
     ),
     "approvals": ("gateway.approvals", "List, approve and deny the calls that wait for a person."),
     "audit": (
@@ -210,7 +210,7 @@ def _no_output(error: OSError) -> int:
     """Return the exit code for a closed stdout or a full disk; raise any other error."""
     if error.errno not in (errno.EPIPE, errno.EIO, errno.ENOSPC):
         raise error
-    # Python would try to write the rest of the buffer at exit, and fail again.
+    # At exit Python would try to write the rest of the buffer, and fail again.
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     if error.errno == errno.EIO:  # the terminal was closed

@@ -23,7 +23,7 @@ def call_line(address: str, arguments: dict[str, Any]) -> str:
 
 
 def progress_text(report: Progress | ToolProgress) -> str:
-    """Return how far a call is: in percent, and in the words of its server."""
+    """Return the progress of a call: a percentage, and the server's message."""
     if report.total:
         done = f"{min(report.progress / report.total, 1):.0%}"
     else:

@@ -1,6 +1,6 @@
-"""`interlock completion`, and what a shell completes beside commands and options.
+"""`interlock completion`, and completion of names beside commands and options.
 
-Servers are not started for it: the tools are those that they had when a command last listed them.
+Completion starts no servers: it uses the tools that a command listed last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_CONVERSATIONS = 50
 _VARIABLE = "_INTERLOCK_COMPLETE"
 _SHELLS = ("bash", "zsh", "fish")
 
-_Tools = dict[str, dict[str, list[str]]]  # names of arguments, by tool, by server
+_Tools = dict[str, dict[str, list[str]]]  # server -> tool -> names of its arguments
 
 
 @click.command()
@@ -43,10 +43,10 @@ def completion(shell: str) -> None:
     from interlock.cli import interlock
 
     found = get_completion_class(shell)
-    if found is None:  # click knows all three
+    if found is None:  # unreachable: click supports all three shells
         raise click.UsageError(f"no completion for {shell}")
     script = found(interlock, {}, "interlock", _VARIABLE).source()
-    if shell == "bash":  # it would take server:tool for three words
+    if shell == "bash":  # without this, bash splits server:tool into three words
         script = f"COMP_WORDBREAKS=${{COMP_WORDBREAKS//:}}\n{script}"
     emit(script)
 
@@ -67,7 +67,7 @@ def addresses(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
 
 
 def arguments(ctx: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the name of an argument of the tool that is named before."""
+    """Complete the name of an argument of the tool that precedes it."""
     server, _, tool = str(ctx.params.get("address") or "").partition(":")
     names = _known().get(server, {}).get(tool, [])
     given = {pair.partition("=")[0] for pair in ctx.params.get("pairs") or ()}
@@ -75,7 +75,7 @@ def arguments(ctx: click.Context, __: click.Parameter, incomplete: str) -> list[
 
 
 def models(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a model that could be used now."""
+    """Complete the name of a model that is available now."""
     import asyncio
 
     from interlock.models.choosing import available
@@ -96,7 +96,7 @@ def setting_names(_: click.Context, __: click.Parameter, incomplete: str) -> lis
 def setting_values(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete a model, where the setting is one."""
+    """Complete a model, where the setting's value is one."""
     is_option = str(ctx.params.get("name") or "").startswith("options.")
     return [] if is_option else models(ctx, parameter, incomplete)
 
@@ -147,7 +147,7 @@ def _servers(ctx: click.Context) -> list[str]:
 
 
 def remember(toolbox: Toolbox) -> None:
-    """Keep the names of all tools and their arguments for the next completion."""
+    """Store the names of all tools and their arguments for the next completion."""
     known = _known()
     seen: _Tools = {}
     for entry in toolbox.tools:
@@ -158,7 +158,7 @@ def remember(toolbox: Toolbox) -> None:
         return
     from interlock import durable
 
-    with suppress(OSError, durable.NotSynced):  # completion then knows fewer tools
+    with suppress(OSError, durable.NotSynced):  # completion then has fewer names
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         durable.replace(file, msgspec.json.encode({**known, **seen}))

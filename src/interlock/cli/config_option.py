@@ -45,10 +45,10 @@ def own_file(named: Path | None) -> Path:
 
 
 def load(path: Path | None) -> Config:
-    """Read the servers; warn of everything that is unknown or ignored.
+    """Read the servers; warn of all members that are unknown or ignored.
 
     Raises:
-        ConfigError: As `in_force`.
+        ConfigError: The same errors as `in_force`.
     """
     found, ignored = in_force(path)
     for warning in (*ignored, *found.warnings):
@@ -57,9 +57,9 @@ def load(path: Path | None) -> Config:
 
 
 def in_force(path: Path | None) -> tuple[Config, list[str]]:
-    """Return the servers of the file, and a line about a file that is not trusted.
+    """Return the servers of the file, and a warning if the project file is not trusted.
 
-    Unless a file is named, MCP_SERVERS is used instead if MCP_ENABLED says so, and else a trusted
+    Unless a file is named, MCP_SERVERS replaces it if MCP_ENABLED is true; otherwise a trusted
     `.mcp.json` in the working folder adds its servers.
 
     Raises:

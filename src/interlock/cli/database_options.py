@@ -1,4 +1,4 @@
-"""Options of the commands that work on a gateway's database, whether a gateway runs or not."""
+"""Options of commands that use a gateway's database, whether a gateway is running or not."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def database_of(config: Config) -> str | None:
     """Return the path or URL of the gateway's database; None for the database of conversations.
 
     Raises:
-        ConfigError: It names a variable that is not set.
+        ConfigError: The setting names a variable that is not set.
     """
     from interlock.config import gateway_reading
 
@@ -36,7 +36,7 @@ def check_view(config: Config, view: str) -> None:
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, written as "90d"; 0 for "never"."""
+    """Seconds, written as "90d"; 0 stands for "never"."""
 
     name = "duration"
 
@@ -46,7 +46,7 @@ class Duration(click.ParamType[float]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Return the seconds."""
+        """Return the duration in seconds."""
         from interlock.config.section import parse_duration
 
         if isinstance(value, int | float):
@@ -68,7 +68,7 @@ class RateOption(click.ParamType[str]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
-        """Return the rate as it was written."""
+        """Return the rate unchanged, if it is valid."""
         from interlock.config.limits_reading import RATE_FORM, parse_rate
 
         if parse_rate(str(value)) is None:

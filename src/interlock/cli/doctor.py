@@ -1,4 +1,4 @@
-"""`interlock doctor`: check the installation and say what to do about each problem."""
+"""`interlock doctor`: check the installation and print a remedy for each problem."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ _PACKAGES = {  # and the extra of each
 
 
 class Child(Struct, frozen=True):
-    """The process of a server, started by any interlock of this user."""
+    """A server process that any interlock of this user has started."""
 
     id: int
     command: str
     parent: int  # the interlock process that started it
-    orphan: bool  # that process has ended
+    orphan: bool  # whether that process has ended
 
 
 class Report(Struct):
     """The results of all checks; `problems` has one line per problem."""
 
     versions: dict[str, str]
-    config: str = ""  # the file, or the variable with the servers; "" for none
+    config: str = ""  # the file, or the variable, that has the servers; "" for none
     servers: list[Any] = []
-    logins: dict[str, str] = {}  # by server that may need a login: the state of its login
+    logins: dict[str, str] = {}  # state of the login, by server that may need one
     children: list[Child] = []
-    keys: dict[str, bool] = {}  # by environment variable: whether it is set
-    effects: dict[str, str] = {}  # by environment variable: what it does, and one may not expect
+    keys: dict[str, bool] = {}  # whether a key is set, by environment variable
+    effects: dict[str, str] = {}  # surprising effects of environment variables, by name
     model: str = ""
     database: str = ""
-    claude: str = ""  # the program Claude Code: version, path, how far it is supported
+    claude: str = ""  # the installed Claude Code: version, path, and how far it is supported
     problems: list[str] = []
 
 
@@ -160,7 +160,7 @@ async def _model(report: Report) -> None:
 
 
 def _claude() -> str:
-    """Describe the installed Claude Code. That it is missing is not a problem."""
+    """Describe the installed Claude Code. A missing one is not a problem."""
     from interlock.claude import program
 
     try:
@@ -211,11 +211,11 @@ def _keys() -> dict[str, bool]:
 
 
 def _effects(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what variables do that were perhaps set for another program."""
+    """Return the effects of variables that may have been set for another program."""
     found = {}
     if environ.get("MCP_SERVERS") and not environ.get("MCP_ENABLED"):
         found["MCP_SERVERS"] = "set and not used; set MCP_ENABLED=true to use it"
-    # As the package `langsmith` decides; the first one that is set counts.
+    # The package `langsmith` uses the first of these variables that is set.
     names = [f"{of}_{name}" for name in ("TRACING_V2", "TRACING") for of in _TRACERS]
     tracing = next((each for each in names if environ.get(each, "").strip()), "")
     if environ.get(tracing) == "true":

@@ -1,7 +1,7 @@
 """The library's log.
 
 The commands print what the user must know. The log holds the rest, such as tool calls with
-their duration. It goes to the file named by INTERLOCK_LOG. Without that file, only errors are
+their duration. It is written to the file in INTERLOCK_LOG. Without that file, only errors are
 shown; they are bugs.
 """
 

@@ -1,9 +1,9 @@
-"""What servers ask during a call, as questions to the person at the terminal.
+"""Questions that servers ask during a call, put to the person at the terminal.
 
 1. Each question names its server, and its text is made safe for the terminal.
 2. The person can decline every question before answering it, and sees a form's answer before it
    is sent.
-3. The model is asked on a server's behalf only if the file's `asks` lists sampling, after a yes.
+3. The model answers a server only if the file's `asks` lists sampling, and after the person's yes.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from interlock.types import (
     join_text,
 )
 
-MAX_SAMPLES = 10  # answers of the model for one server
-REFUSED = -1  # the code for a person's refusal, as the specification's examples have it
+MAX_SAMPLES = 10  # answers of the model to one server
+REFUSED = -1  # the code for a person's refusal, as in the specification's examples
 
 _YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 
 
 class TerminalQuestions:
-    """Answers what servers ask.
+    """Answers questions of servers.
 
     Args:
-        prompt: Where to ask.
-        config: Names the servers, and what each may ask.
+        prompt: The prompt on which the person is asked.
+        config: The configuration, with what each server may ask.
         model: Returns the model of the chat; None if there is none.
     """
 
@@ -63,7 +63,7 @@ class TerminalQuestions:
         self._samples: dict[str, int] = {}
 
     def handlers(self, server: str) -> ClientOptions:
-        """Return the handlers for one server, as far as its configuration lets it ask."""
+        """Return the handlers of those requests that a server's configuration allows."""
         asks = self._asks[server]
         handlers = ClientOptions()
         if "roots" in asks:
@@ -101,7 +101,7 @@ class TerminalQuestions:
         first = "Answer it?" if fields else "Do you agree?"
         if await self._prompt.choice(f"{first} [y]es, [n]o: ", "yes", "no") == "no":
             return ElicitResult(action="decline")
-        if not fields:  # nothing to fill in, so nothing to look at again
+        if not fields:  # nothing was filled in, so there is nothing to confirm
             return ElicitResult(action="accept", content={})
         required = form.get("required", [])
         content: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class TerminalQuestions:
         return ElicitResult(action="accept", content=content)
 
     async def _field(self, name: str, field: Mapping[str, Any], required: bool) -> Any:
-        """Ask for one value until it fits; None if the person leaves it out."""
+        """Ask for one value until it is valid; None if the person leaves it out."""
         say(_description(name, field, required))
         checks = schema.compile(encode({"properties": {name: field}}))
         while True:
@@ -204,7 +204,7 @@ def _value(field: Mapping[str, Any], text: str) -> Any:
             try:
                 return msgspec.json.decode(text)
             except msgspec.DecodeError:
-                return text  # the form refuses it with a reason
+                return text  # the form's check refuses it with a reason
     return text
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from interlock.toolbox import ServerStatus, Toolbox
 
 
-IDLE_TIMEOUT = 10.0  # seconds without a server getting ready or failing; then the list is shown
+IDLE_TIMEOUT = 10.0  # seconds in which no server becomes ready or fails; then the list is shown
 
 
 @asynccontextmanager
 async def started(servers: Mapping[str, ServerConfig]) -> AsyncIterator[Toolbox]:
-    """Start the servers, but let a slow one delay the others by `IDLE_TIMEOUT` at most.
+    """Start the servers; a slow one delays the others by `IDLE_TIMEOUT` at most.
 
     A single server has its whole connect timeout.
     """
@@ -42,7 +42,7 @@ async def statuses(servers: Mapping[str, ServerConfig]) -> list[ServerStatus]:
 
 
 def is_broken(status: ServerStatus) -> bool:
-    """Return whether an enabled server does not work; one that is starting may still work."""
+    """Return whether an enabled server does not work; a starting server may still work."""
     return status.state not in ("ok", "disabled", "starting")
 
 
@@ -67,14 +67,14 @@ def problem_of(status: ServerStatus) -> str:
 
 
 def warn_of_broken(found: Iterable[ServerStatus]) -> None:
-    """Warn of each server that does not work, with the reason and what to do."""
+    """Warn of each server that does not work, with the reason and the remedy."""
     for each in found:
         if is_broken(each):
             warn(problem_of(each))
 
 
 def say_starting(found: Iterable[ServerStatus]) -> None:
-    """Print which servers are still starting, on stderr."""
+    """Print on stderr which servers are still starting."""
     for each in found:
         if each.state == "starting":
             name = shlex.quote(each.name)
@@ -82,14 +82,14 @@ def say_starting(found: Iterable[ServerStatus]) -> None:
 
 
 def say_missing(found: Iterable[ServerStatus]) -> None:
-    """Print which tools of the servers are missing and why, on stderr."""
+    """Print on stderr which tools of the servers are missing, and why."""
     for each in found:
         for line in each.missing:
             say(f"missing: server {each.name!r}: {safe_line(line)}")
 
 
 def say_dropped(found: Iterable[ServerStatus]) -> None:
-    """Print how many messages of the servers were dropped and why, on stderr."""
+    """Print on stderr how many messages of the servers were dropped, and why."""
     for each in found:
         if each.dropped:
             reasons = ", ".join(f"{times} x {reason}" for reason, times in each.dropped.items())

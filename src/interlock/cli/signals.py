@@ -16,17 +16,17 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _T = TypeVar("_T")
 _stops: list[
     Callable[[], object]
-] = []  # called on Ctrl-C instead of ending the program; the last one only
+] = []  # called on Ctrl-C instead of ending the program; only the last one
 
 
 def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run `work` and return its result.
 
     Raises:
-        SystemExit: A signal ended it; the code is 128 + its number.
-        ConfigError: The log cannot be written where INTERLOCK_LOG says.
+        SystemExit: A signal ended it; the code is 128 + the signal's number.
+        ConfigError: The file in INTERLOCK_LOG cannot be written.
     """
-    import asyncio  # a third of the start-up time, which `--help` does not need
+    import asyncio  # costs a third of the start-up time, and `--help` does not need it
 
     from interlock.cli.log import open_log
 
@@ -49,7 +49,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
 
 @contextmanager
 def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Let Ctrl-C call `stop` instead of ending the program."""
+    """Call `stop` on Ctrl-C, instead of ending the program."""
     _stops.append(stop)
     try:
         yield
@@ -58,7 +58,7 @@ def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def interrupt() -> None:
-    """Do what Ctrl-C does, for a line editor that received it as a key."""
+    """Do the same as Ctrl-C, for a line editor that received it as a key."""
     if _stops:
         _stops[-1]()
     else:

@@ -25,7 +25,7 @@ _UNSAFE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 # Between non-ASCII letters and signs these two only shape the script, so they are removed.
 _JOINER = re.compile("(?<=[^\x00-\x7f])[\u200c\u200d](?=[^\x00-\x7f])")
 # The selector for a coloured emoji is common and harmless, once and after a sign. The pattern is
-# compiled when it is first used, as that takes 3 ms of every command.
+# compiled on first use, because that takes 3 ms.
 _EMOJI = f"(?<=[#*0-9\u00a9-\U0001ffff])(?<![{INVISIBLE}])\ufe0f"
 _KEPT = "\ue000"
 
@@ -40,7 +40,7 @@ def safe(text: str) -> str:
 
 
 def safe_line(text: str, longest: int | None = None) -> str:
-    """Return `text` as `safe` does, on one line of at most `longest` characters."""
+    """Do the same as `safe`, and return one line of at most `longest` characters."""
     if longest is not None:
         text = text[: 4 * longest]  # enough even if much of it is whitespace
     line = safe(" ".join(text.split()))
@@ -130,7 +130,6 @@ class Spinner:
         self._status = status
 
     def note(self, text: str) -> None:
-        """Change the text."""
         if self._status is not None:
             from rich.text import Text
 
@@ -138,7 +137,7 @@ class Spinner:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Show nothing, so that a question can be asked."""
+        """Hide the spinner, so that a question can be asked."""
         if self._status is None:
             yield
             return
@@ -168,7 +167,7 @@ def working(on: str) -> Iterator[Spinner]:
 
 @contextmanager
 def unechoed() -> Iterator[None]:
-    """Keep what is typed off the screen; it stays the input of the next prompt."""
+    """Keep typed characters off the screen; they stay the input of the next prompt."""
     import termios
 
     if not is_terminal(sys.stdin):
@@ -187,12 +186,12 @@ def unechoed() -> Iterator[None]:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether this stream is an open terminal."""
+    """Return whether a stream is an open terminal."""
     return stream is not None and not stream.closed and stream.isatty()
 
 
 def is_rich(stream: TextIO | None) -> bool:
-    """Return whether this stream can show colours, signs and progress."""
+    """Return whether a stream can show colours, signs and progress."""
     if stream is None or not is_terminal(stream):
         return False
     utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"

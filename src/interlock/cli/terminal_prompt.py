@@ -39,7 +39,7 @@ class TerminalPrompt:
 
     @property
     def is_available(self) -> bool:
-        """Whether there is a person to ask: a terminal, and a line editor for it."""
+        """Whether a person can be asked: needs a terminal and a line editor."""
         return is_terminal(sys.stderr) and find_spec("prompt_toolkit") is not None
 
     @asynccontextmanager
@@ -53,7 +53,7 @@ class TerminalPrompt:
         """Return the line that the user types, without surrounding blanks.
 
         Raises:
-            NoAnswer: They left the question.
+            NoAnswer: The user left the question.
         """
         if self._editor is None:
             self._editor = _line_editor()
@@ -69,7 +69,7 @@ class TerminalPrompt:
         """Ask until the answer is one of the choices, or its first letter.
 
         Raises:
-            NoAnswer: They left the question.
+            NoAnswer: The user left the question.
         """
         while True:
             answer = (await self.line(question)).lower()
@@ -91,17 +91,17 @@ QUESTION = "Run it? [y]es, [n]o, [a]lways this tool in this conversation: "
 
 
 class TerminalApproval:
-    """Asks whether a call may run. An object is awaited as `AskCaller`.
+    """Asks the person whether a call may run. An instance is awaited as `AskCaller`.
 
     Args:
-        prompt: Where to ask.
+        prompt: The prompt on which the person is asked.
         yes: Approve every call without a question, as `--yes` does.
     """
 
     def __init__(self, prompt: TerminalPrompt, *, yes: bool = False) -> None:
         self._prompt = prompt
         self._yes = yes
-        self._always: set[str] = set()  # addresses
+        self._always: set[str] = set()  # addresses of tools
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
         """Return the answer; None if the person cannot be asked, but the approval is kept.
@@ -123,7 +123,7 @@ class TerminalApproval:
                 _rule(call),
             )
         async with self._prompt.turn():
-            if address in self._always:  # since the answer to another call of this tool
+            if address in self._always:  # set by the answer to another call while this one waited
                 return True
             answer = await self._ask(call)
         if answer == "always":
@@ -141,7 +141,7 @@ class TerminalApproval:
             return "no"
 
     def forget(self) -> None:
-        """Ask again about every tool, as in another conversation."""
+        """Ask again about every tool, for example in another conversation."""
         self._always.clear()
 
 

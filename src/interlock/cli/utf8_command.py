@@ -29,7 +29,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _label(param: click.Parameter, ctx: click.Context, text: str, number: int | None) -> str:
-    """Name an argument without its value, which may be a secret."""
+    """Return the name of an argument without its value, which may be a secret."""
     name = param.opts[0] if isinstance(param, click.Option) else param.make_metavar(ctx)
     key, equals, _ = text.partition("=")
     if equals and _is_utf8(key):

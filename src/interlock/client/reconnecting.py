@@ -201,6 +201,7 @@ class ReconnectingConnection:
             words = opening.transport.diagnostics() if opening is not None else ""
             raise RequestTimeout(f"{why}; it last said: {words}" if words else why) from None
         self._opening = None
+        connection.hand_over_calls()
         if self.http is not None and self._transport is not None and self._wanted == "auto":
             self.http.remember_era(self._transport, negotiated.revision)
         return connection, negotiated

@@ -42,17 +42,17 @@ IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others ar
 
 
 class Assembly:
-    """A running gateway: what its configuration says, what it has opened, and its server.
+    """A running gateway: its configuration, its open resources, and its server.
 
     Args:
-        parts: What the configuration says at the start.
-        services: What was opened for it.
+        parts: The configuration at the start.
+        services: The resources that were opened for it.
 
     Attributes:
-        parts: What the configuration says now.
+        parts: The present configuration.
         services: As given.
         server: Answers the requests.
-        front: What serves it over HTTP.
+        front: The HTTP side of the gateway.
         started: The settings at the start; some of them stay in use, see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
         failed: Set when no call can be recorded until the process is restarted.

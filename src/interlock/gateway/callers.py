@@ -1,4 +1,4 @@
-"""Who may call a gateway: the owners of keys, and people with a token of an issuer."""
+"""The callers of a gateway: owners of keys, and people with a token of an issuer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LOCAL = "local"  # the user of a key that is valid for one run only
 
 
 class GatewayCallers:
-    """Makes what identifies the callers of a gateway.
+    """Identifies the callers of a gateway.
 
     Args:
         keys: The API keys.
-        parts: Returns what the configuration says now.
+        parts: Returns the present configuration.
         observer: Is notified of refused credentials.
     """
 
@@ -30,7 +30,7 @@ class GatewayCallers:
         self._observer = observer
 
     def authenticator(self, resource: str, view: str = "", scope: str = "mcp:") -> GatewayAuth:
-        """Return what identifies the callers at a path, by the present configuration.
+        """Return the authenticator of a path, by the present configuration.
 
         Args:
             resource: The public URL of the path.

@@ -1,4 +1,4 @@
-"""What serves a gateway over HTTP, as the gateway knows it."""
+"""The HTTP side of a gateway, as the gateway uses it."""
 
 from __future__ import annotations
 

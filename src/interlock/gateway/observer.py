@@ -1,4 +1,4 @@
-"""What a gateway reports while it runs, for a record, for metrics or for traces."""
+"""Notifications of a running gateway, for a record, for metrics or for traces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts and records what a gateway reports: its metrics and its audit trail."""
+"""The observer that counts in a gateway's metrics and records in its audit trail."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GatewayRecorder(GatewayObserver):
         gauges: As for `Metrics`.
 
     Attributes:
-        metrics: What is counted.
+        metrics: The counters.
     """
 
     def __init__(

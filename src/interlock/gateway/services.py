@@ -1,7 +1,7 @@
-"""What a gateway opens once and keeps: its database, keys, audit trail, vault and more.
+"""The resources that a gateway opens once: its database, keys, audit trail, vault and more.
 
-A reload replaces the configuration and leaves these. What they need of it they look up when they
-need it, in the `RunningGateway` that uses them.
+A reload replaces the configuration and keeps these. They look up the present configuration in the
+`RunningGateway` that uses them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from interlock.types import JsonObject
 
 
 class RunningGateway(Protocol):
-    """The gateway that uses the services, as they know it."""
+    """The gateway that uses the services."""
 
     @property
     def parts(self) -> Parts:
-        """What the configuration says now."""
+        """The present configuration."""
         ...
 
     @property
@@ -55,7 +55,7 @@ class RunningGateway(Protocol):
 
     @property
     def front(self) -> GatewayFront:
-        """What serves it over HTTP."""
+        """The HTTP side of the gateway."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
@@ -72,7 +72,7 @@ class RunningGateway(Protocol):
 
 
 class GatewayStores(Struct, frozen=True, kw_only=True):
-    """What is in a gateway's database, and beside it.
+    """A gateway's database, and the stores in it and beside it.
 
     Attributes:
         secret: The gateway's key.
@@ -96,7 +96,7 @@ class GatewayStores(Struct, frozen=True, kw_only=True):
 
 
 class GatewayServices(GatewayStores, frozen=True, kw_only=True):
-    """What a gateway has opened.
+    """The open resources of a gateway.
 
     Attributes:
         environ: Where variables of the configuration are looked up.
@@ -120,7 +120,7 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> Metrics:
-        """What is counted."""
+        """The counters."""
         return self.recorder.metrics
 
 
@@ -131,10 +131,10 @@ async def open_services(
     own_limits: dict[str, JsonObject],
     gateway: Callable[[], RunningGateway],
 ) -> AsyncIterator[GatewayServices]:
-    """Open what a gateway needs.
+    """Open the resources of a gateway.
 
     Args:
-        parts: What the configuration says at the start.
+        parts: The configuration at the start.
         environ: Where variables of the configuration are looked up.
         own_limits: Is filled with the limits of single keys.
         gateway: Returns the gateway that uses the services. It is called later.

@@ -20,7 +20,7 @@ __all__ = ["LangChainTool", "ToolboxMiddleware", "tools"]
 
 
 def __getattr__(name: str) -> object:
-    # Agents are 500 ms more to load, and tools do without.
+    # `langchain.agents` takes 500 ms to load, and the tools do not need it.
     if name != "ToolboxMiddleware":
         raise AttributeError(f"module 'interlock.langchain' has no attribute {name!r}")
     try:

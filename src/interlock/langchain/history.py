@@ -1,4 +1,4 @@
-"""A conversation made valid for every provider.
+"""Repair of a conversation, so that it is valid for every provider.
 
 Providers refuse a history in which a tool call has no answer, an answer has no call, answers do
 not follow their call, or a tool's name has a character such as ":".
@@ -31,7 +31,7 @@ def answer(call: Any, text: str = INTERRUPTED, outcome: str = "stopped") -> Tool
 
 
 def fitted(messages: Sequence[AnyMessage]) -> list[AnyMessage]:
-    """Return a history that every provider accepts; the messages given stay as they are.
+    """Return a history that every provider accepts; the given messages stay unchanged.
 
     Tool calls get valid names. Answers follow their calls, in their order, and have names. Calls
     without answer get one, and answers without call are left out.
@@ -58,7 +58,7 @@ def closed(messages: Sequence[AnyMessage], text: str = INTERRUPTED) -> list[AnyM
 
 
 def last_calls(messages: Sequence[BaseMessage]) -> tuple[list[Any], dict[str, ToolMessage]]:
-    """Return the calls of the last answer of the model, and what answers them so far, by id.
+    """Return the calls of the model's last answer, and their answers so far by id.
 
     There are none if another message follows.
     """
@@ -73,7 +73,7 @@ def last_calls(messages: Sequence[BaseMessage]) -> tuple[list[Any], dict[str, To
 
 
 def open_calls(messages: Sequence[BaseMessage]) -> list[Any]:
-    """Return the calls of the last answer of the model that no message answers yet."""
+    """Return the calls of the model's last answer that have no answer yet."""
     calls, answers = last_calls(messages)
     return [each for each in calls if each["id"] not in answers]
 
@@ -116,7 +116,7 @@ def _renamed(message: AIMessage, name_of: Callable[[str], str]) -> AIMessage:
         return message
     calls = [{**each, "name": names[each["name"]]} for each in message.tool_calls]
     content = message.content
-    if isinstance(content, list):  # Anthropic repeats the calls there
+    if isinstance(content, list):  # Anthropic repeats the calls in the content
         content = [
             {**each, "name": names.get(each["name"], each["name"])}
             if isinstance(each, dict) and each.get("type") == "tool_use" and "name" in each

@@ -21,14 +21,14 @@ JsonBlock = dict[str, Any]
 
 
 class Finished(Struct, frozen=True):
-    """What came of a call.
+    """The end of a call.
 
     Attributes:
-        content: For the model: text, or blocks with images.
-        is_error: The call failed, or the tool reported an error.
-        ending: How it ended.
+        content: The content for the model: text, or blocks with images.
+        is_error: Whether the call failed, or the tool reported an error.
+        ending: The way it ended.
         reason: The code of the layer that refused it; "" for none.
-        artifact: What the program gets besides, and the model does not.
+        artifact: Data for the program that the model does not get.
     """
 
     content: str | list[str | JsonBlock]
@@ -73,8 +73,8 @@ def message(done: Finished, call: dict[str, Any], facts: dict[str, Any]) -> Tool
     """Return the answer to a tool call.
 
     Args:
-        done: What came of it.
-        call: The call, as LangChain has it.
+        done: The end of the call.
+        call: The call in LangChain's form.
         facts: The address and the duration.
     """
     about = {**facts, "outcome": done.ending}

@@ -1,4 +1,4 @@
-"""Middleware that gives the agent of `create_agent` the tools of a toolbox as they are now."""
+"""Middleware that gives an agent of `create_agent` the current tools of a toolbox."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _log = logging.getLogger("interlock.langchain")
 class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
     """Look up the tools of a toolbox before each request to the model, and run their calls.
 
-    A tool that the agent was created with wins over a tool of the toolbox with the same name.
+    A tool of the agent itself hides a tool of the toolbox with the same name.
 
     Args:
         toolbox: An open toolbox, or other `Tools`.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
-        images: Pass images on to the model.
-        max_image_bytes: The largest image that is passed on.
-        caller: On whose behalf the tools are called.
+        images: Whether to pass images on to the model.
+        max_image_bytes: The largest image that is passed on, in bytes.
+        caller: The caller on whose behalf the tools are called.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
-        """Add the tools of this moment to a request, and fit its history to them."""
+        """Add the current tools to a request, and fit its history to them."""
         await self._toolbox.refresh()
         own = {each.name for each in request.tools if isinstance(each, BaseTool)}
         found = self._tools(need_reader(request.messages))
@@ -82,7 +82,7 @@ class ToolboxMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ToolCallRequest,
         handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
     ) -> ToolMessage | Command[Any]:
-        """Hand the tool of the toolbox over that a call names."""
+        """Look up the toolbox's tool for a call, and pass it on."""
         if request.tool is not None:
             return await handler(request)
         call = request.tool_call

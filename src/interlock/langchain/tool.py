@@ -41,8 +41,8 @@ _Made = dict[str, tuple[bytes, "LangChainTool | None"]]
 class LangChainTool(BaseTool):
     """A tool of a toolbox. `tools` makes them.
 
-    It keeps the tool's address, not a connection, so it outlives restarts of the server. Whatever
-    goes wrong is returned to the model as a `ToolMessage` with status "error".
+    It keeps the tool's address, not a connection, so it works after restarts of the server. All
+    errors are returned to the model as a `ToolMessage` with status "error".
     """
 
     _toolbox: Tools = PrivateAttr()
@@ -72,7 +72,7 @@ class LangChainTool(BaseTool):
         self._images = images
 
     # LangChain passes arguments on as keywords, and drops those named `config`, `run_manager` or
-    # `runtime`. One positional object arrives as it is.
+    # `runtime`. One positional object arrives unchanged.
     def _to_args_and_kwargs(
         self, tool_input: Any, tool_call_id: str | None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -91,9 +91,9 @@ class LangChainTool(BaseTool):
         tool_call_id: str | None = None,
         **more: Any,
     ) -> Any:
-        """Call the tool; see `BaseTool`. Without callbacks, LangChain's work for them is left out.
+        """Call the tool; see `BaseTool`. Without callbacks, skip LangChain's work for them.
 
-        That is two thirds of what a call costs there.
+        That work takes two thirds of the time of a call.
         """
         says = self.verbose or bool(verbose)
         manager = AsyncCallbackManager.configure(callbacks, self.callbacks, says)
@@ -121,7 +121,9 @@ class LangChainTool(BaseTool):
     def _work(
         self, arguments: Any, id: str | None
     ) -> Callable[[], Coroutine[Any, Any, ToolMessage | str]]:
-        report = progress_writer(id)  # here, as the writer belongs to this task and not to `loop`
+        report = progress_writer(
+            id
+        )  # made here: the writer needs the context of this task, not of `loop`
         return lambda: self._call(arguments, id, report)
 
     async def _call(
@@ -153,7 +155,7 @@ class LangChainTool(BaseTool):
         self.__reduce__()
 
 
-# For each call LangChain evaluates the annotations and takes the signature, which is a fifth of it.
+# For each call LangChain evaluates the annotations and the signature, which takes a fifth of it.
 _method: Any
 for _method in (LangChainTool._arun, LangChainTool._run):
     _method.__signature__ = inspect.signature(_method)
@@ -171,17 +173,17 @@ async def run(
     id: str | None = None,
     around: Around | None = None,
 ) -> Finished:
-    """Call a tool. Nothing is raised but cancellation.
+    """Call a tool. Raise nothing but `CancelledError`.
 
     Args:
-        toolbox: Where it is.
+        toolbox: The toolbox.
         name: Address or wire name.
-        arguments: By parameter name.
-        caller: On whose behalf.
+        arguments: Arguments by parameter name.
+        caller: The caller on whose behalf the tool is called.
         progress: Called with each `Progress`.
-        images: As for `finished`.
+        images: The largest image; see `finished`.
         id: The call's id in the audit trail; None for a new one.
-        around: A layer outside of those of the toolbox.
+        around: A layer outside of the toolbox's layers.
     """
     handle = toolbox.handle if around is None else around(toolbox.handle)
     try:
@@ -209,15 +211,15 @@ def tools(
     reader: bool = True,
     caller: Caller = LANGCHAIN,
 ) -> list[LangChainTool]:
-    """Return the tools of a toolbox as it is now.
+    """Return the current tools of a toolbox.
 
     Args:
         toolbox: An open toolbox, or other `Tools`.
         select: Patterns of addresses, such as "kb:*"; None for all tools.
-        images: Pass images on to the model; otherwise it gets a line of text for each.
+        images: Whether to pass images on to the model; otherwise it gets a line of text for each.
         max_image_bytes: The largest image that is passed on.
-        reader: Add the tool that reads on in large results, whatever is selected.
-        caller: On whose behalf the tools are called.
+        reader: Whether to add the tool that reads large results, no matter what is selected.
+        caller: The caller on whose behalf the tools are called.
     """
     patterns = (select,) if isinstance(select, str) else select
     most = max_image_bytes if images else 0
@@ -231,7 +233,7 @@ def tools(
         return {name: each.server_info for name, each in status.items()}
 
     def make(entry: Entry) -> LangChainTool | None:
-        info = server_infos().get(entry.server, "")  # none for a tool of interlock itself
+        info = server_infos().get(entry.server, "")  # "" for a tool of interlock itself
         return _make(toolbox, entry, caller, most, info)
 
     if caller != LANGCHAIN or not isinstance(toolbox, Toolbox):
@@ -261,7 +263,7 @@ def _make(
     try:
         return LangChainTool(toolbox, entry, caller=caller, images=images, server_info=server_info)
     except ValueError as error:
-        # LangChain would refuse all tools because of this one.
+        # Passed on, this one would make LangChain refuse all tools.
         _log.warning("tool %s is left out: %s", entry.address, error)
         return None
 
@@ -288,7 +290,7 @@ def _metadata(entry: Entry, server_info: str) -> dict[str, Any]:
 
 def progress_writer(id: str | None) -> ProgressHandler | None:
     """Return a handler that writes to LangGraph's custom stream; None outside of a graph."""
-    # A program that uses no graph has not loaded it.
+    # If this module is not loaded, the program uses no graph.
     config = sys.modules.get("langgraph.config")
     if config is None or id is None:
         return None
@@ -305,12 +307,12 @@ def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
     Args:
         id: The model's id of the call.
         write: LangGraph's writer of the custom stream. It needs the context and the event loop of
-            the task that runs now; the server's messages arrive in others.
+            the running task; messages of the server arrive in other tasks.
     """
     context = copy_context()
     try:
         loop = asyncio.get_running_loop()
-    except RuntimeError:  # `graph.invoke` in a thread
+    except RuntimeError:  # no running loop: `graph.invoke` in a thread
         loop = None
 
     def report(progress: Progress) -> None:
@@ -323,17 +325,17 @@ def reporter(id: str, write: Callable[[Any], None]) -> ProgressHandler:
     return report
 
 
-# It neither unescapes a pointer nor finds an anchor.
+# LangChain neither unescapes a pointer nor resolves an anchor, so only these can stay.
 _PLAIN = re.compile(r"#(/[A-Za-z0-9_.$-]+)*")
 
 
 def readable(schema: bytes) -> JsonObject:
     """Return an input schema with a member `properties`, and with plain references only.
 
-    What another reference leads to is copied to `$defs`, under a plain name.
+    The target of any other reference is copied to `$defs`, under a plain name.
 
     Raises:
-        ValueError: A reference leads to nothing.
+        ValueError: A reference has no target.
     """
     document: JsonObject = msgspec.json.decode(schema)
     if b'"$ref"' in schema:

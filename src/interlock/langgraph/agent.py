@@ -1,6 +1,6 @@
 """A chat graph as an agent: our messages and models, with LangGraph's loop between them.
 
-The conversation is recorded as an `Agent` records it, so the graph needs no checkpointer.
+The conversation is recorded in the same way as by `Agent`, so the graph needs no checkpointer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SHOWN = (TextDelta, ReasoningDelta, Notice, Compacted, ToolStarted, ToolProgres
 
 
 def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
-    """Compile the graph for any number of `GraphAgent` objects."""
+    """Compile one graph for any number of `GraphAgent` objects."""
     return chat_graph(
         lambda context: context.data.model,
         lambda context: context.data.toolbox,
@@ -55,13 +55,13 @@ def agent_graph(max_rounds: int = MAX_ROUNDS) -> Any:
 
 
 class GraphAgent(Agent):
-    """An `Agent` whose answers a chat graph makes.
+    """An `Agent` whose answers come from a chat graph.
 
     Args:
-        model: As for `Agent`.
-        tools: As for `Agent`.
-        graph: Made by `agent_graph`.
-        options: As for `Agent`, without `max_rounds`.
+        model: See `Agent`.
+        tools: See `Agent`.
+        graph: A result of `agent_graph`.
+        options: Options of `Agent`, without `max_rounds`.
     """
 
     def __init__(
@@ -71,7 +71,6 @@ class GraphAgent(Agent):
         self._graph = graph
 
     async def stream(self, messages: list[Message]) -> AsyncGenerator[AgentEvent, None]:
-        """See `Agent.stream`."""
         model = await self._ready()
         files: dict[str, tuple[Attachment, ...]] = {}
         shown = _Shown(files)
@@ -104,7 +103,7 @@ class GraphAgent(Agent):
         yield Done(turn.answer, turn.used, turn.stop_reason)
 
     def _is_shown(self, event: object, turn: _Turn) -> bool:
-        if isinstance(event, Compacted):  # the user is told once
+        if isinstance(event, Compacted):  # reported to the user once
             turn.is_compacted, was_compacted = True, turn.is_compacted
             return not was_compacted
         return isinstance(event, _SHOWN) and (self._progress or not isinstance(event, ToolProgress))
@@ -112,7 +111,7 @@ class GraphAgent(Agent):
 
 @dataclass(frozen=True)
 class _Run:
-    """What the functions of `agent_graph` return for one answer."""
+    """The results of the functions of `agent_graph` for one answer."""
 
     model: BaseChatModel
     toolbox: Tools | None
@@ -121,12 +120,12 @@ class _Run:
 class _Shown:
     """A layer that makes a call only after its `ToolStarted` has been yielded.
 
-    LangGraph starts a call beside the reader of its events. Without this, a question about a call
-    could come before the call.
+    LangGraph starts a call concurrently with the reader of its events. Without this layer, a
+    question about a call could arrive before the call.
 
     Args:
-        files: Gets the images and sounds of results, by the id of the call. Messages of the graph
-            have only text.
+        files: Receives the images and sounds of results, by the id of the call. Messages of the
+            graph have only text.
     """
 
     def __init__(self, files: dict[str, tuple[Attachment, ...]]) -> None:
@@ -134,12 +133,10 @@ class _Shown:
         self._delivered: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 
     def deliver(self, call_id: str) -> None:
-        """Allow a call, by its id in the audit trail."""
+        """Allow a call to run, by its id in the audit trail."""
         self._delivered[call_id].set()
 
     def around(self, handle: CallHandler) -> CallHandler:
-        """Return the layer around `handle`."""
-
         async def call_once_shown(call: Call) -> Outcome:
             await self._delivered[call.id].wait()
             del self._delivered[call.id]
@@ -152,7 +149,7 @@ class _Shown:
 
 
 class _Turn:
-    """The messages of one answer, in the order in which a conversation has them."""
+    """The messages of one answer, in the order of a conversation."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -161,10 +158,10 @@ class _Turn:
         self.stop_reason = "end"
         self.is_compacted = False
         self._results: dict[str, ToolMessage] = {}
-        self._finished: dict[str, ToolFinished] = {}  # calls whose results may still come
+        self._finished: dict[str, ToolFinished] = {}  # calls whose messages may still come
 
     def finish(self, event: ToolFinished) -> None:
-        """Keep the end of a call, for when the answer is stopped before the call's message."""
+        """Store the end of a call, in case the answer is stopped before the call's message."""
         self._finished[event.id] = event
 
     def add(self, update: dict[str, Any]) -> list[Message]:

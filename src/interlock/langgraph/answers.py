@@ -49,7 +49,7 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
     Args:
         model: A chat model with its tools.
         messages: The request.
-        write: Called with each delta; None if nothing listens, which is cheaper.
+        write: Called with each delta; None without a reader, which is cheaper.
     """
     if write is None:
         answer: AIMessage = await model.ainvoke(messages)
@@ -62,7 +62,7 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
     if not pieces:
         return AIMessage("")
     first, *others = pieces
-    whole = first.__add__(others) if others else first  # all at once
+    whole = first.__add__(others) if others else first  # adds all at once, which is linear
     if not isinstance(whole, AIMessageChunk):
         return whole
     calls, broken = _parsed(whole)
@@ -76,7 +76,7 @@ async def ask(model: Any, messages: list[Any], write: Write | None) -> AIMessage
 def _parsed(whole: AIMessageChunk) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the calls of a streamed answer, and those whose arguments are not a JSON object.
 
-    LangChain completes what is cut off: `{"path": "/` would be a call with another path.
+    LangChain completes cut-off JSON: `{"path": "/` would become a call with another path.
     """
     calls: list[dict[str, Any]] = []
     broken: list[dict[str, Any]] = []
@@ -157,7 +157,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def usage_of(messages: Iterable[BaseMessage]) -> Usage:
-    """Return the tokens of all answers."""
+    """Return the sum of the tokens of all answers."""
     found = [
         each.usage_metadata
         for each in messages

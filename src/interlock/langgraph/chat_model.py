@@ -1,4 +1,4 @@
-"""One of our models as a chat model of LangChain."""
+"""One of our models as a LangChain chat model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from interlock.protocol.envelope import encode
 
 
 class InterlockChatModel(BaseChatModel):
-    """A chat model for a graph of LangGraph that asks one of our models.
+    """A LangChain chat model that sends requests to one of our models.
 
     Notices of the model go to the custom stream of the graph.
 

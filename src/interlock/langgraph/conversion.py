@@ -1,4 +1,4 @@
-"""Our messages as those of LangChain, and back.
+"""Conversion of our messages to those of LangChain, and back.
 
 A LangChain message made here keeps ours in memory, so that nothing is lost on the way back: data
 that a provider needs again, attachments, usage. It is not meant for a checkpointer.
@@ -26,12 +26,12 @@ from interlock.messages import (
 )
 
 OURS = "interlock_message"  # key of additional_kwargs
-Files: TypeAlias = Mapping[str, tuple[Attachment, ...]]  # images and sounds, by id of their call
+Files: TypeAlias = Mapping[str, tuple[Attachment, ...]]  # images and sounds, by id of the call
 NO_FILES: Files = {}
 
 
 def to_langchain(message: Message) -> AnyMessage:
-    """Return a message as LangChain has it."""
+    """Return a message in LangChain's form."""
     kept = {OURS: message}
     match message:
         case SystemMessage():
@@ -55,11 +55,11 @@ def to_langchain(message: Message) -> AnyMessage:
 
 
 def from_langchain(message: AnyMessage, files: Files = NO_FILES) -> Message:
-    """Return a message as it is stored and sent to our models.
+    """Return a message in the form in which it is stored and sent to our models.
 
     Args:
         message: The message.
-        files: Of the results that are not in `message`.
+        files: Images and sounds of results, which `message` lacks.
     """
     ours = message.additional_kwargs.get(OURS)
     if isinstance(message, AIMessage):

@@ -2,8 +2,8 @@
 
     START -> validate -> model -> (approve) -> tool, once for each call -> model … -> END
 
-A call that may have run is never run again by itself. `live` is set together with the calls of an
-answer and is never stored, so a run that continues from a checkpoint does not have it.
+A call that may have run is never repeated automatically. `live` is set together with the calls of
+an answer and is never stored, so a run that continues from a checkpoint does not have it.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def chat_graph(
     Args:
         model: A chat model, a name for `init_chat_model`, or a function of the context.
         toolbox: An open toolbox or other `Tools`, or a function of the context that returns them.
-        checkpointer: Where conversations are stored; None to forget them.
+        checkpointer: The store of conversations; None to forget them.
         system: Instructions, sent with each request and not stored.
-        max_rounds: How often the model may call tools for one message before `StepLimit` is
+        max_rounds: Number of rounds of tool calls for one message before `StepLimit` is
             raised.
         max_input: Characters of a user's message.
-        approve: Returns why a person must allow a call, or None if none has to. The graph is
-            interrupted then; resume it with `Command(resume={approval_id: "allow"})`.
-        local_tools: Tools or functions of this program. They win over tools of the toolbox.
-        images: Pass images of tools on to the model; otherwise it gets a line of text for each.
+        approve: Returns why a person must allow a call, or None if none has to. In that case the
+            graph is interrupted; resume it with `Command(resume={approval_id: "allow"})`.
+        local_tools: Tools or functions of this program. They hide tools of the toolbox.
+        images: Whether to pass images on to the model; otherwise it gets a line of text for each.
         max_image_bytes: The largest image that is passed on. Each later step stores it again.
-        parallel_tool_calls: Passed to `bind_tools` if set; not every provider knows it.
+        parallel_tool_calls: Passed to `bind_tools` if set; not every provider supports it.
     """
     nodes = Nodes(
         model,
@@ -98,7 +98,7 @@ def _calls(state: ChatState) -> list[Send] | str:
     malformed = about_call(state["messages"][-1]).get("malformed", {})
     refused = state.get("live")
     beyond = too_many(state["messages"])
-    # Keys that are names of untracked values, as `live`, are not stored with a task either.
+    # LangGraph does not store the names of untracked values, such as `live`, with a task either.
     return [
         Send(
             "tool",

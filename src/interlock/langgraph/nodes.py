@@ -51,7 +51,7 @@ from interlock.toolbox import Tools
 
 MAX_ROUNDS = 10
 MAX_INPUT = 32 * 1024  # characters of a user's message
-MAX_BOUND = 32  # models with tools that are remembered
+MAX_BOUND = 32  # combinations of a model and tools that are remembered
 APPROVAL_SECONDS = 86_400
 REFUSALS = {
     "approval_denied": "a person denied it",
@@ -62,7 +62,7 @@ _log = logging.getLogger("interlock.langgraph")
 
 
 def about_call(message: AnyMessage) -> dict[str, Any]:
-    """Return what interlock has noted about a message."""
+    """Return the data that interlock keeps with a message."""
     found: dict[str, Any] = message.additional_kwargs.get("interlock", {})
     return found
 
@@ -74,7 +74,7 @@ def too_many(messages: Sequence[AnyMessage]) -> set[str]:
 
 
 class Nodes:
-    """The nodes of a graph, with what they were made from."""
+    """The nodes of a graph, with the options of `chat_graph`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Nodes:
         if runtime.context is None or runtime.context.begins_at is None:
             self._check_input(messages[-1] if messages else None)
         repaired = closed(messages)
-        # `add_messages` only appends, so the whole list is written again.
+        # `add_messages` only appends, so a repair replaces the whole list.
         if repaired is None:
             return {}
         return {"messages": [RemoveMessage(REMOVE_ALL_MESSAGES), *repaired]}
@@ -126,7 +126,7 @@ class Nodes:
             )
 
     async def ask_model(self, state: ChatState, runtime: Runtime[ChatContext]) -> dict[str, Any]:
-        """Send the conversation to the model, with the tools there are now."""
+        """Send the conversation to the model, with the current tools."""
         context = runtime.context or ChatContext()
         messages = state["messages"]
         if _rounds(messages[context.begins_at or 0 :]) >= self._max_rounds:
@@ -204,10 +204,10 @@ class Nodes:
         facts = {"address": address, "call_id": id, "seconds": round(seconds, 6)}
         return {"messages": [answer or message(done, call, facts)]}
 
-    # What they need
+    # Helpers
 
     def _toolbox_of(self, context: ChatContext) -> Tools | None:
-        found: Any = self._toolbox  # a function, or anything that behaves as a toolbox
+        found: Any = self._toolbox  # a function, or any object with the methods of a toolbox
         return found if found is None or hasattr(found, "handle") else found(context)
 
     def _with_tools(self, model: Any, toolbox: Tools | None, reader: bool) -> Any:
@@ -270,7 +270,6 @@ class Nodes:
 
 
 def _rounds(messages: Sequence[AnyMessage]) -> int:
-    """Count the answers with calls since the user's last message."""
     count = 0
     for each in reversed(messages):
         if isinstance(each, HumanMessage):
@@ -289,7 +288,7 @@ def _ids(messages: Sequence[AnyMessage]) -> list[str]:
 
 
 def _is_resumed(runtime: Runtime[ChatContext]) -> bool:
-    """Return whether the task that runs ended by an interrupt of its own before."""
+    """Return whether the running task was ended by an interrupt before."""
     context, info = runtime.context or ChatContext(), runtime.execution_info
     return info is not None and info.task_id in context.resumed
 
@@ -315,7 +314,7 @@ def _named_model(name: str) -> BaseChatModel:
 async def _run_local(tool: BaseTool, call: Any) -> tuple[Finished, ToolMessage | None]:
     try:
         result = await tool.ainvoke({**call, "type": "tool_call"})
-    except GraphBubbleUp:  # such as an interrupt
+    except GraphBubbleUp:  # an interrupt, for example
         raise
     except Exception as error:
         _log.warning("local tool %s failed", tool.name, exc_info=True)
@@ -344,7 +343,7 @@ def approval_of(call: Any, entry: Entry, reason: str, expires: str) -> dict[str,
 
 
 def refusal(approval: dict[str, Any], decisions: Any) -> str | None:
-    """Return the code of why a call was not allowed; None if it was."""
+    """Return the code for why a call was not allowed; None if it was."""
     given = decisions.get(approval["id"]) if isinstance(decisions, dict) else None
     if given is None:
         return "approval_changed"

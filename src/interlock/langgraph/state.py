@@ -1,4 +1,4 @@
-"""What a run of a chat graph is given, and what it stores."""
+"""The context of a run of a chat graph, and the state that it stores."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class InvalidInput(InvalidArguments):
 
 @dataclass(frozen=True)
 class ChatContext:
-    """What a run needs and what is never stored, such as tokens.
+    """Objects that a run needs and never stores, such as tokens.
 
     Attributes:
-        user: Who is chatting; "" for the local user.
-        caller: On whose behalf tools are called.
-        streams: Write a delta for each piece of an answer to the custom stream.
-        begins_at: How many messages precede the answer, if the program has checked the last one:
-            it may be empty, or not the user's. None to let the graph check it.
-        resumed: Ids of LangGraph's tasks that an interrupt ended. Their local tools run again, as
-            LangGraph resumes them from their beginning.
-        data: For your functions of the context.
+        user: The user who is chatting; "" for the local user.
+        caller: The caller on whose behalf tools are called.
+        streams: Whether to write a delta for each piece of an answer to the custom stream.
+        begins_at: Number of messages before the answer, if the program has checked the last one,
+            which may then be empty, or not the user's. None to let the graph check it.
+        resumed: Ids of LangGraph's tasks that an interrupt ended. Their local tools run again,
+            because LangGraph resumes them from their beginning.
+        data: Data for your functions of the context.
         around: A layer around each call of the toolbox.
     """
 
@@ -49,8 +49,8 @@ class ChatContext:
 class ChatState(MessagesState):
     """The state of a conversation.
 
-    `live` is never stored. It is there while the calls of the last answer have not been started;
-    it has the calls that were refused, and why.
+    `live` is never stored. It exists while the calls of the last answer have not been started;
+    it has the refused calls with the reasons.
     """
 
     conversation_id: str

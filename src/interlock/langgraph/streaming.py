@@ -37,21 +37,21 @@ async def stream(
     user: str = "",
     context: ChatContext | None = None,
 ) -> AsyncGenerator[AgentEvent, None]:
-    """Send a message, or continue a turn; yield what happens.
+    """Send a message, or continue a turn; yield its events.
 
-    Each step is stored before the next one begins. What a crash left open is closed first.
+    Each step is stored before the next one begins. Calls left open by a crash are closed first.
 
     Args:
-        graph: Made by `chat_graph`.
+        graph: A result of `chat_graph`.
         content: The user's message; `Command(resume=...)` to decide about approvals; None to
             continue a turn that was interrupted.
-        thread: The conversation's id. Never an id of a client, which may be another user's.
-        user: Whose conversation it is.
-        context: For your functions of the context.
+        thread: The conversation's id. Do not use a client's id, which may be another user's.
+        user: The owner of the conversation.
+        context: Data for your functions of the context.
 
     Raises:
-        UnknownConversation: It is another user's.
-        ConversationBusy: Another turn of it is under way.
+        UnknownConversation: The conversation has another owner.
+        ConversationBusy: Another turn of the conversation is under way.
     """
     key = id(graph), thread
     if key in _running:
@@ -91,7 +91,7 @@ async def _events(
     async with aclosing(parts):
         async for mode, part in parts:
             if mode == "custom":
-                if isinstance(part, _EVENTS):  # local tools may write others
+                if isinstance(part, _EVENTS):  # local tools may write other objects
                     yield part
                 continue
             for each in part.get("__interrupt__", ()):
@@ -119,12 +119,12 @@ def _approvals(value: Any) -> list[ApprovalAsked]:
 async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> bool:
     """Answer the calls of a turn that was interrupted, so that a new message can follow.
 
-    Results that were finished are kept. LangGraph itself would throw them away at the next
+    Finished results are kept. LangGraph itself would discard them at the next
     message.
 
     Args:
-        graph: Made by `chat_graph`.
-        config: With the `thread_id`.
+        graph: A result of `chat_graph`.
+        config: The configuration with the `thread_id`.
         text: The answer to calls without result.
 
     Returns:
@@ -132,7 +132,7 @@ async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> 
     """
     snapshot = await graph.aget_state(config)
     calls, known = last_calls(snapshot.values.get("messages", ()))
-    # Results that are finished are there, but not stored while a call beside them is not.
+    # Finished results are available, but not stored until the calls beside them have ended.
     is_under_way = any(task.name in ("tool", "approve") for task in snapshot.tasks)
     if not calls or (not is_under_way and all(call["id"] in known for call in calls)):
         return False
@@ -140,6 +140,6 @@ async def close_open_calls(graph: Any, config: Any, text: str = INTERRUPTED) -> 
         if task.name == "tool" and task.result:
             known |= {each.tool_call_id: each for each in task.result["messages"]}
     answers = [known.get(call["id"]) or answer(call, text) for call in calls]
-    # As "model" the edge from there would meet a tool message.
+    # An update as the node "model" would follow its edge, which does not expect a tool message.
     await graph.aupdate_state(snapshot.config, {"messages": answers}, as_node="tool")
     return True

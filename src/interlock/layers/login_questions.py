@@ -23,7 +23,7 @@ _URLS = "2025-11-25"  # the first revision that can ask a user to open a page
 
 
 class CheckedLogins(Protocol):
-    """What the layer needs to know of users' credentials. Owners are `Principal.owner`."""
+    """The credentials of users, as the layer checks them. Owners are `Principal.owner`."""
 
     def is_needed(self, server: str) -> bool:
         """Return whether a server needs a credential of each user."""

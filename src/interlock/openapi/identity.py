@@ -14,6 +14,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -79,8 +80,6 @@ class Credentials(Struct):
 
     def target(self, target: str) -> str:
         """Return a path and query with the credentials of the query added."""
-        if not self.query:
-            return target
         added = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='*')}" for name, value in self.query.items()
         )
@@ -98,6 +97,7 @@ class Identity:
         users: The credentials of users; None if the local user is the only one.
         server: The name of the server, for `users`.
         headers: Of the operator, with `${user:NAME}` in them.
+        secrets: Further texts that no result may contain.
 
     Raises:
         ConfigError: A credential does not fit its scheme, or its scheme is missing in the document.
@@ -113,6 +113,7 @@ class Identity:
         users: UserStores | None = None,
         server: str = "",
         headers: Mapping[str, str] | None = None,
+        secrets: Iterable[str] = (),
     ) -> None:
         self._users = users
         self._server = server
@@ -139,13 +140,16 @@ class Identity:
             raise ConfigError(
                 f"openapi.auth has several logins ({', '.join(self.logins)}); keep one of them"
             )
+        self._secrets = [*secrets, *chain.from_iterable(map(secrets_of, auth.values()))]
+        texts = [*self._user_headers.values(), *chain.from_iterable(map(_texts_of, auth.values()))]
+        self._has_user_values = any(map(variables.user_names, texts))
 
     # Choosing
 
     def chosen(self, security: Alternatives) -> Mapping[str, Sequence[str]] | None:
         """Return the first alternative whose schemes are all configured; None if there is none."""
         for alternative in security:
-            if all(name in self._auth for name in alternative):
+            if alternative.keys() <= self._auth.keys():
                 return alternative
         return None
 
@@ -170,7 +174,7 @@ class Identity:
 
     def secrets(self, owner: str = "") -> list[str]:
         """Return every text that no result for a user may contain."""
-        found = [secret for each in self._auth.values() for secret in secrets_of(each)]
+        found = self._secrets.copy()
         for (_, whose), source in self._sources.items():
             if whose in ("", owner) and source.token:
                 found.append(source.token)
@@ -196,7 +200,7 @@ class Identity:
             InterlockError: No token can be got.
         """
         found = Credentials()
-        values = await self._values_for(security, owner)
+        values = await self._values_for(security, owner) if self._has_user_values else {}
         for name, text in self._user_headers.items():
             found.headers[name] = _filled(text, values)
         for name in self.chosen(security) or ():
@@ -235,11 +239,7 @@ class Identity:
         """
         texts = list(self._user_headers.values())
         for name in self.chosen(security) or ():
-            credential = self._auth[name]
-            if isinstance(credential, ApiSecret):
-                texts.append(credential.value)
-            elif isinstance(credential, ApiPassword):
-                texts += [credential.username, credential.password]
+            texts += _texts_of(self._auth[name])
         needed = {name for text in texts for name in variables.user_names(text)}
         if not needed:
             return {}
@@ -376,6 +376,16 @@ def describe(scheme: JsonObject) -> str:
 def _text_of(credential: ApiPassword) -> str:
     pair = f"{credential.username}:{credential.password}"
     return b64encode(pair.encode()).decode()
+
+
+def _texts_of(credential: ApiCredential) -> list[str]:
+    """Return the texts of a credential that may contain `${user:NAME}`."""
+    match credential:
+        case ApiSecret():
+            return [credential.value]
+        case ApiPassword():
+            return [credential.username, credential.password]
+    return []
 
 
 def _without_user(text: str) -> str:

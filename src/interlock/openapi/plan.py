@@ -77,6 +77,7 @@ class Plan:
         self._form = form
         self._template = template
         self._accept = selection.accept or _accept(operation)
+        self.has_body = form is not None
         self._is_flat = any(each.place == "body" and each.target for each in arguments)
         self._validator: json_schema.Validator | None = None
         self.shown = budget.fit(input_schema)
@@ -116,11 +117,12 @@ class Plan:
         Raises:
             InvalidArguments: They do not fit the document, or would leave the operation's route.
         """
-        given = {
-            name: value
-            for name, value in given.items()
-            if value is not None or self._sends_null(name)
-        }
+        if None in given.values():
+            given = {
+                name: value
+                for name, value in given.items()
+                if value is not None or self._sends_null(name)
+            }
         self.check(given)
         values = self._values(given)
         path, query, cookies = {}, [], []
@@ -144,7 +146,7 @@ class Plan:
                 )
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
-        body = self._body(values, headers)
+        body = None if self._form is None else self._body(self._form, values, headers)
         target = self._template.fill(path)
         query += self.operation.fixed_query
         if query:
@@ -195,15 +197,14 @@ class Plan:
 
     def _body(
         self,
+        form: bodies.Form,
         values: list[tuple[Argument, Any]],
         headers: list[tuple[str, str]],
     ) -> bytes | None:
-        if self._form is None:
-            return None
         is_sent, value = self._body_value(values)
         if not is_sent:
             return None
-        body, content_type = bodies.encode(self._form, value)
+        body, content_type = bodies.encode(form, value)
         headers.append(("Content-Type", content_type))
         return body
 
@@ -305,6 +306,11 @@ def _input_schema(chosen: Iterable[Argument], translator: Translator) -> JsonObj
 
 def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
     name, style = argument.name or parameter.name, parameter.style
+    is_plain = style.name == "simple" and not style.media_type
+    if is_plain and not argument.slashes and not isinstance(value, dict | list):
+        text = serialisation.text(value, argument.kinds)
+        routes.check_value(name, text)
+        return serialisation.encode(text)
     if argument.slashes:
         text = serialisation.text(value, argument.kinds)
         routes.check_value(name, text, spans=True)

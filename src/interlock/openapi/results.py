@@ -5,19 +5,23 @@ from __future__ import annotations
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw
 
+from interlock import schema
+from interlock.errors import SchemaError
 from interlock.layers.results import MAX_MEDIA
 from interlock.openapi.answers import EVENTS, ApiAnswer
 from interlock.openapi.drift import fitting
 from interlock.openapi.identity import mask
 from interlock.openapi.operations import Operation, is_json
 from interlock.openapi.sending import REDIRECTS, redirect_target
-from interlock.protocol.envelope import encode_lossy
+from interlock.protocol.envelope import encode, encode_lossy
 from interlock.transports.http_errors import retry_after
 from interlock.types import (
     AudioContent,
@@ -72,6 +76,9 @@ class Shape:
         output_schema: The declared shape of the structured content; None for none.
         is_structured: Whether JSON answers are structured content as well.
         arguments: Names of arguments by place and name of the parameter.
+
+    Attributes:
+        empty: The structured content of an answer without a body.
     """
 
     def __init__(
@@ -85,14 +92,21 @@ class Shape:
         self.output_schema = output_schema
         self.is_structured = is_structured
         self.arguments = arguments
+        self.empty: Any = UNSET
+        if output_schema is not None:
+            kinds = output_schema.get("type", "object")
+            is_array = kinds == "array" or (isinstance(kinds, list) and "array" in kinds)
+            self.empty = [] if is_array else {}
 
-    @property
-    def empty(self) -> Any:
-        """The structured content of an answer without a body."""
-        if self.output_schema is None:
-            return UNSET
-        kinds = self.output_schema.get("type", "object")
-        return [] if kinds == "array" or (isinstance(kinds, list) and "array" in kinds) else {}
+    @cached_property
+    def _validator(self) -> schema.Validator | None:
+        with suppress(SchemaError):
+            return schema.compile(encode(self.output_schema))
+        return None
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is known to fit the declared shape."""
+        return self._validator is not None and not self._validator.errors(value, echo=False)
 
 
 def success(
@@ -127,24 +141,27 @@ def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
     response = find_response(operation, answer.status)
     if response is None:
         return [f"status {answer.status} is not declared"]
-    if answer.body and response.media_types and answer.media_type:
-        names = [name.partition(";")[0].strip().lower() for name in response.media_types]
-        if not any(_matches(answer.media_type, name) for name in names):
-            return [f"media type {answer.media_type} of status {answer.status} is not declared"]
-    return []
+    media_type = answer.media_type
+    if not (answer.body and response.media_types and media_type):
+        return []
+    for name in response.media_types:
+        pattern = name.partition(";")[0].strip().lower()
+        if media_type == pattern or _matches(media_type, pattern):
+            return []
+    return [f"media type {media_type} of status {answer.status} is not declared"]
 
 
 def find_response(operation: Operation, status: int) -> Any:
     """Return what the document says about a status; None if it says nothing."""
-    by_status = {each.status.upper(): each for each in operation.responses}
     for key in (str(status), f"{status // 100}XX", "DEFAULT"):
-        if key in by_status:
-            return by_status[key]
+        for each in operation.responses:
+            if each.status.upper() == key:
+                return each
     return None
 
 
 def _matches(media_type: str, pattern: str) -> bool:
-    if pattern == "*/*" or media_type == pattern:
+    if pattern == "*/*":
         return True
     main, _, sub = pattern.partition("/")
     return sub == "*" and media_type.startswith(f"{main}/")
@@ -190,7 +207,7 @@ def _json(
         return [TextContent(text=text)], UNSET
     if text != whole and not _is_valid(text):  # a number was masked
         return [TextContent(text=text)], shape.empty
-    if shape.output_schema is None:
+    if shape.output_schema is None or shape.fits(value):
         return [TextContent(text=text)], Raw(text.encode())
     fitted, places = fitting(value, shape.output_schema, shape.empty)
     drifts += places
@@ -260,8 +277,10 @@ def _notes(answer: ApiAnswer, shape: Shape, secrets: Iterable[str]) -> list[str]
     """Return the lines that follow the body."""
     notes = []
     location = answer.headers.get("location", "")
-    wait = retry_after(answer.headers.get("retry-after", ""))
-    if answer.status == 202 and wait is not None:
+    wait = None
+    if answer.status == 202:
+        wait = retry_after(answer.headers.get("retry-after", ""))
+    if wait is not None:
         notes.append(f"Accepted, ask again after {wait:g} s.")
     elif answer.status in (201, 202) and location:
         verb = "Created" if answer.status == 201 else "Accepted"
@@ -314,11 +333,10 @@ def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> di
 
 def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
     """Return the status and the headers that count."""
-    shown = {
-        name: mask(answer.headers[name], secrets)
-        for name in _SHOWN_HEADERS
-        if name in answer.headers
-    }
+    shown = {}
+    for name in _SHOWN_HEADERS:
+        if name in answer.headers:
+            shown[name] = mask(answer.headers[name], secrets)
     return {"status": answer.status, "headers": shown}
 
 

@@ -16,6 +16,7 @@ from interlock.errors import InvalidArguments
 
 _VARIABLE = re.compile(r"\{([^{}]+)\}")
 _UNSAFE = re.compile(r"[/\\\x00-\x1f\x7f-\x9f]")
+_DOTS = frozenset({".", ".."})
 _DECODINGS = 3
 
 
@@ -42,13 +43,13 @@ class PathTemplate:
         """
         if not all(values.values()):
             raise InvalidArguments("a path argument is empty; send a name")
-        path = "".join(
-            values[part] if index % 2 else part for index, part in enumerate(self._parts)
-        )
+        parts = self._parts.copy()
+        parts[1::2] = map(values.__getitem__, self._parts[1::2])
+        path = "".join(parts)
         if path.count("/") != self._path.count("/") and not self._spanning:
             raise InvalidArguments("a path argument contains a separator; send one segment")
         decoded = unquote(path)
-        if any(segment in (".", "..") for segment in decoded.split("/")):
+        if not _DOTS.isdisjoint(decoded.split("/")):
             raise InvalidArguments("a path argument leads to another folder; send a plain name")
         if len(self._parts) > 1:
             segments = decoded.casefold().split("/")  # many servers do not care about case
@@ -100,7 +101,7 @@ def check_value(name: str, value: str, *, spans: bool = False) -> None:
                 f"argument {name!r} has an empty segment; write it as 'folder/file'"
             )
         for _ in range(_DECODINGS + 1):
-            if _UNSAFE.search(segment) or segment in (".", ".."):
+            if _UNSAFE.search(segment) or segment in _DOTS:
                 raise InvalidArguments(
                     f"argument {name!r} has a separator, a control character or dots that would "
                     "change the path; send a plain name"

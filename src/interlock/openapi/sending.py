@@ -89,17 +89,6 @@ class Sender:
 
     # Building
 
-    def url(self, target: str) -> str:
-        """Return the URL of a target.
-
-        Raises:
-            ToolError: It is not below the base URL.
-        """
-        url = f"{self._base}{target}"
-        if not target.startswith("/") or not self.is_below_base(url):
-            raise ToolError("the request is not sent: its URL is not below baseUrl")
-        return url
-
     def is_below_base(self, url: str) -> bool:
         """Return whether a URL has the base URL's origin, and its path as a prefix."""
         try:
@@ -133,15 +122,20 @@ class Sender:
             )
         own = dict.fromkeys(self._headers, MASK) if masked else self._headers
         own = {**own, **credentials.headers}
-        replaced = {name.lower() for name in own}
-        headers = [each for each in planned.headers if each[0].lower() not in replaced]
+        headers = planned.headers
+        if own:
+            replaced = {name.lower() for name in own}
+            headers = [each for each in headers if each[0].lower() not in replaced]
         if credentials.cookies:
             pairs = [f"{name}={value}" for name, value in credentials.cookies.items()]
             pairs += [value for name, value in headers if name.lower() == "cookie"]
             headers = [each for each in headers if each[0].lower() != "cookie"]
             headers.append(("Cookie", "; ".join(pairs)))
         deadline = asyncio.get_running_loop().time() + self._timeout
-        url = self.url(credentials.target(planned.target))
+        target = credentials.target(planned.target) if credentials.query else planned.target
+        url = f"{self._base}{target}"
+        if not target.startswith("/") or not self.is_below_base(url):
+            raise ToolError("the request is not sent: its URL is not below baseUrl")
         return OperationRequest(
             planned.method, url, [*headers, *own.items()], planned.body, planned.limit, deadline
         )
@@ -164,7 +158,8 @@ class Sender:
     async def _send(
         self, request: OperationRequest, planned: Planned, credentials: Credentials
     ) -> ApiAnswer:
-        request = _authorized(request, credentials)
+        if credentials.tokens:
+            request = _authorized(request, credentials)
         try:
             answer = await self._fetch(request, planned)
         except _Lost:
@@ -176,11 +171,11 @@ class Sender:
             if answer.status == 401 and await self._renewed(credentials, request):
                 request = _authorized(request, credentials)
                 answer = await self._fetch(request, planned)
-            elif _may_repeat(answer, planned, _left(request)):
+            elif answer.status >= 400 and _may_repeat(answer, planned, _left(request)):
                 await asyncio.sleep(_pause(answer))
                 answer = await self._fetch(request, planned)
         for _ in range(MAXREDIRECTS):
-            target = self._redirect(answer, request)
+            target = self._redirect(answer, request) if answer.status in REDIRECTS else None
             if target is None:
                 break
             request = replace(request, url=target)
@@ -235,8 +230,6 @@ def redirect_target(answer: ApiAnswer) -> str:
 
 def _authorized(request: OperationRequest, credentials: Credentials) -> OperationRequest:
     """Return the request with the current tokens."""
-    if not credentials.tokens:
-        return request
     headers = [each for each in request.headers if each[0].lower() not in ("authorization", "dpop")]
     for source in credentials.tokens:
         headers += source.headers(request.method, request.url).items()
@@ -278,7 +271,7 @@ def _pause(answer: ApiAnswer) -> float:
 def _has_dot_segment(path: str) -> bool:
     """Return whether a path, decoded up to `_MAX_DECODES` times, has a segment `.` or `..`."""
     for _ in range(_MAX_DECODES + 1):
-        if any(each in (".", "..") for each in path.replace("\\", "/").split("/")):
+        if not {".", ".."}.isdisjoint(path.replace("\\", "/").split("/")):
             return True
         decoded = unquote(path)
         if decoded == path:

@@ -54,41 +54,41 @@ def texts(value: Any, schema: Any = None) -> list[str]:
 def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
     """Return what replaces `{name}` in a path. `routes` has checked the value."""
     if style.media_type:
-        return _encode(_json(value))
-    encode = _encode_dots if style.name == "label" else _encode
+        return encode(_json(value))
+    quoted = _encode_dots if style.name == "label" else encode
     is_matrix = style.name == "matrix"
     if isinstance(value, dict):
         pairs = _pairs(value, schema)
         if style.explode:
             joint = {"label": ".", "matrix": ";"}.get(style.name, ",")
-            joined = joint.join(f"{encode(key)}={encode(each)}" for key, each in pairs)
+            joined = joint.join(f"{quoted(key)}={quoted(each)}" for key, each in pairs)
             return joined if style.name == "simple" else joint + joined
         parts = [each for pair in pairs for each in pair]
     elif isinstance(value, list):
         parts = _items(value, schema)
         if style.explode and is_matrix:
-            return "".join(f";{encode(name)}={encode(each)}" for each in parts)
+            return "".join(f";{quoted(name)}={quoted(each)}" for each in parts)
         if style.explode and style.name == "label":
-            return "".join(f".{encode(each)}" for each in parts)
+            return "".join(f".{quoted(each)}" for each in parts)
     else:
         parts = [text(value, schema)]
     if style.name in _DELIMITERS:
         _refuse_delimiter(name, parts, _RAW_DELIMITERS[style.name])
-    prefix = {"label": ".", "matrix": f";{encode(name)}="}.get(style.name, "")
-    return prefix + _DELIMITERS.get(style.name, ",").join(encode(each) for each in parts)
+    prefix = f";{quoted(name)}=" if is_matrix else "." if style.name == "label" else ""
+    return prefix + _DELIMITERS.get(style.name, ",").join(map(quoted, parts))
 
 
 def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
     """Return the encoded `name=value` pairs of one parameter."""
-    encoded = _encode(name)
+    encoded = encode(name)
     if style.media_type:
-        return [f"{encoded}={_encode(_json(value))}"]
+        return [f"{encoded}={encode(_json(value))}"]
     if style.name == "deepObject" and isinstance(value, dict):
-        return [f"{_encode(key)}={_encode(each)}" for key, each in deep(name, value, schema)]
+        return [f"{encode(key)}={encode(each)}" for key, each in deep(name, value, schema)]
     if isinstance(value, dict):
         pairs = _pairs(value, schema)
         if style.explode and style.name == "form":
-            return [f"{_encode(key)}={_reserved(each, style)}" for key, each in pairs]
+            return [f"{encode(key)}={_reserved(each, style)}" for key, each in pairs]
         flat = [each for pair in pairs for each in pair]
     elif isinstance(value, list):
         flat = _items(value, schema)
@@ -99,7 +99,7 @@ def query(name: str, value: Any, style: Style, schema: Any = None) -> list[str]:
     if style.name in _DELIMITERS:
         _refuse_delimiter(name, flat, _RAW_DELIMITERS[style.name])
     delimiter = _DELIMITERS.get(style.name, ",")
-    return [f"{encoded}={delimiter.join([_encode(each) for each in flat])}"]
+    return [f"{encoded}={delimiter.join([encode(each) for each in flat])}"]
 
 
 def deep(
@@ -172,12 +172,13 @@ def cookie(name: str, value: Any, style: Style, schema: Any = None) -> list[str]
     return [f"{encoded}={_cookie(text(value, schema))}"]
 
 
-def _encode(value: str) -> str:
+def encode(value: str) -> str:
+    """Percent-encode all but the unreserved characters."""
     return quote(value, safe="-._~")
 
 
 def _encode_dots(value: str) -> str:
-    return _encode(value).replace(".", "%2E")
+    return encode(value).replace(".", "%2E")
 
 
 def _reserved(value: str, style: Style) -> str:

@@ -86,6 +86,7 @@ class OpenApiServer:
         dropped: How many messages and requests were dropped, by reason.
         subscribers: The clients to notify of changes.
         drift: How often answers differed from the document.
+        file_tools: The tools whose arguments may be files.
 
     Raises:
         ConfigError: An argument is not valid.
@@ -197,6 +198,7 @@ class OpenApiServer:
         self._source = Source(place, own, settings.base_url)
         self._sender = Sender(exchange, settings.base_url, own, timeout, concurrency)
         self._tools: ApiTools | None = None
+        self.file_tools: frozenset[str] = frozenset()
         self._loading: asyncio.Task[Document] | None = None
         self._catalogue = ApiCatalogue(self.subscribers)
         self._methods = Methods(
@@ -361,6 +363,9 @@ class OpenApiServer:
         self._source.note_files(found)
         has_changed = self._tools is None or tools.fingerprint != self._tools.fingerprint
         self._tools = tools
+        self.file_tools = frozenset(
+            name for name, each in tools.by_name.items() if each.plan.has_body
+        )
         if has_changed:
             self._catalogue.install(tools.by_name)
         return has_changed
@@ -468,6 +473,11 @@ class _Connection:
         self._serving: asyncio.Task[None] | None = None
         self.send, self.forget, self.abort = end.send, end.forget, end.abort
         self.diagnostics = end.diagnostics
+
+    @property
+    def peer(self) -> Receiver | None:
+        """As `MemoryTransport.peer`."""
+        return self._end.peer
 
     async def open(self, receiver: Receiver) -> None:
         self._serving = await self._start()

@@ -34,7 +34,6 @@ class ApiTool:
         plan: Its definition, and the requests that calls become.
         sender: Sends them.
         identity: Their credentials.
-        secrets: The values of the operator's headers.
         drift: Counts answers that differ from the document.
         login: The command with which a user logs in.
     """
@@ -44,7 +43,6 @@ class ApiTool:
         plan: Plan,
         sender: Sender,
         identity: Identity,
-        secrets: list[str],
         drift: Drift,
         login: str,
     ) -> None:
@@ -53,7 +51,6 @@ class ApiTool:
         self.definition: JsonObject = plan.definition
         self._sender = sender
         self._identity = identity
-        self._secrets = secrets
         self._drift = drift
         self._hints = plan.definition["annotations"]
         names = {(place["in"], place["name"] or ""): name for name, place in plan.arguments.items()}
@@ -80,8 +77,8 @@ class ApiTool:
             answer = await self._sender.send(planned, self._identity, owner)
         except InterlockError as error:
             text = str(error).replace(LOGIN, self._login)
-            raise ToolError(mask(text, self._all_secrets(owner))) from None
-        secrets = self._all_secrets(owner)
+            raise ToolError(mask(text, self._identity.secrets(owner))) from None
+        secrets = self._identity.secrets(owner)
         if answer.status >= 400:
             return failure(answer, self._shape, secrets, self._help(planned, owner))
         drifts: list[str] = []
@@ -118,7 +115,7 @@ class ApiTool:
         planned = self.planned(given)
         credentials = self._identity.places(planned.security)
         request = self._sender.request(planned, credentials, masked=True)
-        secrets = self._all_secrets()
+        secrets = self._identity.secrets()
         body = None if request.body is None else request.body.decode("utf-8", "replace")
         return {
             "method": request.method,
@@ -131,9 +128,6 @@ class ApiTool:
     def lacks(self) -> str:
         """Which credentials the operation lacks, in words; "" for none."""
         return self._identity.missing(self.plan.operation.security)
-
-    def _all_secrets(self, owner: str = "") -> list[str]:
-        return [*self._secrets, *self._identity.secrets(owner)]
 
     async def check_user(self, owner: str) -> None:
         """Raise if a call would lack a credential of a user; see `Identity.check`."""
@@ -209,12 +203,10 @@ def build(
         users=users,
         server=server,
         headers=user_headers(headers),
+        secrets=_header_secrets(headers),
     )
-    secrets = _header_secrets(headers)
     login = f"{LOGIN} {shlex.quote(server)}" if server else LOGIN
-    tools = {
-        name: ApiTool(plan, sender, identity, secrets, drift, login) for name, plan in plans.items()
-    }
+    tools = {name: ApiTool(plan, sender, identity, drift, login) for name, plan in plans.items()}
     return ApiTools(
         tools,
         missing,

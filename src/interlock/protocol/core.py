@@ -193,6 +193,8 @@ class Protocol:
     Attributes:
         dropped: The number of dropped messages, by reason.
         outbox: Frames that are ready for the wire; see `frames_to_send`.
+        hands_over_calls: Calls of tools get no frame, as the peer is in this program.
+        unframed: The last of them.
     """
 
     def __init__(
@@ -212,6 +214,8 @@ class Protocol:
         self._pending: dict[RequestId, _Pending] = {}
         self._running: dict[RequestId, _Batch | None] = {}
         self.outbox: list[bytes] = []
+        self.hands_over_calls = False
+        self.unframed: Request
         self._garbage: deque[float] = deque(maxlen=MAX_GARBAGE + 1)
 
     # Sending
@@ -243,26 +247,26 @@ class Protocol:
             meta = b"%b,%b" % (self.meta, meta)
         members = meta
         if options.progress is not None:
-            token = b'"progressToken":%d' % id
-            members = b"%b,%b" % (meta, token) if meta else token
+            members = b'%b%b"progressToken":%d' % (meta, b"," if meta else b"", id)
         # Encode first: that may run out of memory. As `envelope.request` and `with_meta` do.
         if members:
             rest = b"," + params[1:] if len(params) > 2 else b"}"
             params = b'{"_meta":{%b}%b' % (members, rest)
-        if len(params) > 2:
+        is_handed_over = self.hands_over_calls and method == "tools/call"
+        if is_handed_over:
+            self.unframed = Request(id, method, Raw(params))
+        elif len(params) > 2:
             whole = b'{"jsonrpc":"2.0","id":%d,"method":%b,"params":%b}'
             frame = RequestFrame(whole % (id, envelope.quoted(method), params))
         else:
             frame = RequestFrame(envelope.request(id, method, params))
-        frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
-        self._pending[id] = _Pending(
-            method,
-            timeout,
-            _NEVER if timeout is None else now + timeout,
-            _NEVER if hard_timeout is None else now + hard_timeout,
-            None if options.progress is None else -_NEVER,
-        )
-        self.outbox.append(frame)
+        idle_deadline = _NEVER if timeout is None else now + timeout
+        hard_deadline = _NEVER if hard_timeout is None else now + hard_timeout
+        progress = None if options.progress is None else -_NEVER
+        self._pending[id] = _Pending(method, timeout, idle_deadline, hard_deadline, progress)
+        if not is_handed_over:
+            frame.id, frame.method, frame.name, frame.meta = id, method, options.name, meta
+            self.outbox.append(frame)
         if options.counted is not None:
             options.counted.messages += 1
         return id
@@ -386,6 +390,16 @@ class Protocol:
         if len(self._running) > MAX_RUNNING or (batch is not None and method == "initialize"):
             return self._refuse(id)
         return [Request(id, method, params, request)]
+
+    def accept(self, request: Request) -> bool:
+        """Note a request of the peer that came without a frame; return False to drop it."""
+        if self.closed is not None:
+            return False
+        self._running[request.id] = None
+        if len(self._running) > MAX_RUNNING:
+            self._refuse(request.id)
+            return False
+        return True
 
     def _lacks_id(self, message: envelope.Envelope) -> bool:
         """Return whether it is the error of a server that could not decode a request's id."""

@@ -1,4 +1,4 @@
-"""What connections and HTTP endpoints use of a server; a gateway is one without subclassing."""
+"""The interface of a server that connections and HTTP endpoints use; a gateway implements it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interlock.server.subscribers import Subscribers
 
 
 class Answering(Protocol):
-    """An object that answers MCP requests; `Server` is one."""
+    """An object that answers MCP requests, such as a `Server`."""
 
     @property
     def dropped(self) -> Counter[str]:
@@ -39,5 +39,5 @@ class Answering(Protocol):
         ...
 
     def find(self, kind: Literal["tools"], name: str, context: Context, /) -> ServedTool | None:
-        """Return the tool of this name; None if the caller may not use one."""
+        """Return the tool of this name; None if there is none that the caller may use."""
         ...

@@ -1,4 +1,4 @@
-"""What a server offers. Each look-up has the caller, as callers may see different items."""
+"""The items that a server offers. Each look-up has the caller, as items may differ by caller."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal["tools", "resources", "resourceTemplates", "prompts"]
 
 
 class EncodedDefinition:
-    """A definition that another server has encoded. It is decoded only if that is needed.
+    """A definition that another server has encoded. It is decoded only if necessary.
 
     Attributes:
         raw: The definition.
@@ -36,7 +36,6 @@ class EncodedDefinition:
 
     @cached_property
     def fields(self) -> JsonObject:
-        """The definition, decoded."""
         fields: JsonObject = msgspec.json.decode(self.raw)
         return fields
 
@@ -49,14 +48,14 @@ class ServedTool(Protocol):
 
     @property
     def definition(self) -> Tool | JsonObject:
-        """What clients list. A plain object may have members that `Tool` lacks."""
+        """The definition that clients list. A plain object may have members that `Tool` lacks."""
         ...
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult | Raw:
         """Run the tool with its encoded arguments; None if the client sent none.
 
-        An encoded result is sent as it is, also members that `CallToolResult` lacks. It is
-        decoded only for clients of revisions that lack something in it.
+        An encoded result is sent unchanged, with members that `CallToolResult` lacks. It is decoded
+        only for clients of revisions that lack something in it.
 
         Raises:
             ToolError, InvalidArguments, RequestTimeout: The model reads the text as the result.
@@ -66,13 +65,13 @@ class ServedTool(Protocol):
 
 
 class ServedResource(Protocol):
-    """Something to read, or a family of such things."""
+    """A resource, or a family of resources."""
 
     async def read(self, uri: str, context: Context) -> ReadResourceResult | Raw:
-        """Return the contents of `uri`. An encoded result is sent as that of a tool is.
+        """Return the contents of `uri`. For an encoded result see `ServedTool.call`.
 
         Raises:
-            UnknownResource: Nothing can be read there.
+            UnknownResource: No resource has this URI.
         """
         ...
 
@@ -81,7 +80,7 @@ class ServedPrompt(Protocol):
     """A prompt that a server offers."""
 
     async def get(self, arguments: dict[str, str], context: Context) -> GetPromptResult | Raw:
-        """Return the messages. An encoded result is sent as that of a tool is.
+        """Return the messages. For an encoded result see `ServedTool.call`.
 
         Raises:
             InvalidArguments: An argument is missing or unknown.
@@ -98,7 +97,7 @@ class ServedCompletion(Protocol):
 
 
 class Catalogue(Protocol):
-    """The tools, resources and prompts of a server, as each caller may see them."""
+    """The tools, resources and prompts of a server, in the selection for each caller."""
 
     @property
     def version(self) -> int:
@@ -106,7 +105,7 @@ class Catalogue(Protocol):
         ...
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what the server declares; methods of other capabilities are not answered."""
+        """Return the declared capabilities; methods of other capabilities are not answered."""
         ...
 
     def view(self, context: Context) -> Hashable:
@@ -119,7 +118,7 @@ class Catalogue(Protocol):
         """Return one page of definitions, and the cursor of the next page.
 
         Args:
-            kind: Which list.
+            kind: The list.
             cursor: "" for the first page.
             context: The caller's request.
 
@@ -129,7 +128,7 @@ class Catalogue(Protocol):
         ...
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
-        """Return members of `_meta` for the first page of a list, such as what is missing."""
+        """Return members of `_meta` for the first page of a list, such as missing items."""
         ...
 
     @overload
@@ -146,7 +145,7 @@ class Catalogue(Protocol):
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
     ) -> ServedCompletion | None:
-        """Return the completion for an argument; None if it has none.
+        """Return the completion for an argument; None if there is none.
 
         Raises:
             InvalidArguments: The caller cannot see such a prompt or template.

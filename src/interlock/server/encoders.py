@@ -1,7 +1,7 @@
-"""Results -> bytes for the client's revision: what the revision lacks is left out or rewritten.
+"""Results -> bytes for the client's revision: parts that it lacks are left out or rewritten.
 
 A modern client gets every member, and `resultType`, caching hints and the server's identity
-besides. A result that was encoded elsewhere is decoded only as far as the revision demands.
+besides. A result that was encoded elsewhere is decoded only as far as the revision requires.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Encoder:
     def __init__(self, info: Implementation) -> None:
         self._meta = encode({SERVER_INFO_KEY: info})[1:-1]
         self._server_info = msgspec.to_builtins(info)
-        self._complete = b'{"resultType":"complete","_meta":{%b}' % self._meta
+        self._complete = b'%b,"_meta":{%b}' % (_COMPLETE, self._meta)
 
     # Any result
 
@@ -66,7 +66,6 @@ class Encoder:
         return self._complete + (b"," + body[1:] if len(body) > 2 else b"}")
 
     def input_required(self, questions: dict[str, tuple[str, bytes]], state: str) -> bytes:
-        """Encode questions to a modern client."""
         asked = {
             key: {"method": method, "params": Raw(params)}
             for key, (method, params) in questions.items()
@@ -75,7 +74,6 @@ class Encoder:
         return with_meta(encode(body), self._meta)
 
     def task(self, body: bytes) -> bytes:
-        """Encode the task that answers a call."""
         return with_meta(b'{"resultType":"task",%b' % body[1:], self._meta)
 
     # Calls, prompts, resources
@@ -83,23 +81,23 @@ class Encoder:
     def call(
         self, result: CallToolResult | Raw, revision: str, definition: Tool | JsonObject
     ) -> bytes:
-        """Encode a tool's result; `content` is there even when empty.
+        """Encode a tool's result; `content` is present even if it is empty.
 
         Args:
-            result: What the tool returned.
-            revision: The client's.
-            definition: The tool's. Its output schema decides whether legacy clients get the
-                structured value as it is or in an object.
+            result: The tool's result.
+            revision: The client's revision.
+            definition: The tool's definition. Its output schema decides whether legacy clients get
+                the structured value unchanged or in an object.
 
         Raises:
             LocalProtocolError: An encoded result is not an object.
         """
         features = FEATURES[revision]
         if type(result) is Raw:
-            # Not in a function of its own, which most results would pass.
+            # Inlined, because a function would be one more call for most results.
             try:
                 outer = decode_head(result)
-            except (msgspec.DecodeError, RecursionError):  # named by what follows
+            except (msgspec.DecodeError, RecursionError):  # the code below raises the error
                 return self._encoded_call(result, features, definition)
             if outer.meta is UNSET and outer.content is not UNSET:
                 body = bytes(result)
@@ -114,8 +112,11 @@ class Encoder:
             return self._encoded_call(result, features, definition)
         if not features.is_modern:
             result = _for_legacy(result, features, definition)
-        if result.meta is None and result.content:  # most results
+        if result.content:  # most results
             head = self._complete if features.is_modern else b""
+            if result.meta is not None:
+                head = _COMPLETE if features.is_modern else b""
+                result = replace(result, meta=self._meta_for(result.meta, features))
             whole = bytearray(head)
             try:
                 encode_into(result, whole, -1)
@@ -126,6 +127,11 @@ class Encoder:
                     whole[len(head)] = _COMMA
                 return bytes(whole)
         return self._whole_call(result, revision)
+
+    def _meta_for(self, meta: JsonObject, features: Features) -> JsonObject | None:
+        if features.is_modern:
+            return {SERVER_INFO_KEY: self._server_info, **meta}
+        return meta if meta and features.structured else None
 
     def _whole_call(self, result: CallToolResult, revision: str) -> bytes:
         meta = result.meta
@@ -151,7 +157,6 @@ class Encoder:
         return self._finish(members, features)
 
     def prompt(self, result: GetPromptResult | Raw, revision: str) -> bytes:
-        """Encode a prompt."""
         features = FEATURES[revision]
         if isinstance(result, Raw):
             if features.icons:
@@ -169,7 +174,6 @@ class Encoder:
         return self.result(body, revision, result.meta)
 
     def read(self, result: ReadResourceResult | Raw, revision: str) -> bytes:
-        """Encode the contents of a resource."""
         features = FEATURES[revision]
         if isinstance(result, Raw):
             if features.links:
@@ -204,7 +208,6 @@ class Encoder:
         cache_scope: str,
         meta: JsonObject | None = None,
     ) -> bytes:
-        """Encode one page of a list."""
         features = FEATURES[revision]
         body: dict[str, Any] = {member: [_item_for(item, features) for item in items]}
         if next_cursor is not None:
@@ -219,7 +222,7 @@ class Encoder:
         """Encode a result that another server has encoded, with our identity.
 
         Raises:
-            LocalProtocolError: It is not an object.
+            LocalProtocolError: The result is not an object.
         """
         return self._finish(_members_of(result), FEATURES[revision])
 
@@ -242,7 +245,7 @@ def _members_of(result: Raw) -> dict[str, Any]:
 
 
 def _passed_on(meta: Raw | None) -> dict[str, Raw]:
-    """Return the members of another server's `_meta` that are not about the connection to it."""
+    """Return the members of another server's `_meta` that do not concern the connection to it."""
     if meta is None or meta == _NULL:
         return {}
     try:
@@ -253,7 +256,7 @@ def _passed_on(meta: Raw | None) -> dict[str, Raw]:
 
 
 def implementation_for(info: Implementation, revision: str) -> JsonObject:
-    """Return the server's identity in the words of a revision."""
+    """Return the server's identity without members that the revision lacks."""
     features = FEATURES[revision]
     fields: JsonObject = {"version": "", **msgspec.to_builtins(info)}
     if not features.structured:
@@ -294,12 +297,12 @@ def _item_for(item: Definition, features: Features) -> Struct | JsonObject | Raw
 
 
 def _needs_wrapping(schema: Mapping[str, Any] | None) -> bool:
-    """Whether legacy clients, which accept objects only, get `{"result": value}` instead."""
+    """Return whether legacy clients, which accept only objects, get `{"result": value}` instead."""
     return schema is not None and schema.get("type") != "object"
 
 
 def _wrapped_schema(schema: JsonObject) -> JsonObject:
-    # References lead to places below the root, so these stay there.
+    # References point to places below the root, so these members stay at the root.
     kept = {key: schema[key] for key in ("$schema", "$defs", "definitions") if key in schema}
     inner = {key: value for key, value in schema.items() if key not in kept}
     return kept | {"type": "object", "properties": {"result": inner}, "required": ["result"]}
@@ -373,15 +376,16 @@ def _annotations_for(annotations: Annotations | None) -> Annotations | None:
     return None if annotations is None else replace(annotations, last_modified=None)
 
 
-# msgspec writes a block of unknown type as this struct; clients get the block's own members.
+# msgspec writes a block of unknown type as this struct; clients get only the block's members.
 _UNKNOWN = b'{"type":"","fields":{'
 _RESULT_TYPE = b'"resultType"'
+_COMPLETE = b'{"resultType":"complete"'
 _COMPLETE_AT_END = b',"resultType":"complete"}'  # quotes in strings are escaped
 _COMMA = ord(",")
 
 
 def _encode_whole(result: CallToolResult) -> bytes:
-    members = msgspec.to_builtins(result, enc_hook=msgspec.json.decode)  # only Raw needs a hook
+    members = msgspec.to_builtins(result, enc_hook=msgspec.json.decode)  # the hook is for Raw
     members["content"] = [
         block.fields if isinstance(block, UnknownContent) else block for block in result.content
     ]

@@ -26,7 +26,7 @@ class Lifespan:
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[None, None]:
-        """Hold the context open. An error while entering is raised in each holder that waits."""
+        """Hold the context open. An error while entering is raised in each waiting holder."""
         self._holders += 1
         try:
             await self._enter()
@@ -39,7 +39,7 @@ class Lifespan:
 
     async def _enter(self) -> None:
         while self._owner is not None and self._stop.is_set():
-            await asyncio.wait([self._owner])  # the context is being left
+            await asyncio.wait([self._owner])  # until the context has been left
         if self._owner is None:
             loop = asyncio.get_running_loop()
             self._ready, self._stop = loop.create_future(), asyncio.Event()

@@ -38,7 +38,7 @@ _T = TypeVar("_T")
 
 
 class LocalCatalogue:
-    """A `Catalogue` that shows every caller the same. Subscribers are notified of changes.
+    """A `Catalogue` with the same items for every caller. Subscribers are notified of changes.
 
     Attributes:
         version: Number of changes so far.
@@ -53,10 +53,10 @@ class LocalCatalogue:
         self._prompts: dict[str, FunctionPrompt] = {}
         self._completions: dict[tuple[str, str], FunctionCompletion] = {}
 
-    # As `Catalogue`
+    # Implementation of `Catalogue`
 
     def capabilities(self) -> ServerCapabilities:
-        """Return a capability for each kind of which there is an item."""
+        """Return a capability for each kind that has an item."""
         changes = {"listChanged": True}
         has_resources = self._resources or self._templates
         has_tasks = any(
@@ -93,7 +93,7 @@ class LocalCatalogue:
         return items[start:end], str(end) if end < len(items) else None
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
-        """Return nothing: the lists are complete."""
+        """Return no members: the lists are complete."""
         return {}
 
     @overload
@@ -107,7 +107,6 @@ class LocalCatalogue:
         self, kind: Literal["prompts"], name: str, context: Context
     ) -> ServedPrompt | None: ...
     def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002
-        """Return the item of this name, or what serves this URI."""
         if kind == "tools":
             return self._tools.get(name)
         if kind == "prompts":
@@ -123,7 +122,7 @@ class LocalCatalogue:
         argument: str,
         context: Context,  # noqa: ARG002
     ) -> ServedCompletion | None:
-        """Return the completion for an argument of a prompt or template; None if it has none."""
+        """Return the completion for an argument of a prompt or template; None if there is none."""
         of_prompt = isinstance(ref, PromptReference)
         name = ref.name if isinstance(ref, PromptReference) else ref.uri
         known: Mapping[str, object] = self._prompts if of_prompt else self._templates
@@ -137,8 +136,8 @@ class LocalCatalogue:
         """Add a tool.
 
         Raises:
-            LocalProtocolError: There is a tool of this name, or its definition has no name.
-            SchemaError: The input schema of its definition cannot be used.
+            LocalProtocolError: The name is taken, or the definition has no name.
+            SchemaError: The input schema of the definition cannot be used.
         """
         definition = tool.definition
         if isinstance(definition, Tool):
@@ -147,7 +146,7 @@ class LocalCatalogue:
             name = definition.get("name")
         if not isinstance(name, str) or not name:
             raise LocalProtocolError(f"the definition of {tool!r} has no name")
-        if not isinstance(tool, FunctionTool):  # whose schema has been checked
+        if not isinstance(tool, FunctionTool):  # a function's schema has been checked already
             if not isinstance(definition, Tool) and "inputSchema" not in definition:
                 raise LocalProtocolError(f"the definition of tool {name!r} has no inputSchema")
             schema.check_tool_input(encode(input_schema(definition)))
@@ -155,7 +154,6 @@ class LocalCatalogue:
         self._changed("tools")
 
     def remove_tool(self, name: str) -> None:
-        """Remove a tool."""
         if self._tools.pop(name, None) is None:
             raise UnknownTool(f"unknown tool {name!r}")
         self._changed("tools")
@@ -167,18 +165,15 @@ class LocalCatalogue:
         self._changed("resources")
 
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource or template."""
         if self._resources.pop(uri, None) is None and self._templates.pop(uri, None) is None:
             raise LocalProtocolError(f"unknown resource {uri!r}")
         self._changed("resources")
 
     def add_prompt(self, prompt: FunctionPrompt) -> None:
-        """Add a prompt."""
         _add(self._prompts, prompt.definition.name, prompt, "prompt")
         self._changed("prompts")
 
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt."""
         if self._prompts.pop(name, None) is None:
             raise LocalProtocolError(f"unknown prompt {name!r}")
         self._changed("prompts")

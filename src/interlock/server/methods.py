@@ -47,11 +47,11 @@ from interlock.types import (
     SubscriptionFilter,
 )
 
-MAX_VALUES = 100  # of a completion
-MAX_CACHED_PAGES = 1_024  # of all lists, revisions and views
+MAX_VALUES = 100  # values of a completion
+MAX_CACHED_PAGES = 1_024  # pages of all lists, revisions and views
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
-"""Answers a request with an encoded result, or raises."""
+"""Answers a request with an encoded result, or raises an error."""
 _T = TypeVar("_T")
 _log = logging.getLogger("interlock.server")
 
@@ -66,18 +66,18 @@ class _GetParams(AskingParams, frozen=True, kw_only=True):
 
 
 class Relay(Protocol):
-    """What a gateway does about its servers when clients subscribe or set a log level."""
+    """Passes subscriptions and log levels of clients on to a gateway's servers."""
 
     async def follow(self, uri: str, context: Context) -> bool:
         """Subscribe to a resource at its server; return False if the caller may not use it."""
         ...
 
     def unfollowed(self) -> None:
-        """End the subscriptions that no client wants any more."""
+        """End the subscriptions that no client uses any more."""
         ...
 
     async def set_log_level(self, level: LogLevel, context: Context) -> None:
-        """Have the servers log at a level, or at a lower one."""
+        """Make the servers log at a level, or at a lower one."""
         ...
 
 
@@ -86,17 +86,17 @@ class Methods:
 
     Args:
         info: The server's identity.
-        instructions: What a model should know before it uses the tools, or a function that returns
-            it for the client of a request.
-        catalogue: What the server offers.
+        instructions: Instructions for the model about the tools, or a function that returns
+            them for the client of a request.
+        catalogue: The items of the server.
         subscribers: The clients to notify of changes.
-        seal: For the state that clients return between rounds of questions.
-        list_ttl_ms: How long clients may cache lists.
+        seal: Protects the state that clients return between rounds of questions.
+        list_ttl_ms: Milliseconds for which clients may cache lists.
         task_store, task_ttl: See `Server`.
-        relay: None for a server whose resources and log messages are its own.
+        relay: Passes on subscriptions and log levels; None for a server without servers behind it.
         on_unknown: Called when a client names a tool, resource or prompt that does not exist for
-            it: with the kind and the name.
-        others: Handlers of methods, used in place of those here.
+            it, with the kind and the name.
+        others: Handlers that replace those of the same methods here.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Methods:
         self.tasks = Tasks(task_store, task_ttl, subscribers, self._encoder)
         self._pages: dict[tuple[Kind, str, Hashable, str], bytes] = {}
         self._offered: dict[str, Handler] = {}
-        self._version = -1  # of the catalogue from which both were derived
+        self._version = -1  # version of the catalogue from which both were derived
         self.table: dict[str, Handler] = {
             "initialize": self._initialize,
             "ping": self._ping,
@@ -151,7 +151,7 @@ class Methods:
 
         Raises:
             RemoteError: -32601; the method is unknown, or the server lacks its capability.
-            InterlockError: What the method's handler raises.
+            InterlockError: The error of the method's handler.
         """
         if self._version != self._catalogue.version:
             self._renew()
@@ -161,7 +161,7 @@ class Methods:
         return handler(request, context)
 
     def _renew(self) -> None:
-        """Derive everything from the catalogue again, because it has changed."""
+        """Derive the capabilities and handlers again after a change of the catalogue."""
         self._version = self._catalogue.version
         self._pages.clear()
         has = self._catalogue.capabilities()
@@ -334,7 +334,7 @@ class Methods:
         if isinstance(values, Raw):
             return self._encoder.encoded(values, context.revision)
         completion = values if isinstance(values, Completion) else _completion(list(values))
-        # An empty `values` would be left out, but the specification requires it.
+        # An empty `values` would be left out, but the specification requires the member.
         body = encode_lossy(
             {"completion": {"values": completion.values, **msgspec.to_builtins(completion)}}
         )
@@ -404,7 +404,7 @@ class Methods:
             try:
                 if await self._relay.follow(uri, context):
                     followed.append(uri)
-            except RemoteError as error:  # the client sees that it is not acknowledged
+            except RemoteError as error:  # the acknowledgement lacks the URI, so the client notices
                 _log.info("no subscription to %s: %s", uri, error)
         return followed
 

@@ -64,7 +64,6 @@ class Round:
         context.round_state = self._state.own
 
     def ask(self, error: InputRequired, encoder: Encoder) -> bytes:
-        """Encode the questions as the result of this round."""
         if self._state.round >= MAX_ROUNDS:
             raise InvalidArguments(
                 f"too many rounds of questions (limit {MAX_ROUNDS}); start the request again"
@@ -80,7 +79,7 @@ def canonical(arguments: Raw) -> bytes:
     """Encode arguments so that equal ones have equal bytes.
 
     Raises:
-        InvalidArguments: They have a number that no float can hold.
+        InvalidArguments: The arguments have a number that no float can represent.
     """
     try:
         return msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")

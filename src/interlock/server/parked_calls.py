@@ -1,11 +1,11 @@
-"""Running calls that ask their client questions, and wait where they are for the answers.
+"""Running calls that wait in place for the answers of their client.
 
-A task is one. So is a call to another server that asks in the middle, while our own client can
-be asked only by the answer to its request: it answers with its next request.
+A task is such a call. So is a gateway's call to another server that asks a question during the
+call: our client gets the question as the answer to its request, and answers with its next request.
 
 Rules:
 
-1. A parked call belongs to the principal whose call it was; to others it does not exist.
+1. A parked call belongs to the principal that made it; for others it does not exist.
 2. It ends at the latest when its time to live is over.
 3. Each question is answered once. Answers to no open question are ignored.
 """
@@ -55,18 +55,17 @@ class ParkedCall:
         self._ttl = ttl
         self._changed = changed
         self._asked: dict[str, _Asked] = {}
-        self._turn: asyncio.Future[None] | None = None  # of a request that waits in the call
+        self._turn: asyncio.Future[None] | None = None  # of a request that waits for this call
 
     @property
     def questions(self) -> dict[str, Question]:
-        """The open questions, by key."""
         return {key: each.question for key, each in self._asked.items() if not each.answer.done()}
 
     async def limited(self, call: Awaitable[_T]) -> _T:
         """Await a call until the time to live is over.
 
         Raises:
-            RequestTimeout: It did not end in time.
+            RequestTimeout: The call did not end in time.
         """
         try:
             async with asyncio.timeout(self._ttl) as limit:
@@ -80,7 +79,7 @@ class ParkedCall:
         """Ask the client, and wait until it has answered all questions.
 
         Raises:
-            LocalProtocolError: A question with one of these keys is open.
+            LocalProtocolError: A question with one of these keys is open already.
         """
         twice = sorted(set(questions) & set(self._asked))
         if twice:
@@ -103,7 +102,7 @@ class ParkedCall:
         """Answer open questions.
 
         Raises:
-            MalformedAnswer: An answer is malformed; none of them was accepted.
+            MalformedAnswer: An answer is malformed; no answer was accepted.
         """
         answered = {
             key: each
@@ -116,7 +115,7 @@ class ParkedCall:
             except (msgspec.DecodeError, RecursionError) as error:
                 raise MalformedAnswer(f"inputResponses.{key} is not an answer: {error}") from None
         for key, each in answered.items():
-            each.answer.set_result(Raw(bytes(answers[key])))  # a copy, not the whole request
+            each.answer.set_result(Raw(bytes(answers[key])))  # a copy, to free the whole request
         if answered:
             await self._note_change()
 
@@ -150,9 +149,9 @@ class ParkedCalls(Generic[_C]):
     """The parked calls of a server, by id.
 
     Args:
-        noun: What error texts call them.
-        limit: How many there may be.
-        limit_each: How many of them may belong to one principal.
+        noun: The word for the calls in error texts.
+        limit: Maximum number of calls.
+        limit_each: Maximum number of calls of one principal.
     """
 
     def __init__(self, noun: str, limit: int, limit_each: int) -> None:
@@ -165,7 +164,7 @@ class ParkedCalls(Generic[_C]):
         return iter(list(self._open.values()))
 
     def add(self, call: _C) -> None:
-        """Add a call until `remove`.
+        """Add a call; it stays until `remove`.
 
         Raises:
             InterlockError: There are too many, or its owner has too many.
@@ -184,7 +183,6 @@ class ParkedCalls(Generic[_C]):
         self._open[call.id] = call
 
     def remove(self, call: _C) -> None:
-        """Forget a call that has ended."""
         self._open.pop(call.id, None)
 
     def find(self, id: str, owner: str) -> _C | None:
@@ -193,7 +191,6 @@ class ParkedCalls(Generic[_C]):
         return call if call is not None and call.owner == owner else None
 
     async def close(self) -> None:
-        """Cancel all calls, and wait until they have ended."""
         works = [call.work for call in self]
         for work in works:
             work.cancel()
@@ -201,5 +198,5 @@ class ParkedCalls(Generic[_C]):
 
 
 def owner_of(principal: Principal | None) -> str:
-    """Return whom the calls of a caller belong to; "" for all unauthenticated callers."""
+    """Return the owner of a caller's calls; "" for all unauthenticated callers."""
     return principal.id if principal else ""

@@ -1,4 +1,4 @@
-"""The `Context` of a request: its era and revision, and what the client states in it."""
+"""The `Context` of a request: its era and revision, and the client's metadata."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _decode_object = msgspec.json.Decoder(JsonObject).decode
 
 
 class Stated(Struct, frozen=True):
-    """What a request states in its `_meta`, checked. `revision` is "" for a legacy request."""
+    """The checked content of a request's `_meta`. `revision` is "" for a legacy request."""
 
     revision: str
     meta: JsonObject
@@ -85,7 +85,7 @@ def context_of(
     if raw is UNSET:
         return legacy_context(request, {}, link, session, principal, params)
     encoded = bytes(raw)
-    # As `stated_in`, which would be one more call for each request.
+    # The same as `stated_in`, without one more call for each request.
     if len(encoded) > MAX_CACHED_META or b'"progressToken"' in encoded:
         stated = _read(encoded)
     else:
@@ -159,7 +159,7 @@ def check_method(method: str, revision: str) -> None:
 
 
 def meta_of(request: Request) -> JsonObject:
-    """Decode `_meta` of a request; {} if it has none.
+    """Decode the `_meta` of a request; return {} if it has none.
 
     Raises:
         ParseError: `params` or `_meta` is not an object.
@@ -242,7 +242,7 @@ def check_modern(meta: JsonObject) -> None:
 
 
 def progress_token(meta: JsonObject) -> ProgressToken | None:
-    """Return the token under which the client wants progress; None for an invalid one."""
+    """Return the client's token for progress; None for an invalid one."""
     token = meta.get("progressToken")
     return token if isinstance(token, str) or type(token) is int else None
 
@@ -250,5 +250,5 @@ def progress_token(meta: JsonObject) -> ProgressToken | None:
 def _client_info(stated: object) -> Implementation | None:
     try:
         return msgspec.convert(stated, Implementation)
-    except msgspec.ValidationError:  # it is for display only, so the request goes on
+    except msgspec.ValidationError:  # the name is for display only, so the request continues
         return None

@@ -31,7 +31,7 @@ from interlock.types import (
 
 
 class ItemOptions(Struct, frozen=True, kw_only=True):
-    """What `Server.resource` and `Server.prompt` accept besides the function."""
+    """Options of `Server.resource` and `Server.prompt`."""
 
     name: str | None = None
     title: str | None = None
@@ -45,7 +45,7 @@ class ItemOptions(Struct, frozen=True, kw_only=True):
 
 
 class _Function:
-    """A function that is called with strings by name."""
+    """A function whose arguments are strings, passed by name."""
 
     def __init__(self, function: Callable[..., Any], workers: Workers) -> None:
         self.signature: Signature = describe(function, Context, strict=False)
@@ -95,11 +95,10 @@ class FunctionResource:
         )
 
     def serves(self, uri: str) -> bool:
-        """Return whether `uri` matches the template."""
         return self.template.match(uri) is not None
 
     async def read(self, uri: str, context: Context) -> ReadResourceResult:
-        """Call the function with the variables that `uri` has."""
+        """Call the function with the variables of `uri`."""
         values = self.template.match(uri)
         if values is None:
             raise UnknownResource(uri)
@@ -171,7 +170,6 @@ class FunctionCompletion:
         self._workers = workers
 
     async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Any:
-        """Call the function."""
         given: tuple[Any, ...] = (value, arguments) if self._takes_arguments else (value,)
         if self._is_async:
             return await self._function(*given)

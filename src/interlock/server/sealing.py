@@ -27,7 +27,7 @@ class Seal(ABC):
     """Seals content with one key. Clients cannot change it.
 
     Args:
-        key: At least 32 bytes, and the same for all processes of a server; random when None.
+        key: At least 32 bytes, the same for all processes of a server; random when None.
         ttl: Seconds until sealed text expires.
     """
 
@@ -48,7 +48,7 @@ class Seal(ABC):
         """Return the content of sealed text.
 
         Raises:
-            InvalidArguments: It was changed, has expired, or is bound to something else.
+            InvalidArguments: The text was changed, has expired, or is bound to something else.
         """
         try:
             raw = base64.b64decode(text, altchars=b"-_", validate=True)
@@ -70,7 +70,7 @@ class Seal(ABC):
 
 
 class SigningSeal(Seal):
-    """Signs content by HMAC-SHA256. Clients can read it; it holds what they sent themselves."""
+    """Signs content by HMAC-SHA256. Clients can read it, so it holds only data that they sent."""
 
     def _protect(self, content: bytes, bound_to: bytes) -> bytes:
         return self._mac(content, bound_to) + content
@@ -86,7 +86,7 @@ class SigningSeal(Seal):
 
 
 class EncryptingSeal(Seal):
-    """Encrypts content by AES-256-GCM. Clients cannot read it; it may hold what servers sent."""
+    """Encrypts content by AES-256-GCM. Clients cannot read it, so it may hold data of servers."""
 
     _made: AESGCM | None = None
 

@@ -54,16 +54,16 @@ class Server:
     Args:
         name: For display.
         version: For display.
-        instructions: What a model should know before it uses the tools.
+        instructions: Instructions for the model about the tools.
         title, description, website_url, icons: For display.
         lifespan: Entered before the first request and left after the last one, for example
             to open and close a pool of connections.
         middleware: Functions from handler to handler; the first one is outermost.
         sealing_key: Signs the state that modern clients return between rounds of questions.
             Required if several processes serve the same clients: at least 32 bytes.
-        list_ttl_ms: How long clients may cache lists.
-        task_store: Keeps the tasks of tools that are marked `task`; in memory when None.
-        task_ttl: Seconds that a task may take, and that its result is kept.
+        list_ttl_ms: Milliseconds for which clients may cache lists.
+        task_store: The store of tasks of tools that are marked `task`; in memory when None.
+        task_ttl: Seconds that a task may take, and for which its result is kept.
 
     Attributes:
         dropped: Number of dropped messages, by reason: useless messages, refused requests
@@ -136,7 +136,7 @@ class Server:
         """Offer a function as a tool: `@server.tool` or `@server.tool(name=...)`.
 
         Name, description and schemas come from the function unless given. A plain function
-        runs in a worker thread, an async one in the event loop. Returns the function itself.
+        runs in a worker thread, an async one in the event loop. Return the function itself.
 
         Raises:
             SignatureError: A parameter cannot be described; the text names it.
@@ -239,7 +239,7 @@ class Server:
             stack.enter_context(watched())
             if self._lifespan is not None:
                 await stack.enter_async_context(self._lifespan(self))
-            # Workers and tasks end before the lifespan does, as they may use what it opened.
+            # Workers and tasks end before the lifespan does, as they may use its objects.
             stack.callback(self._workers.close)
             stack.push_async_callback(self._methods.tasks.close)
             yield
@@ -255,7 +255,7 @@ class Server:
         self.run_on(*take_standard_streams())
 
     def run_on(self, source: int, target: int) -> None:
-        """As `run`, on two file descriptors: one to read from, one to write to."""
+        """Do the same as `run`, on two file descriptors: one to read from, one to write to."""
         from interlock.server.server_connection import ServerConnection
         from interlock.transports.pipes import PipeTransport
 
@@ -316,7 +316,7 @@ class Server:
 
         Args:
             host: Address to bind.
-            port: 0 for any free one; the server writes its address to stderr.
+            port: 0 for any free port; the server writes its address to stderr.
             unprotected: Serve without authentication, also at an address that others can reach.
             options: See `asgi`.
 
@@ -333,7 +333,7 @@ class Server:
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return the tool of this name; None if the caller may not use one."""
+        """Return the tool of this name; None if there is none that the caller may use."""
         return self._catalogue.find(kind, name, context)
 
     def close(self) -> None:
@@ -344,18 +344,18 @@ class Server:
 class ToolKeywords(TypedDict, total=False):
     """Options of a tool."""
 
-    name: str  # default: the function's
+    name: str  # default: the function's name
     title: str
     description: str  # default: the beginning of the docstring
     annotations: ToolAnnotations
     icons: list[Icon]
-    input_schema: Mapping[str, Any]  # used word for word
+    input_schema: Mapping[str, Any]  # used unchanged
     output_schema: Mapping[str, Any]
     timeout: float  # seconds that a call may take
-    concurrency: int  # calls at once
+    concurrency: int  # maximum calls at once
     meta: JsonObject
     # True: clients that support tasks get one at once. "later": they get one when the function
-    # calls `context.begin_task()`. "required": as True, and other clients are refused.
+    # calls `context.begin_task()`. "required": the same as True, and other clients are refused.
     task: bool | Literal["required", "later"]
 
 
@@ -368,6 +368,6 @@ class ItemKeywords(TypedDict, total=False):
     mime_type: str
     icons: list[Icon]
     annotations: Annotations
-    ttl_ms: int  # how long clients may cache the contents
+    ttl_ms: int  # milliseconds for which clients may cache the contents
     cache_scope: str  # "private" or "public"
     meta: JsonObject

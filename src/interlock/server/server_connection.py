@@ -22,7 +22,7 @@ from interlock.server.wire_errors import wire_error
 from interlock.transports import Transport
 from interlock.types import RequestId
 
-DRAIN = 30.0  # seconds that running requests get when the server ends
+DRAIN = 30.0  # seconds that running requests get when the server shuts down
 
 _log = logging.getLogger("interlock.server")
 
@@ -35,8 +35,8 @@ class ServerConnection:
 
     Args:
         server: Answers the requests.
-        transport: Not open yet.
-        principal: On whose behalf the requests are; None for the local user.
+        transport: A transport that is not open yet.
+        principal: The principal on whose behalf the requests are; None for the local user.
         early: Methods that are answered while the server starts; other requests wait.
     """
 
@@ -110,7 +110,7 @@ class ServerConnection:
             self._ended.set_result(None)
 
     def _disconnected(self, error: InterlockError) -> None:
-        if isinstance(error, RemoteProtocolError):  # other losses are ordinary disconnects
+        if isinstance(error, RemoteProtocolError):  # other errors are ordinary disconnects
             _log.warning("the connection was closed: %s", error)
         if not self._ended.done():
             self._ended.set_result(None)
@@ -149,11 +149,9 @@ class ServerConnection:
     # BackChannel
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification."""
         self._connection.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float = ASK_TIMEOUT) -> Raw:
-        """Send a request to a legacy client."""
         options = RequestOptions(timeout=timeout, hard_timeout=timeout)
         return await self._connection.request(method, params, options)
 

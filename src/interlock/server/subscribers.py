@@ -18,7 +18,7 @@ from interlock.types import JsonObject, LogLevel, RequestId, SubscriptionFilter
 
 MAX_SUBSCRIBERS = 10_000
 MAX_URIS = 1_000  # resources that one subscriber may follow
-MAX_URI = 2_048  # characters of one of them
+MAX_URI = 2_048  # characters of one URI
 
 ListKind = Literal["tools", "prompts", "resources"]
 Notify = Callable[[str, bytes], None]
@@ -33,20 +33,20 @@ class Subscriber(Struct, eq=False):
     filter: SubscriptionFilter
     uris: set[str]
     principal: Principal | None
-    session: Session | None = None  # of a legacy client
+    session: Session | None = None  # the session of a legacy client
     task_ids: frozenset[str] = frozenset()
-    meta: bytes = b""  # for modern streams: the id of the subscription
+    meta: bytes = b""  # the id of the subscription, for modern streams
 
 
 class Subscribers:
     """All subscribers of a server. Any thread may notify them.
 
-    Each method takes an optional `audience`: the principals that may be notified. It is asked
-    when the notification is sent, so a right that was withdrawn ends the notifications, too.
+    Each method has an optional `audience`: a function that decides which principals may be
+    notified. It is called when the notification is sent, so withdrawing a right ends notifications.
 
     Args:
         on_add: Called with each subscriber that was added.
-        on_remove: Called with each one that was removed.
+        on_remove: Called with each subscriber that was removed.
     """
 
     def __init__(
@@ -72,33 +72,29 @@ class Subscribers:
         self._on_add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        """Stop notifying a subscriber."""
         if self._open.pop(subscriber, None) is not None:
             self._on_remove(subscriber)
 
     def principals(self) -> list[Principal | None]:
-        """Return the principals of all subscribers; one may be there several times."""
+        """Return the principals of all subscribers; the list may have duplicates."""
         return [each.principal for each in self._open]
 
     def uris(self) -> set[str]:
-        """Return the URIs of all resources that subscribers follow."""
         return set().union(*(each.uris for each in self._open))
 
     def list_changed(self, kind: ListKind, audience: Audience | None = None) -> None:
-        """Notify that a list has changed."""
         for subscriber in list(self._open):
             if getattr(subscriber.filter, f"{kind}_list_changed"):
                 self._send(subscriber, f"notifications/{kind}/list_changed", b"{}", audience)
 
     def resource_updated(self, uri: str, audience: Audience | None = None) -> None:
-        """Notify that a resource has changed."""
         params = encode({"uri": uri})
         for subscriber in list(self._open):
             if uri in subscriber.uris:
                 self._send(subscriber, "notifications/resources/updated", params, audience)
 
     def logged(self, level: LogLevel, params: bytes, audience: Audience | None = None) -> None:
-        """Send a log message of no request to the sessions that want its level."""
+        """Send a log message that belongs to no request to the sessions that accept its level."""
         rank = LEVELS.index(level)
         for subscriber in list(self._open):
             wanted = subscriber.session.log_level if subscriber.session is not None else None
@@ -116,7 +112,7 @@ class Subscribers:
     ) -> None:
         loop = self._open.get(subscriber)
         if loop is None:
-            return  # it was removed before its loop ran this
+            return  # the subscriber was removed before its loop ran this
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -132,7 +128,7 @@ def check_size(uris: Collection[str]) -> None:
     """Refuse more URIs or ids than one subscriber may follow.
 
     Raises:
-        InvalidArguments: There are too many, or one is too long.
+        InvalidArguments: There are too many URIs, or one is too long.
     """
     if len(uris) > MAX_URIS:
         raise InvalidArguments(
@@ -168,6 +164,6 @@ def for_session(session: Session, notify: Notify, principal: Principal | None) -
 
 
 def end_of_stream(id: RequestId) -> tuple[bytes, bytes]:
-    """Return what ends a modern stream: params of `notifications/cancelled`, and its result."""
+    """Return the end of a modern stream: params of `notifications/cancelled`, and its result."""
     meta: JsonObject = {revisions.SUBSCRIPTION_KEY: id}
     return encode({"requestId": id}), encode({"resultType": "complete", "_meta": meta})

@@ -1,4 +1,4 @@
-"""Where tasks are kept: a protocol of two methods, and a store in memory."""
+"""The store of tasks: a protocol of two methods, and a store in memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec import Raw, Struct
 from interlock.errors import InterlockError
 
 MAX_KEPT = 10_000
-MAX_KEPT_BYTES = 64 * 1_048_576  # of results
-PART_EACH = 0.25  # of both limits, for one principal
+MAX_KEPT_BYTES = 64 * 1_048_576  # bytes of results
+PART_EACH = 0.25  # fraction of both limits for one principal
 
 Status = Literal["working", "input_required", "completed", "failed", "cancelled"]
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A task at one moment: what a store keeps."""
+    """A task at one moment, as a store keeps it."""
 
     id: str
     owner: str  # `Principal.owner`; "" for an unauthenticated caller
@@ -27,16 +27,16 @@ class Task(Struct, frozen=True, kw_only=True):
     message: str | None = None
     created_at: datetime
     updated_at: datetime
-    ttl: float  # seconds from its creation
+    ttl: float  # seconds from its creation until it expires
     questions: dict[str, Raw] = {}  # open questions: encoded requests, by key
     outcome: Raw = Raw(b"")  # encoded: a result when completed, an error when failed
 
 
 class TaskStore(Protocol):
-    """Where tasks are kept. Calls for one task never overlap."""
+    """A store of tasks. Calls for one task never overlap."""
 
     async def put(self, task: Task) -> None:
-        """Keep a task instead of the one with its id; when this returns, `get` finds it.
+        """Store a task, replacing the one with its id; when this returns, `get` finds it.
 
         Raises:
             InterlockError: The store is full.
@@ -57,12 +57,11 @@ class MemoryTasks:
     def __init__(self, max_tasks: int = MAX_KEPT, max_bytes: int = MAX_KEPT_BYTES) -> None:
         self._max_tasks = max_tasks
         self._max_bytes = max_bytes
-        self._kept: dict[str, tuple[float, Task]] = {}  # with the time when it expires, monotonic
+        self._kept: dict[str, tuple[float, Task]] = {}  # with the monotonic time when it expires
         self._counts: Counter[str] = Counter()  # by owner
         self._bytes: Counter[str] = Counter()
 
     async def put(self, task: Task) -> None:
-        """Keep a task; see `TaskStore`."""
         if not self._has_room(task):
             self._expire()
         if not self._has_room(task):
@@ -77,7 +76,6 @@ class MemoryTasks:
         self._kept[task.id] = (monotonic() + task.ttl - age, task)
 
     async def get(self, id: str) -> Task | None:
-        """Return a task; see `TaskStore`."""
         end, task = self._kept.get(id, (0.0, None))
         return task if monotonic() <= end else None
 

@@ -1,4 +1,4 @@
-"""Calls that run on after they were answered: the extension `io.modelcontextprotocol/tasks`.
+"""Calls that continue after they were answered: the extension `io.modelcontextprotocol/tasks`.
 
 A call of a tool that is marked `task` runs in an asyncio task of the server. The client gets a
 handle at once, and uses it to read the state, answer questions and cancel::
@@ -9,11 +9,12 @@ handle at once, and uses it to read the state, answer questions and cancel::
 Rules:
 
 1. A task is stored, and `tasks/get` finds it, before the client gets its handle.
-2. A task ends exactly once; what its function does after that changes nothing.
-3. Only the principal whose call it was can use a handle; others are told that it is unknown.
+2. A task ends exactly once; anything that its function does after that has no effect.
+3. Only the principal that made the call can use the handle; for others it is unknown.
 
-Only modern clients that declare the extension with the request. Over HTTP the header `Mcp-Name`
-of the three methods is `taskId`. SEP-2663, and the extension's specification 2026-07-28: tasks.
+Tasks are only for modern clients that declare the extension with the request. Over HTTP the
+header `Mcp-Name` of the three methods is `taskId`. SEP-2663, and the extension's specification
+2026-07-28: tasks.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from interlock.server.tools import FunctionTool
 from interlock.server.wire_errors import wire_error
 from interlock.types import Wire
 
-TASK_TTL = 3_600.0  # seconds that a task may take, and that its result is kept
+TASK_TTL = 3_600.0  # seconds that a task may take, and for which its result is kept
 POLL_INTERVAL_MS = 1_000
 MAX_RUNNING = 1_000
-MAX_RUNNING_EACH = 100  # of one principal
+MAX_RUNNING_EACH = 100  # tasks of one principal
 
 Handler = Callable[[Request, Context], Awaitable[bytes]]
 _ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -81,7 +82,6 @@ class _Run(ParkedCall):
         return self.task.status in _ENDED
 
     async def begin(self) -> None:
-        """Become a task, unless it is one already."""
         if not self.is_task:
             self.is_task = True
             try:
@@ -92,7 +92,6 @@ class _Run(ParkedCall):
             self.begun.set_result(None)
 
     def set_message(self, message: str) -> None:
-        """Set the status message, which clients read as progress."""
         if not self.has_ended:
             self.task = replace(self.task, message=message)
 
@@ -108,7 +107,6 @@ class _Run(ParkedCall):
         await self._save(self)
 
     async def fail(self, error: BaseException) -> None:
-        """End with a JSON-RPC error."""
         code, message, data = wire_error(f"task {self.id}", error)
         outcome = {"code": code, "message": message} | ({} if data is None else {"data": data})
         await self.change("failed", outcome=Raw(encode(outcome)), message=message)
@@ -127,7 +125,7 @@ class TaskContext(Context, eq=False, kw_only=True):
     run: _Run
 
     async def begin_task(self) -> None:
-        """Become a task: see `Context.begin_task`."""
+        """Turn the call into a task; see `Context.begin_task`."""
         await self.run.begin()
         self.finished = True  # the handle answers the request, so its stream ends
 
@@ -198,8 +196,8 @@ class Tasks:
     """The tasks of a server. `table` has the handlers of their methods.
 
     Args:
-        store: Where tasks are kept; in memory when None.
-        ttl: Seconds that a task may run, and that its result is kept afterwards.
+        store: The store of tasks; in memory when None.
+        ttl: Seconds that a task may run, and for which its result is kept afterwards.
         subscribers: The clients to notify of changes.
         encoder: Encodes results for each protocol revision.
     """
@@ -274,7 +272,7 @@ class Tasks:
         before = run.task
         try:
             await run.change("completed", outcome=Raw(result))
-        except InterlockError:  # the store has no room for the result, but has for an error
+        except InterlockError:  # the store lacks room for the result, but an error is small
             run.task = before
             raise
 
@@ -285,7 +283,7 @@ class Tasks:
             _log.exception("the end of task %s could not be kept", run.id)
 
     async def _save(self, run: _Run) -> None:
-        """Store a task as it is now, and notify its subscribers."""
+        """Store the present state of a task, and notify its subscribers."""
         async with run.saving:
             await self._store.put(run.task)
         self._subscribers.task_changed(
@@ -344,7 +342,6 @@ class Tasks:
         return found
 
     async def close(self) -> None:
-        """Cancel all running tasks, and wait until they have ended."""
         await self._runs.close()
 
 
@@ -352,7 +349,7 @@ class Tasks:
 
 
 def supports_tasks(context: Context) -> bool:
-    """Return whether a client supports tasks, as it says with each request."""
+    """Return whether a client declares support for tasks with this request."""
     return context.is_modern and context.can(_CAPABILITY)
 
 
@@ -364,7 +361,7 @@ def decode_params(type: type[_T], request: Request, context: Context) -> _T:
         MissingCapability: The client does not support tasks.
         InvalidArguments: The params are malformed.
     """
-    if not context.is_modern:  # in older revisions these names mean something else
+    if not context.is_modern:  # 2025-11-25 has other methods with these names
         raise RemoteError(METHOD_NOT_FOUND, f"unknown method {request.method!r}")
     if not supports_tasks(context):
         raise MissingCapability(_CAPABILITY)

@@ -35,14 +35,14 @@ from interlock.server.workers import Workers
 from interlock.types import CallToolResult, Icon, JsonObject, TextContent, Tool, ToolAnnotations
 
 _EMPTY = Raw(b"{}")
-# The client has to act on these, so the request fails.
+# The client must act on these, so the request fails.
 _FOR_THE_CLIENT = (InputRequired, MissingCapability, MalformedAnswer, AuthError)
-# The model can act on these, so their text is the result.
+# The model can act on these, so their text becomes the result.
 _FOR_THE_MODEL = (ToolError, InvalidArguments, RequestTimeout, CapabilityError, ClientRefused)
 
 
 class ToolOptions(Struct, frozen=True, kw_only=True):
-    """What `Server.tool` accepts besides the function."""
+    """Options of `Server.tool`."""
 
     name: str | None = None
     title: str | None = None
@@ -61,9 +61,9 @@ class FunctionTool:
     """A function that is served as a tool.
 
     Args:
-        function: Plain (runs in a worker thread) or async (runs in the event loop).
+        function: A plain function (runs in a worker thread) or an async one (in the event loop).
         options: See `ToolOptions`.
-        workers: For plain functions.
+        workers: The threads for plain functions.
 
     Raises:
         SignatureError: A parameter cannot be described; the text names it.
@@ -108,7 +108,7 @@ class FunctionTool:
         )
 
     def _prepare_explicit(self, function: Callable[..., Any], given: Mapping[str, Any]) -> None:
-        """Use a schema word for word; the function takes the arguments by name."""
+        """Use a given schema unchanged; the function gets the arguments by name."""
         encoded = encode(given)
         schema.check_tool_input(encoded)
         self._validator = schema.compile(encoded)
@@ -125,10 +125,10 @@ class FunctionTool:
         return dict(arguments)
 
     async def call(self, arguments: Raw | None, context: Context) -> CallToolResult:
-        """Check the arguments and run the function; a failure in it is a result as well.
+        """Check the arguments and run the function; its failure becomes a result as well.
 
         Raises:
-            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client has to act.
+            InputRequired, MissingCapability, MalformedAnswer, AuthError: The client must act.
         """
         raw = _EMPTY if arguments is None else arguments
         try:
@@ -196,9 +196,9 @@ class FunctionTool:
 
 
 def failed(tool: ServedTool, error: BaseException) -> CallToolResult | None:
-    """Return the result of a call that raised, as `FunctionTool.call` does for functions.
+    """Return the result of a call that raised an error, for a tool that is not a function.
 
-    None if the error is not meant for the model, so that the request fails.
+    Return None if the error is not meant for the model, so that the request fails.
     """
     if isinstance(error, _FOR_THE_CLIENT):
         return None
@@ -228,8 +228,8 @@ def _failed(tool: str, error: BaseException) -> CallToolResult:
         return _failure(str(error))
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
-        raise error  # the call is cancelled, and not just something within the function
-    # No tool may end the server, so SystemExit and KeyboardInterrupt end here as well.
+        raise error  # the call itself was cancelled, not only a task within the function
+    # No tool may end the server, so SystemExit and KeyboardInterrupt are caught as well.
     reference = log_bug(f"tool {tool}", error)
     is_ours = isinstance(error, LocalProtocolError)
     kind = "returned a result that its schema forbids" if is_ours else "failed"

@@ -43,7 +43,6 @@ class UriTemplate:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names of the variables, in order."""
         return tuple(name for name, _ in self._variables)
 
     def match(self, uri: str) -> dict[str, str] | None:
@@ -67,7 +66,7 @@ class UriTemplate:
         return values if place == len(uri) else None
 
     def fill(self, values: dict[str, str]) -> str:
-        """Return the URI with these values, percent-encoded."""
+        """Return the URI for these values, percent-encoded."""
         parts = [self._literals[0]]
         for (name, takes_slashes), literal in zip(self._variables, self._literals[1:], strict=True):
             parts += [quote(values[name], safe="/" if takes_slashes else ""), literal]

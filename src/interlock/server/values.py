@@ -1,4 +1,4 @@
-"""What a function returned -> the result of a tool, resource or prompt."""
+"""Return value of a function -> the result of a tool, resource or prompt."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tool_result(value: Any) -> CallToolResult:
 
     Raises:
         LocalProtocolError: The value cannot be written as JSON.
-        ToolError: It has a number that JSON cannot express.
+        ToolError: The value has a number that JSON cannot express.
     """
     if isinstance(value, CallToolResult):
         if value.structured_content is not UNSET and not isinstance(value.structured_content, Raw):
@@ -76,7 +76,7 @@ def to_json(value: Any) -> bytes:
     """Write any value as JSON; lone surrogates in its text become U+FFFD.
 
     Raises:
-        LocalProtocolError: It cannot be written as JSON.
+        LocalProtocolError: The value cannot be written as JSON.
     """
     encoded = bytearray()
     try:
@@ -94,11 +94,11 @@ def check_finite(value: Any) -> None:
     """Refuse NaN and infinity, which JSON cannot express and msgspec would write as null.
 
     Raises:
-        ToolError: Names the place of the first such number.
+        ToolError: There is such a number; the text states the place of the first one.
     """
     plain = _builtins(value)
     try:
-        json.dumps(plain, allow_nan=False)  # many times as fast as a search in Python
+        json.dumps(plain, allow_nan=False)  # much faster than a search in Python
     except (TypeError, ValueError):
         path = _path_to_non_finite(plain)
         if path is not None:
@@ -137,8 +137,8 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
 
     Args:
         value: Text, bytes, contents, a list of contents, or any value to be written as JSON.
-        uri: What was read.
-        mime_type: Of text and bytes.
+        uri: The URI that was read.
+        mime_type: The type of text and bytes.
     """
     if isinstance(value, ReadResourceResult):
         return value
@@ -156,7 +156,7 @@ def resource_result(value: Any, uri: str, mime_type: str | None) -> ReadResource
 
 
 def prompt_result(value: Any, description: str | None) -> GetPromptResult:
-    """Return a prompt of text, a message, content, or a list of such."""
+    """Return a prompt made of text, a message, content, or a list of such."""
     if isinstance(value, GetPromptResult):
         return value
     values = value if isinstance(value, list | tuple) else [value]

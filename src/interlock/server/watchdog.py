@@ -1,4 +1,4 @@
-"""Logs what blocks an event loop, and with it all other calls."""
+"""Logs code that blocks an event loop, and with it all other calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def watched() -> Iterator[None]:
 
 
 class Watchdog:
-    """A thread that checks again and again whether a loop still runs callbacks.
+    """A thread that regularly checks whether a loop still runs callbacks.
 
     It counts checks instead of seconds, so that a stopped or suspended process does not look
     like a blocked loop. Each blockage is logged once.
@@ -59,7 +59,6 @@ class Watchdog:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, and wait until the thread has ended."""
         self._stop.set()
         self._thread.join()
 
@@ -90,7 +89,7 @@ class Watchdog:
         )
         words = (f"tool {tool}" if tool else "something", PATIENCE * INTERVAL)
         stack = "".join(traceback.format_stack(frame)).rstrip()
-        # Not `_log.warning`, because the stack to be logged is that of another thread.
+        # Not `_log.warning`, because the stack to log is another thread's.
         record = _log.makeRecord(
             _log.name, logging.WARNING, __file__, 0, text, words, None, sinfo=stack
         )

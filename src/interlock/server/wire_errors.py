@@ -20,12 +20,12 @@ _log = logging.getLogger("interlock.server")
 
 
 class RequestRefusal(Struct, frozen=True):
-    """The answer to a request that is refused as a whole, whatever tool it names.
+    """The answer to a request that is refused as a whole, no matter which tool it names.
 
     Attributes:
-        status: HTTP status. The code of the JSON-RPC error is -31000 minus it.
+        status: HTTP status. The code of the JSON-RPC error is -31000 minus the status.
         reason: A stable word for programs; "" for none.
-        text: For people.
+        text: One line for people.
         retry_after: Seconds until the same request may succeed; None if time does not help.
         challenge: The `WWW-Authenticate` header; "" for none.
     """
@@ -38,12 +38,10 @@ class RequestRefusal(Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """Code of the JSON-RPC error."""
         return -31000 - self.status
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of the HTTP reply."""
         found = []
         if self.retry_after is not None:
             found.append((b"retry-after", b"%d" % ceil(self.retry_after)))
@@ -52,9 +50,9 @@ class RequestRefusal(Struct, frozen=True):
         return found
 
     def data(self) -> JsonObject:
-        """Return the data of the JSON-RPC error. A reference, if any, is in the log, too."""
+        """Return the data of the JSON-RPC error. A reference, if any, is logged, too."""
         data: JsonObject = {"reason": self.reason} if self.reason else {}
-        if self.status != 401:  # it must not reveal what is wrong, so all 401 are equal
+        if self.status != 401:  # all 401 are equal, so that they do not reveal the problem
             data["reference"] = reference = secrets.token_hex(6)
             _log.info("refused: %s, reference %s: %s", self.reason, reference, self.text)
         if self.retry_after is not None:
@@ -63,13 +61,13 @@ class RequestRefusal(Struct, frozen=True):
 
 
 def request_refusal(error: BaseException) -> RequestRefusal | None:
-    """Return how to answer an error that concerns the request or its sender; else None."""
+    """Return the answer to an error that concerns the request or its sender; None for others."""
     if isinstance(error, CallRefused):
         status = _STATUS.get(error.reason)
         if status is None:
             return None
         return RequestRefusal(status, error.reason, str(error), error.retry_after)
-    if isinstance(error, AuditUnavailable):  # whose text names the database
+    if isinstance(error, AuditUnavailable):  # its own text names the database
         text = "calls cannot be recorded now, so they are not made; try again later"
         return RequestRefusal(503, "audit_unavailable", text, _AUDIT_RETRY)
     if isinstance(error, AuthError):
@@ -79,7 +77,7 @@ def request_refusal(error: BaseException) -> RequestRefusal | None:
 
 
 def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
-    """Return code, message and data of the JSON-RPC error that answers a failed request.
+    """Return code, message and data of the JSON-RPC error for a failed request.
 
     An exception that was not raised on purpose is logged. The client gets a reference into
     the log instead of its text, which may hold secrets.
@@ -95,7 +93,7 @@ def wire_error(method: str, error: BaseException) -> tuple[int, str, Any]:
 
 
 def log_bug(what: str, error: BaseException) -> str:
-    """Log an exception with its traceback, and return the reference under which it stands."""
+    """Log an exception with its traceback, and return its reference in the log."""
     reference = secrets.token_hex(4)
     _log.error("%s failed, reference %s", what, reference, exc_info=error)
     return reference

@@ -2,9 +2,9 @@
 
 Rules:
 
-1. A caller is a principal, or else a connection or session. Callers whose calls wait take turns.
-2. One caller holds at most half of the threads, so that a second caller need not wait for it.
-3. A call that finds no thread waits. The number of waiting calls and their time are bounded.
+1. A caller is a principal, or else a connection or session. Callers with waiting calls take turns.
+2. One caller uses at most half of the threads, so that a second caller need not wait for it.
+3. A call without a free thread waits. The number of waiting calls and their time are bounded.
 4. A thread cannot be stopped. It is free only when its function has returned.
 """
 
@@ -26,7 +26,7 @@ from interlock.errors import ToolError
 
 THREADS = 32
 MAX_QUEUED = 8_192  # calls that wait for a thread
-MAX_QUEUED_EACH = 1_024  # of one caller
+MAX_QUEUED_EACH = 1_024  # waiting calls of one caller
 MAX_WAIT = 60.0  # seconds that a call waits for a thread
 
 
@@ -46,9 +46,9 @@ class Workers:
     The threads are daemons, so that a call that never ends cannot keep the program alive.
 
     Args:
-        threads: How many functions run at once.
+        threads: Number of functions that run at once.
         each: How many of them may belong to one caller; by default half of the threads.
-        max_queued: How many calls may wait for a thread.
+        max_queued: Number of calls that may wait for a thread.
         max_queued_each: How many of them may belong to one caller.
         max_wait: Seconds that a call waits before it is refused.
     """
@@ -67,15 +67,15 @@ class Workers:
         self._max_queued = max_queued
         self._max_queued_each = max_queued_each
         self._max_wait = max_wait
-        # The event loop and the threads share everything below.
+        # The event loop and the threads share all attributes below.
         self._lock = Lock()
         self._threads = 0
         self._running = 0
         self._running_each: dict[Hashable, int] = {}  # by caller
         self._ready: SimpleQueue[_Job | None] = SimpleQueue()
         self._queued = 0
-        self._waiting: dict[Hashable, deque[_Job]] = {}  # the caller whose turn it is comes first
-        self._timed_by: asyncio.AbstractEventLoop | None = None  # has a timer, as calls wait
+        self._waiting: dict[Hashable, deque[_Job]] = {}  # the caller whose turn is next comes first
+        self._timed_by: asyncio.AbstractEventLoop | None = None  # its timer is for waiting calls
 
     async def run(
         self, function: Callable[..., Any], arguments: dict[str, Any], context: Context
@@ -83,7 +83,7 @@ class Workers:
         """Call a function in a thread; await its value if a decorator hides an async function.
 
         Raises:
-            ToolError: As `submit`.
+            ToolError: The same errors as `submit`.
         """
         value = await self.submit(function, arguments, context)
         return await value if hasattr(value, "__await__") else value
@@ -95,7 +95,7 @@ class Workers:
 
         Raises:
             ToolError: Too many calls wait already, or the system has no more threads. The
-                future fails so when the call has waited too long.
+                future fails with it when the call has waited too long.
         """
         principal = context.principal
         caller = principal.owner if principal is not None else context.link.caller
@@ -131,7 +131,7 @@ class Workers:
     def _enqueue(self, job: _Job) -> None:
         queue = self._waiting.get(job.caller, ())
         if self._queued >= self._max_queued or len(queue) >= self._max_queued_each:
-            self._drop(lambda each: each.ended.done())  # calls that were cancelled meanwhile
+            self._drop(lambda each: each.ended.done())  # calls that were cancelled while waiting
             queue = self._waiting.get(job.caller, ())
         if len(queue) >= self._max_queued_each:
             limit = f"{len(queue)} of your calls wait already, limit {self._max_queued_each}"
@@ -146,7 +146,6 @@ class Workers:
             job.loop.call_later(self._max_wait, self._expire)
 
     def _drop(self, unwanted: Callable[[_Job], bool]) -> list[_Job]:
-        """Remove waiting calls, and return them."""
         dropped = []
         for caller, queue in list(self._waiting.items()):
             gone = [job for job in queue if unwanted(job)]
@@ -187,7 +186,7 @@ class Workers:
                 except BaseException as raised:
                     error = raised
                 next_job = self._finish(job)
-                with suppress(RuntimeError):  # the event loop was closed meanwhile
+                with suppress(RuntimeError):  # the event loop was closed in the meantime
                     job.loop.call_soon_threadsafe(_settle, job.ended, value, error)
                 del value, error  # an idle thread must not keep them alive
                 job, next_job = next_job, None
@@ -206,13 +205,13 @@ class Workers:
                     job = queue.popleft()
                     self._queued -= 1
                     if queue:
-                        self._waiting[caller] = queue  # behind all others
+                        self._waiting[caller] = queue  # at the end of the line
                     return job
             self._running -= 1
             return None
 
     def close(self) -> None:
-        """Let the threads end after the calls that run or wait. `submit` may follow."""
+        """Let the threads exit after the calls that run or wait. `submit` may be called again."""
         with self._lock:
             for _ in range(self._threads):
                 self._ready.put(None)

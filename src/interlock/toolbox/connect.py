@@ -6,21 +6,21 @@ through `Redactor.redact` first.
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from interlock import config
 from interlock.client import Client, ClientOptions
 from interlock.config import HttpServer, PythonServer, StdioServer
 from interlock.config.servers import KeptLogin
-from interlock.errors import AuthError, RemoteError
+from interlock.errors import AuthError, ConfigError, RemoteError
 from interlock.text.redaction import Redactor, secret_ends
-from interlock.toolbox import python_object
-from interlock.transports import Authorization, InProcessServer
+from interlock.transports import Authorization, InProcessServer, Transport
 
 if TYPE_CHECKING:
     from interlock.oauth import ClientIdentity, TokenStore
@@ -60,7 +60,7 @@ def make_client(
     """
     if isinstance(server, PythonServer):
         options = {**options, "timeout": server.timeout}
-        client = Client(partial(python_object.connect, server.object), **options)
+        client = Client(partial(_connect_to_object, server.object), **options)
         return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
         # Only an API distinguishes owners: all callers of another server here share a connection.
@@ -79,6 +79,26 @@ def make_client(
         authorization = _authorization(resolved, owner)
     client, redactor = _of_url(server, resolved, pool(), options, authorization)
     return _watched(client, redactor, options)
+
+
+def _connect_to_object(name: str) -> Transport:
+    """Connect to a server that is an object of a Python module, which is imported once.
+
+    Args:
+        name: "package.module:name".
+
+    Raises:
+        ConfigError: It cannot be imported, or is not a server.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever the module raises
+        raise ConfigError(f"{name} cannot be imported: {error}") from error
+    if not callable(getattr(found, "connect", None)):
+        raise ConfigError(f"{name} is not a server; it has no method connect()")
+    transport: Transport = found.connect()
+    return transport
 
 
 def _watched(client: Client, redactor: Redactor, options: ClientOptions) -> tuple[Client, Redactor]:

@@ -69,7 +69,7 @@ class ServerCalls:
         self._permitted = permitted
         self._read_file = read_file
         self._echo = echo
-        self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "with_files")
+        self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "file_tools")
         settings = self._settings
         self._repeats = isinstance(settings, HttpServer)  # requests elsewhere are never repeated
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
@@ -125,12 +125,14 @@ class ServerCalls:
             client, entry, counted = pooled.client, call.entry, call
             try:
                 call.revision = client.revision
-                if self._has_files:
-                    call = await self._with_files(call)
                 is_tool, has_schema, name = False, False, ""
                 if isinstance(entry, Entry):
                     is_tool, name = True, entry.tool.name
                     has_schema = entry.tool.output_schema is not None
+                    if self._has_files:
+                        api: Any = self._clients.api or self._server
+                        if name in api.file_tools:
+                            call = await self._with_files(api, call)
                 else:
                     name = entry.name
                 can = call.capabilities
@@ -152,13 +154,14 @@ class ServerCalls:
                         returns_questions=call.returns_questions,
                         counted=counted,
                     )
-                    outcome = Outcome(raw)
                     # A caller that forwards the result may never decode it; others find out here
                     # what is wrong.
                     is_checked = is_tool and (
                         call.back is None or (has_schema and client.has_output_schema(name))
                     )
-                    if is_checked and not (call.returns_questions and outcome.is_task):
+                    is_final = is_checked and not call.returns_questions
+                    outcome = Outcome(raw, client.check_result(name, raw) if is_final else None)
+                    if is_checked and not is_final and not outcome.is_task:
                         outcome = Outcome(raw, client.check_result(name, raw))
                 except InterlockError as error:
                     raise self._noted(pooled, error, call) from None
@@ -179,9 +182,8 @@ class ServerCalls:
             self._tools.note_wrong_result(call.name, clean)
         return clean
 
-    async def _with_files(self, call: Call) -> Call:
+    async def _with_files(self, api: Any, call: Call) -> Call:
         """Return a call of an API with the contents of the resources that its files name."""
-        api: Any = self._clients.api or self._server
         arguments = await api.with_files(
             call.name, call.arguments, lambda uri: self._read_file(uri, call)
         )

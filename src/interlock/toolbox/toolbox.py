@@ -30,7 +30,7 @@ from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
 from interlock.toolbox.resource_tool import resource_tool
-from interlock.toolbox.server_status import ServerStatus
+from interlock.toolbox.server_health import ServerStatus
 from interlock.toolbox.tool_directory import ToolDirectory, is_read_only
 from interlock.toolbox.upstream import Upstream
 from interlock.toolbox.user_credentials import UserCredentials

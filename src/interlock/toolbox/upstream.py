@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Unpack
@@ -20,7 +20,14 @@ from interlock.calls import Call, Entry
 from interlock.client import ClientOptions
 from interlock.client.listing import Listing
 from interlock.config import CONFIGURED, Pool, ServerConfig, StdioServer
-from interlock.errors import InterlockError, LoginRequired, RequestTimeout, ServerUnavailable
+from interlock.context import LEVELS
+from interlock.errors import (
+    CapabilityError,
+    InterlockError,
+    LoginRequired,
+    RequestTimeout,
+    ServerUnavailable,
+)
 from interlock.revisions import MODERN
 from interlock.text.redaction import Redactor, redact_error
 from interlock.toolbox.client_factory import ClientFactory
@@ -31,10 +38,8 @@ from interlock.toolbox.pins import CheckedLists, PinKeeper
 from interlock.toolbox.pool import SHARED, ConnectionPool, Key, PooledClient, owner_of
 from interlock.toolbox.restarts import RestartsByKey
 from interlock.toolbox.server_calls import ServerCalls
-from interlock.toolbox.server_health import ServerHealth, state_of
+from interlock.toolbox.server_health import ServerHealth, ServerStatus, state_of
 from interlock.toolbox.server_lists import ServerLists
-from interlock.toolbox.server_status import ServerStatus
-from interlock.toolbox.standing import StandingRequests
 from interlock.toolbox.tool_list import Unusable
 from interlock.toolbox.user_access import UserAccess
 from interlock.toolbox.user_credentials import Needs, UserCredentials
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
 TEST_TIMEOUT = 10.0  # seconds
+LOG_LEVEL_TIMEOUT = 1.0  # seconds that a server may take to accept a log level
 
 _log = logging.getLogger("interlock.toolbox")
 
@@ -523,3 +529,59 @@ class Upstream:
         self._health.close()
         await self._lists.close()
         await self._pool.close()
+
+
+class StandingRequests:
+    """The log level and the subscriptions of one server, requested again by each connection.
+
+    Args:
+        name: The name of the server in the toolbox.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._followed: set[str] = set()  # URIs
+        self._log_level: LogLevel | None = None  # the lowest that a client wants
+
+    async def restore(self, pooled: PooledClient) -> None:
+        """Request them at a new connection; what the server refuses is logged."""
+        await self._set_log_level(pooled)
+        if pooled.key == SHARED and self._followed:
+            uris = sorted(self._followed)
+            ends = await asyncio.gather(*map(pooled.client.subscribe, uris), return_exceptions=True)
+            for uri, end in zip(uris, ends, strict=True):
+                if isinstance(end, InterlockError):
+                    _log.warning("server %r: %s is not followed any more: %s", self._name, uri, end)
+
+    async def follow(self, pooled: PooledClient, uri: str) -> None:
+        """Subscribe to a resource, also at later connections.
+
+        Raises:
+            CapabilityError: The server has no subscriptions.
+            InterlockError: The server refuses.
+        """
+        if not (pooled.client.capabilities.resources or {}).get("subscribe"):
+            raise CapabilityError(f"server {self._name!r} has no subscriptions to resources")
+        await pooled.client.subscribe(uri)
+        self._followed.add(uri)
+
+    def unfollow(self, uri: str) -> None:
+        """Leave a resource out at later connections."""
+        self._followed.discard(uri)
+
+    async def want_log_level(self, level: LogLevel, connections: Iterable[PooledClient]) -> None:
+        """Have a legacy server log at this level, unless it logs at a lower one already."""
+        if self._log_level is None or LEVELS.index(level) < LEVELS.index(self._log_level):
+            self._log_level = level
+            await asyncio.gather(*map(self._set_log_level, connections))
+
+    async def _set_log_level(self, pooled: PooledClient) -> None:
+        client = pooled.client
+        if self._log_level is None or client.revision in MODERN:
+            return  # a modern server reads the level in each request
+        if client.capabilities.logging is not None:
+            try:
+                async with asyncio.timeout(LOG_LEVEL_TIMEOUT):
+                    await client.set_log_level(self._log_level)
+            except (InterlockError, TimeoutError) as error:
+                _log.info("server %r: log level not set: %s", self._name, error)

@@ -33,6 +33,11 @@ class MemoryTransport:
         server._other, client._other = client, server
         return server, client
 
+    @property
+    def peer(self) -> Receiver | None:
+        """What receives at the other end; None before that is open."""
+        return self._other._receiver
+
     async def open(self, receiver: Receiver) -> None:
         """Begin to receive; deliver frames that arrived earlier.
 

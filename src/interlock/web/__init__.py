@@ -1,4 +1,4 @@
-"""The pages: the chat, the board of a gateway, the inspector, and the apps of servers."""
+"""The web pages: the chat, the board of a gateway, the inspector, and the apps of servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentEngine", "ChatApp", "GraphEngine"]
 
-# Each page loads what it needs; a graph needs LangGraph.
+# Names are loaded on first use: a page imports only what it needs, and a graph needs LangGraph.
 __getattr__ = loader(
     __name__,
     {

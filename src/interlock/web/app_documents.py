@@ -1,4 +1,4 @@
-"""What servers declare about their apps, and the policy of an app's document."""
+"""Apps as their servers declare them, and the content policy of an app's document."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interlock.types import JsonObject, ReadResourceResult, ResourceContents
 EXTENSION = "io.modelcontextprotocol/ui"
 MIME = "text/html;profile=mcp-app"
 SUPPORT: JsonObject = {EXTENSION: {"mimeTypes": [MIME]}}
-MAX_HOSTS = 32  # of one kind
+MAX_HOSTS = 32  # hosts of one kind
 MAX_DOCUMENT = 8 * 1024 * 1024  # bytes
 _HOST = re.compile(r"(https|wss)://((?:\*\.)?(?:[a-z0-9-]+\.)+[a-z0-9-]+)(:[0-9]{1,5})?/?")
 
@@ -27,10 +27,10 @@ class AppDocument(Struct, frozen=True):
     """The document of an app.
 
     Attributes:
-        body: HTML.
-        policy: The Content-Security-Policy that it is served with.
-        has_border: The page draws a border around it.
-        has_domain: It declares a domain, so it needs an origin of its own.
+        body: The HTML.
+        policy: The Content-Security-Policy of its response.
+        has_border: Whether the page draws a border around it.
+        has_domain: Whether it declares a domain, so that it needs an origin of its own.
     """
 
     body: bytes
@@ -45,14 +45,14 @@ class AppDocument(Struct, frozen=True):
         """Return the document in the result of reading a resource.
 
         Args:
-            result: As its server returned it.
-            uri: Of the resource.
-            listed: The server's list of resources. What it says of an app holds unless the
-                result says something.
+            result: The result, as the server returned it.
+            uri: The URI of the resource.
+            listed: The server's list of resources. Its statements about an app apply unless the
+                result has its own.
             page: The origin of the page that shows it, if apps with a domain have real origins.
 
-        Raises:
-            Problem: It has none.
+            Raises:
+                Problem: The result has no such document.
         """
         found = next((each for each in result.contents if each.uri == uri), None)
         if found is None or (found.mime_type or "").replace(" ", "") != MIME:
@@ -85,11 +85,11 @@ def _body_of(found: ResourceContents) -> bytes:
 
 
 class AppTool(Struct, frozen=True):
-    """What a tool says about its app.
+    """The app that a tool declares.
 
     Attributes:
-        uri: Of the app's document; "" for none.
-        visibility: Who may call the tool: "model", "app".
+        uri: The URI of the app's document; "" for none.
+        visibility: The callers that may use the tool: "model", "app".
     """
 
     uri: str = ""
@@ -97,11 +97,11 @@ class AppTool(Struct, frozen=True):
 
 
 def app_of(entry: Entry) -> AppTool:
-    """Return what a tool says about its app."""
+    """Return the app that a tool declares, which may be none."""
     meta: JsonObject = entry.tool.meta or {}
     told = meta.get("ui")
     about: JsonObject = told if isinstance(told, dict) else {}
-    uri = about.get("resourceUri") or meta.get("ui/resourceUri") or ""  # the latter is older
+    uri = about.get("resourceUri") or meta.get("ui/resourceUri") or ""  # the second one is older
     listed = about.get("visibility")
     given = listed if isinstance(listed, list) else ["model", "app"]
     is_ours = isinstance(uri, str) and uri.startswith("ui://")
@@ -109,11 +109,11 @@ def app_of(entry: Entry) -> AppTool:
 
 
 def app_policy(declared: Any, page: str = "") -> bytes:
-    """Return the policy of a document.
+    """Return the Content-Security-Policy of a document.
 
     Args:
-        declared: Member `csp` of the resource's `_meta.ui`: hosts by what they are for. What is
-            not a public host over https is left out.
+        declared: Member `csp` of the resource's `_meta.ui`: hosts by purpose. Hosts that are not
+            public, or not used over https, are left out.
         page: The origin of the page around it, for a document with an origin of its own; "" for
             a document of our origin, which gets an opaque one.
     """
@@ -152,7 +152,7 @@ def _hosts(listed: Any, *schemes: str) -> list[str]:
 
 
 def _is_public(host: str) -> bool:
-    """Return whether a host is a name that is not one of this machine or of a local network."""
+    """Return whether a host is a public name, not one of this machine or of a local network."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

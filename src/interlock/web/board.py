@@ -1,7 +1,7 @@
 """The operators' pages: the board under /gateway, and one call under /calls.
 
-The pages are the same for everybody and hold no data. Their modules ask the JSON API, which
-checks both halves of the session.
+The pages are the same for every user and hold no data. Their modules fetch data from the JSON API,
+which checks the session's cookie and its page key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STYLES = (*_SHARED, "board/board.css")
 
 _log = logging.getLogger("interlock.web")
 
-# The first part of a path below /gateway, and the module of its screen.
+# The module of the screen, by the first part of the path below /gateway.
 SCREENS = {
     "": "overview",
     "servers": "servers",
@@ -43,7 +43,7 @@ class Board:
 
     Args:
         beside: Serves the other paths, such as the JSON API.
-        guard: Checks where requests come from.
+        guard: Checks Host, Origin and content type of requests.
         base: The path that everything is served under; "" for the root.
         has_chat: Whether the chat is served beside these pages.
     """
@@ -57,11 +57,10 @@ class Board:
         self._data: JsonObject = {"version": __version__, "chat": has_chat, "board": True}
 
     @cached_property
-    def _files(self) -> Files:  # read when the first page is asked for
+    def _files(self) -> Files:  # read for the first page
         return files_of_package()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] != "http":
             await self._beside(scope, receive, send)
             return
@@ -77,7 +76,7 @@ class Board:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the answer for a page or a file; None for another path."""
+        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method == "POST" and path == "/api/csp":
             return await self._report(request)
@@ -93,7 +92,7 @@ class Board:
         return self._files.page(shell, self._data, request.headers, base=self._base)
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log what a browser refused to load or to run."""
+        """Log a browser's report of content that the policy blocked."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
@@ -107,7 +106,7 @@ def _shell_at(path: str) -> Shell | None:
 
 
 def screen_at(path: str) -> str | None:
-    """Return the module of the screen at a path; None if no screen is there."""
+    """Return the module of the screen at a path; None if the path has no screen."""
     match path.strip("/").split("/"):
         case ["login"]:
             return "board/screens/overview.js"

@@ -1,6 +1,6 @@
 """The pages and their files, in memory: HTML shells, modules, styles and fonts.
 
-    /static/VERSION/board/board.js      cached for ever, as VERSION is the hash of all files
+    /static/VERSION/board/board.js      cached forever, as VERSION is the hash of all files
     {base}/gateway                      a shell: HTML that loads modules, and its data as JSON
 
 No HTML is made from data. A shell has a script element of type `application/json` in it,
@@ -23,7 +23,7 @@ from interlock.server.http.responses import Header, Send
 from interlock.types import JsonObject
 
 FOLDER = Path(__file__).parent / "static"
-MIN_COMPRESSED = 200  # bytes; a smaller file is sent as it is
+MIN_COMPRESSED = 200  # bytes; a smaller file is not compressed
 
 _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
@@ -34,11 +34,11 @@ _KINDS = {
     ".woff2": b"font/woff2",
 }
 _VIEWPORT = "width=device-width, initial-scale=1, interactive-widget=resizes-content"
-# A statement, at the start of a line or, in minified files, after another one.
+# An import statement, at the start of a line or, in minified files, after another statement.
 _IMPORT = re.compile(
     r"""(?:^|;)(?:import|export)\b[^;'"(]*["'](\.{1,2}/[^"']+)["']""", re.MULTILINE
 )
-# What a page shows until its modules have run: an empty frame.
+# The content of a page until its modules have run: an empty frame.
 _FRAME = (
     '<div class="frame"><div class="side"><span class="brand"><svg class="icon"></svg>interlock'
     '</span></div><main class="main"></main></div>'
@@ -55,7 +55,7 @@ def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
     """Return the Content-Security-Policy of a page.
 
     Args:
-        frames: Origins beside ours that may be shown in frames.
+        frames: Other origins whose pages may be shown in frames.
         reports: The path that violations are sent to; "" for none.
     """
     rules = [
@@ -96,7 +96,7 @@ class HttpResponse(Struct, frozen=True):
     body: bytes
 
     async def send(self, send: Send, *, with_body: bool = True) -> None:
-        """Send it over ASGI; to a HEAD request without its body."""
+        """Send the response over ASGI; to a HEAD request without its body."""
         length = (b"content-length", b"%d" % len(self.body))
         headers = [*self.headers, length]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
@@ -104,14 +104,14 @@ class HttpResponse(Struct, frozen=True):
 
 
 class Shell(Struct, frozen=True):
-    """A page before its data are known.
+    """A page without its data.
 
     Attributes:
-        title: Shown until the page has one of its own.
+        title: Title until the page sets its own.
         entry: The module that starts the page, such as "board/board.js".
-        styles: Its style sheets.
-        screens: Modules that the page loads at once beside those that `entry` imports.
-        later: A module that the page loads after its first screen; "" for none.
+        styles: Style sheets.
+        screens: Modules to load at once, in addition to those that `entry` imports.
+        later: A module to load after the first screen; "" for none.
     """
 
     title: str
@@ -132,7 +132,7 @@ class Files:
     """The files of a folder, read once.
 
     Attributes:
-        version: The hash of all files, which is a part of their addresses.
+        version: The hash of all files; a part of their addresses.
     """
 
     def __init__(self, folder: Path = FOLDER) -> None:
@@ -148,15 +148,14 @@ class Files:
 
     @property
     def names(self) -> list[str]:
-        """The names of all files."""
         return list(self._files)
 
     def answer(self, path: str, headers: Mapping[bytes, bytes]) -> HttpResponse:
         """Return the answer to GET or HEAD.
 
         Args:
-            path: What follows `/static/`, such as "VERSION/shared/base.css".
-            headers: Of the request, by lower-case name.
+            path: The part after `/static/`, such as "VERSION/shared/base.css".
+            headers: The request's headers, by lower-case name.
         """
         version, _, name = path.partition("/")
         file = self._files.get(name) if version == self.version else None
@@ -184,12 +183,12 @@ class Files:
         """Return a page with its data.
 
         Args:
-            shell: Which page.
-            data: What its modules find in `document.getElementById("data")`.
-            headers: Of the request.
+            shell: The page.
+            data: The data for its modules, in `document.getElementById("data")`.
+            headers: The request's headers.
             base: The path that the pages are served under; "" for the root.
             status: The HTTP status.
-            frames: Origins beside ours that may be shown in frames.
+            frames: Other origins whose pages may be shown in frames.
         """
         csp = policy(frames=frames, reports=f"{base}/api/csp")
         plain: tuple[Header, ...] = (
@@ -210,7 +209,7 @@ class Files:
         )
 
     def _html(self, shell: Shell, data: JsonObject, static: str) -> str:
-        # "<" could end the script element, whatever is around it.
+        # "<" could end the script element, so it is escaped wherever it occurs.
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         preloads = [
             f'<link rel="modulepreload" href="{static}{each}"{_kind_of(each)}>'
@@ -248,12 +247,11 @@ class Files:
         )
 
     def later(self, shell: Shell) -> list[str]:
-        """Return the modules that a page loads after its first screen."""
         first = self.modules(shell.entry, *shell.screens)
         return [each for each in self.modules(shell.later) if each not in first]
 
     def modules(self, *entries: str) -> list[str]:
-        """Return the modules that some modules import, with themselves, in the order of loading."""
+        """Return these modules and all that they import, in the order of loading."""
         return [each for each in self._graph(*entries) if each.endswith(".js")]
 
     @lru_cache(maxsize=256)  # noqa: B019  (one instance for each process)
@@ -276,7 +274,7 @@ class Files:
 
 @cache
 def files_of_package() -> Files:
-    """Return the files of the package, which are read and compressed once in a process."""
+    """Return the files of the package, which are read and compressed once per process."""
     return Files()
 
 
@@ -305,7 +303,6 @@ def _kind_of(module: str) -> str:
 
 
 def _normal(path: PurePosixPath) -> str:
-    """Return a path without ".." in it."""
     parts: list[str] = []
     for part in path.parts:
         if part == "..":

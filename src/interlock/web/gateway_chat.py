@@ -32,12 +32,12 @@ from interlock.web.site import Site
 
 
 class GatewayChat:
-    """Serves the chat with the tools of a gateway, to each user what the policy allows.
+    """Serves the chat with the tools of a gateway, to each user those that the policy allows.
 
     Args:
         assembly: The gateway.
-        settings: Its member `chat`.
-        listener: Where the chat is served.
+        settings: The gateway's member `chat`.
+        listener: The listener that serves the chat.
 
     Attributes:
         tables: The JSON routes, for `JsonApi`.
@@ -83,7 +83,7 @@ class GatewayChat:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return the application.
+        """Return the ASGI application.
 
         Args:
             beside: Serves all other paths, the JSON routes included.
@@ -93,16 +93,13 @@ class GatewayChat:
         return self._site
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the turns of API keys that are not valid any more, by the keys' ids."""
         self._chat.turns.end_credentials(keys)
 
     def drain(self) -> None:
-        """End all turns and sockets, and refuse new ones."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
 
     async def close(self) -> None:
-        """Wait until all turns and sockets have ended."""
         self.drain()
         if self._closing is not None:
             await self._closing
@@ -114,7 +111,7 @@ class GatewayChat:
 
 
 class _Users:
-    """Identifies those who may use tools at all; other credentials are refused.
+    """Identifies callers that may use tools; other valid credentials are refused.
 
     Args:
         authenticator: Identifies all callers.
@@ -125,15 +122,12 @@ class _Users:
 
     @property
     def challenge(self) -> str:
-        """See `Authenticator`."""
         return self._authenticator.challenge
 
     def published(self, path: str) -> bytes | None:
-        """See `Authenticator`."""
         return self._authenticator.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """See `Authenticator`."""
         principal = await self._authenticator.authenticate(headers, peer)
         check_scope(principal, "mcp:")
         return principal

@@ -48,14 +48,14 @@ from interlock.web.inspector.inspection import Host
 from interlock.web.inspector.inspector import Inspector
 from interlock.web.site import Site
 
-IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the page is served
+IDLE_TIMEOUT = 3.0  # seconds in which no server becomes ready; then the page is served
 
 
 class LocalSite:
-    """The site while it is served.
+    """The running site.
 
     Attributes:
-        url: Of the page.
+        url: The URL of the page.
     """
 
     def __init__(self, app: LocalApp, sessions: PageSessions, url: str, toolbox: Toolbox) -> None:
@@ -66,7 +66,6 @@ class LocalSite:
 
     @property
     def status(self) -> Iterable[ServerStatus]:
-        """The servers, with their state."""
         return self._toolbox.status.values()
 
     async def link(self) -> str:
@@ -74,7 +73,6 @@ class LocalSite:
         return f"{self.url}#{await self._sessions.issue_code(LOCAL_USER)}"
 
     async def served(self) -> None:
-        """Wait until the server has ended."""
         await self._app.ended.wait()
 
 
@@ -92,7 +90,6 @@ class LocalApp:
         self._closing: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] != "lifespan":
             await self._site(scope, receive, send)
             return
@@ -101,11 +98,9 @@ class LocalApp:
         await send({"type": "lifespan.shutdown.complete"})
 
     def drain(self) -> None:
-        """End all turns and sockets."""
         self.end_streams()
 
     def end_streams(self) -> None:
-        """End all turns, sockets and inspections."""
         if self._inspector is not None:
             self._inspector.drain()
         if self._closing is None:
@@ -113,7 +108,6 @@ class LocalApp:
 
 
 async def _me(_context: None, request: ApiRequest) -> JsonObject:
-    """Return who is signed in."""
     principal = request.principal or LOCAL_USER
     return {"user": principal.id, "scopes": sorted(principal.scopes), "version": __version__}
 
@@ -135,9 +129,9 @@ async def open_local_site(
 
     Args:
         config: The servers and their policy; None for a chat without tools.
-        models, opens, settings: As for `ModelChoice`.
-        port: 0 takes a free one.
-        engine: As for `agents_of`.
+        models, opens, settings: See `ModelChoice`.
+        port: The port; 0 picks a free one.
+        engine: The name of an engine; see `agents_of`.
 
     Raises:
         InterlockError: The port, the database or the configuration cannot be used.
@@ -231,10 +225,10 @@ def make_site(
     """Return the site of the local user.
 
     Args:
-        engine: What answers.
+        engine: The engine that answers.
         sessions: The sessions of the page.
-        port: Of the listener.
-        built_in: The built-in rules hold, as the file has no member `gateway`.
+        port: The port of the listener.
+        built_in: Whether the built-in rules apply, because the file has no member `gateway`.
         results: Reads kept results.
         inspector: The inspector; None without one.
     """
@@ -261,7 +255,7 @@ def make_site(
 
 
 def may_use(policy: Policy) -> MayUse:
-    """Return what tells whether a caller may use a tool, perhaps with some arguments only."""
+    """Return the function that decides whether a caller may use a tool."""
     return lambda caller, entry: policy.decide(caller, entry).effect != "deny"
 
 
@@ -269,7 +263,7 @@ async def link_to(port: int) -> str:
     """Return a one-time URL of a page that another process serves.
 
     Raises:
-        ConfigError: Nothing is served at the port.
+        ConfigError: No chat is served at the port.
     """
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -48,16 +48,16 @@ class Site:
 
     Args:
         chat: The socket, and the protocols of other clients.
-        context: What the JSON routes of the chat need.
+        context: The objects that the chat's JSON routes use.
         api: Serves the JSON routes.
-        guard: Checks where requests come from.
+        guard: Checks Host, Origin and content type of requests.
         authenticator: Identifies callers.
         base: The path that everything is served under; "" for the root.
-        features: What the page finds in its data beside the version.
+        features: Data for the page in addition to the version.
         apps: The apps of servers; None without them.
 
     Attributes:
-        apps: As given.
+        apps: The apps of servers; None without them.
     """
 
     def __init__(
@@ -84,14 +84,13 @@ class Site:
         self._data: JsonObject = {"version": __version__, "chat": True, **(features or {})}
 
     async def close(self) -> None:
-        """End all turns and sockets; pages come back and resume."""
+        """End all turns and sockets; pages reconnect and resume."""
         self._is_closing = True
         if self.apps is not None:
             await self.apps.close()
         await self._chat.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] == "websocket":
             await self._socket(scope, receive, send)
             return
@@ -101,7 +100,7 @@ class Site:
             if path in _OTHER_CLIENTS:
                 if self._is_closing:
                     raise HttpRefusal(503, "the server is shutting down; try again later")
-                if PAGE_KEY in request.headers:  # a session is used by our pages only
+                if PAGE_KEY in request.headers:  # only our pages send a session's page key
                     self._guard.check(request)
                 await self._chat(scope, receive, send)
                 return
@@ -126,7 +125,7 @@ class Site:
         await self._chat(scope, receive, send)
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the answer to a request for a page or a file; None for another path."""
+        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
             if self.apps is not None and (document := self.apps.tickets.document(path)):
@@ -148,19 +147,18 @@ class Site:
         return None
 
     def _frames(self) -> list[str]:
-        """Return the origins of apps."""
         origin = self.apps.origin if self.apps is not None else None
         return [origin.pattern] if origin is not None else []
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log what a browser refused to load or run."""
+        """Log a browser's report of content that the policy blocked."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
         return HttpResponse(204, files.SECURITY, b"")
 
     async def _upload(self, request: HttpRequest) -> HttpResponse:
-        """Keep a file. Its content is the body, as it is; its name is in the query."""
+        """Store a file. The body is its content; its name is in the query."""
         self._guard.check_origin(request)
         try:
             principal = await self._authenticate(request)
@@ -174,7 +172,7 @@ class Site:
         return _json(201, attachments.described(file))
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        # The header of a key or of a page's session is one that no other site can send.
+        # No other site can send the header of an API key or of a page's session.
         return await self._authenticator.authenticate(
             request.scope["headers"], request.address or None
         )

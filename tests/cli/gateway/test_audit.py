@@ -75,7 +75,7 @@ def test_list_without_matches_says_so(interlock, trail: Path):
         (["list", "--status", "good"], "must be one of ok, tool_error"),
         (["list", "--since", "noon"], "'noon' is not a time such as 2026-11-22"),
         (["hash", "{"], "not JSON"),
-        (["hash", "[1]"], "arguments are a JSON object"),
+        (["hash", "[1]"], "arguments must be a JSON object"),
     ],
 )
 def test_wrong_option_is_a_usage_error(interlock, arguments: list[str], error: str):

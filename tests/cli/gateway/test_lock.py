@@ -138,7 +138,7 @@ def test_accept_without_terminal_hash_or_yes_shows_and_accepts_nothing(interlock
     assert set(states(interlock).values()) == {"changed"}
     assert interlock("lock", "accept", "crm", "--yes").code == 0
     assert set(states(interlock).values()) == {"accepted"}
-    assert interlock("lock", "accept", "crm").err == "nothing of crm waits\n"
+    assert interlock("lock", "accept", "crm").err == "no definitions of crm are waiting\n"
 
 
 @pytest.mark.slow("works through much data")

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.errors import DefinitionChanged
+from interlock.errors import ConfigError, DefinitionChanged
 from interlock.gateway.definitions.decisions import diff
 from interlock.store import AuditReader
 from interlock.store.pin import Pin
@@ -242,6 +242,48 @@ async def test_states_are_a_metric_and_what_waits_is_recorded(running, tmp_path:
         ("crm:refund", "changed"),
         (None, "accepted"),
     ]
+
+
+# Files of definitions
+
+
+@pytest.mark.slow("fills a database")
+async def test_exported_definitions_are_accepted_where_they_are_imported(running, tmp_path: Path):
+    server, file = crm(), tmp_path / "lock.json"
+    async with running(crm=server) as gateway:
+        await gateway.names(await gateway.key())
+        assert await definitions(gateway).export(file) == 3
+
+        offer(server, {**DEFINITION, "description": CHANGED["description"]}, FIND)
+        key = await gateway.key()
+        await until(lambda: is_gone(gateway, key, "crm__refund"))
+        (shown,) = await definitions(gateway).show("crm:refund")
+        await definitions(gateway).accept(shown.pin, shown.hash)
+        await until(lambda: is_there(gateway, key, "crm__refund"))
+
+        imported = await definitions(gateway).import_file(file)
+        assert sorted(each.address for each in imported) == ["crm", "crm:find", "crm:refund"]
+        await until(lambda: is_gone(gateway, key, "crm__refund"))
+        assert (await states(gateway))["crm:refund"] == "changed"
+
+
+@pytest.mark.slow("fills a database")
+async def test_strict_definitions_are_changed_in_their_file_only(running, tmp_path: Path):
+    file = tmp_path / "lock.json"
+    async with running(crm=crm()) as gateway:
+        await gateway.names(await gateway.key())
+        await definitions(gateway).export(file)
+        strict = definitions(gateway, file=file)
+        before = file.read_bytes()
+
+        for pin in await strict.list():
+            with pytest.raises(ConfigError, match=r"lock\.json: remove it there"):
+                await strict.reject(pin)
+        with pytest.raises(ConfigError, match="mode is strict"):
+            await strict.import_file(file)
+
+        assert file.read_bytes() == before
+        assert set((await states(gateway)).values()) == {"accepted"}
 
 
 TOOL: dict[str, Any] = {

@@ -12,6 +12,7 @@ import pytest
 from interlock import Context, Server
 from interlock.errors import ToolError
 from interlock.revisions import INVALID_PARAMS, TASKS_EXTENSION
+from interlock.server.task_store import MemoryTasks, Task
 from interlock.store.audit.reading import AuditReader
 from tests.gateway.conftest import RunningGateway, bearer
 from tests.support.scripted_server import Json
@@ -21,13 +22,23 @@ FORM = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 ALLOWED = {"policy": {"rules": [{"id": "all", "effect": "allow", "who": ["*"], "tools": ["*:*"]}]}}
 
 
+class ForgetfulTasks(MemoryTasks):
+    """The tasks of a server, until it has forgotten all of them."""
+
+    has_forgotten = False
+
+    async def get(self, id: str) -> Task | None:
+        return None if self.has_forgotten else await super().get(id)
+
+
 class Jobs:
     """A server whose tools are tasks."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
         self.was_cancelled = asyncio.Event()
-        self.server = Server("jobs")
+        self.kept = ForgetfulTasks()
+        self.server = Server("jobs", task_store=self.kept)
         self.server.tool(task=True)(self.slow)
         self.server.tool(task="required")(self.greet)
 
@@ -192,3 +203,18 @@ async def test_client_without_tasks_waits_for_the_result_or_gets_the_missing_cap
     assert plain.text == "done"
     needed = required.json["error"]["data"]["requiredCapabilities"]
     assert TASKS_EXTENSION in needed["extensions"]
+
+
+async def test_task_that_its_server_no_longer_knows_looks_like_one_that_never_was(
+    running: Callable[..., Any], jobs: Jobs
+):
+    async with running(ALLOWED, jobs=jobs.server) as gateway:
+        key = await gateway.key()
+        made = await begin(gateway, key, "jobs__slow")
+        jobs.go_on.set()
+        await state(gateway, key, made["taskId"], "completed")
+        jobs.kept.has_forgotten = True
+        gone = await ask(gateway, "tasks/get", key, made["taskId"])
+        never = await ask(gateway, "tasks/get", key, "c_made_up")
+
+    assert gone["error"] == never["error"]

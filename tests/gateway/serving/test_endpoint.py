@@ -347,3 +347,47 @@ async def test_metrics_need_a_listener_of_operators(running):
         ]
         assert codes == [401, 403, 200]
         assert (await admin.request("GET", "/mcp", headers=bearer(operator))).code == 404
+
+
+# A listener of one view
+
+
+@pytest.mark.slow("fills a database")
+async def test_listener_of_one_view_serves_nothing_else_to_any_key(running):
+    async with running({"views": VIEWS}, crm=offering("x"), time=offering("now")) as gateway:
+        free, time, other = (
+            await gateway.key(),
+            await gateway.key(view="time"),
+            await gateway.key(view="support"),
+        )
+        gateway.serve("time")
+
+        assert await gateway.names(free) == await gateway.names(time) == ["time__now"]
+        assert (await gateway.call("time__now", free)).text == "done"
+        assert (await gateway.call("crm__x", free)).error == -32602
+        assert (await gateway.call("time__now", other)).code == 404
+        assert (await gateway.call("crm__x", free, "/mcp/support")).code == 404
+        for key, code in ((free, 200), (time, 200), (other, 404)):
+            assert (await gateway.http.request("GET", "/me", headers=bearer(key))).code == code
+
+
+@pytest.mark.slow("fills a database")
+async def test_call_that_began_before_the_gateway_drains_is_answered(running):
+    arrived, go_on = asyncio.Event(), asyncio.Event()
+    crm = offering("x")
+
+    async def answer(_: Any) -> Any:
+        arrived.set()
+        await go_on.wait()
+        return text("done")
+
+    crm.answers["tools/call"] = answer
+    async with running(crm=crm) as gateway:
+        key = await gateway.key()
+        call = asyncio.create_task(gateway.call("crm__x", key))
+        await arrived.wait()
+        gateway.endpoint.app.drain()
+        assert refused(await gateway.call("crm__x", key)) == (503, -31503, "draining")
+        go_on.set()
+
+        assert (await call).text == "done"

@@ -6,6 +6,7 @@ import pytest
 from interlock.errors import ModelUnavailable
 from interlock.models.gguf.header import read_header
 from tests.models.gguf.files import CHATML, write_model
+from tests.support.rows import each_row
 
 
 def test_header_states_context_memory_template_and_markers(tmp_path: Path) -> None:
@@ -20,7 +21,7 @@ def test_header_states_context_memory_template_and_markers(tmp_path: Path) -> No
     assert "<think>" not in header.markers  # a normal token of this file
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "problem"),
     [
         (b"", "empty"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from interlock.models.gguf.schemas import grammar_schema
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "reduced"),
     [
         ({"type": "string", "pattern": "^a+$", "maxLength": 10**9}, {"type": "string"}),

@@ -1,5 +1,3 @@
-import pytest
-
 from interlock.messages import (
     AssistantMessage,
     SystemMessage,
@@ -8,6 +6,7 @@ from interlock.messages import (
     UserMessage,
 )
 from interlock.models.gguf.tool_format import CallReader, plain_messages
+from tests.support.rows import each_row
 
 ANSWER = (
     'I look.<tool_call>{"name": "a", "arguments": {"x": "</tool"}}</tool_call>\n'
@@ -15,7 +14,7 @@ ANSWER = (
 )
 
 
-@pytest.mark.parametrize("size", range(1, 30))
+@each_row("size", range(1, 30))
 def test_calls_and_text_are_the_same_however_the_answer_is_cut(size: int) -> None:
     reader = CallReader()
     text, calls = "", []

@@ -1,9 +1,8 @@
 import json
 
-import pytest
-
 from interlock.messages import ToolCall, ToolMessage
 from interlock.models.local.answers import format_results
+from tests.support.rows import each_row
 
 
 def test_a_flat_object_becomes_one_line_per_field() -> None:
@@ -27,7 +26,7 @@ def test_a_single_value_stays_on_one_line() -> None:
     assert format_results([ToolMessage("1", "42", "answer")]) == "Answer: 42"
 
 
-@pytest.mark.parametrize("result", ["[]", "{}", '{"result": []}'])
+@each_row("result", ["[]", "{}", '{"result": []}'])
 def test_an_empty_list_is_nothing(result: str) -> None:
     assert format_results([ToolMessage("1", result, "search")]) == "Search: nothing"
 
@@ -54,7 +53,7 @@ def test_a_list_of_flat_objects_becomes_one_line_for_each() -> None:
     assert format_results([result]) == "Files:\n\n- name: a, size: 1\n- name: b"
 
 
-@pytest.mark.parametrize("prefix", ["", "error: "])
+@each_row("prefix", ["", "error: "])
 def test_an_error_names_the_tool_and_the_reason(prefix: str) -> None:
     result = ToolMessage("1", f"{prefix}no such folder: /x", "git__git_status", is_error=True)
 

@@ -18,6 +18,7 @@ from interlock.models import Reply, ToolDefinition, complete
 from interlock.models.llama import Text
 from interlock.models.local.embedded import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
 from tests.models.local.offered import DESK, WORKSHOP
+from tests.support.rows import each_row
 
 CASES = Path(__file__).parents[3] / "benchmarks" / "embedded_model_cases.json"
 
@@ -119,7 +120,7 @@ async def answer(request: str, tools: Sequence[ToolDefinition]) -> Reply:
     return await complete(model, [UserMessage(request)], tools)
 
 
-@pytest.mark.parametrize("line", EVERYDAY.strip().splitlines())
+@each_row("line", EVERYDAY.strip().splitlines())
 async def test_everyday_request_invents_nothing_and_proposes_no_other_call(line: str) -> None:
     request, arrow, right = [*re.split(" (=>|->) ", line), "", ""][:3]
 

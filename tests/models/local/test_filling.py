@@ -1,10 +1,9 @@
 import json
 from typing import Any
 
-import pytest
-
 from interlock.models.local.filling import Filling, fill, parameters
 from interlock.models.local.spans import find_spans
+from tests.support.rows import each_row
 
 STRING = {"type": "string"}
 
@@ -18,7 +17,7 @@ def filled(request: str, required: list[str] | None = None, **properties: Any) -
     return fill(request, find_spans(request), parameters(schema))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("schema", "kind"),
     [
         ({"type": "integer"}, "number"),
@@ -39,12 +38,12 @@ def test_the_kind_of_a_parameter_comes_from_its_schema(schema: dict[str, Any], k
     assert [p.kind for p in parameters({"properties": {"thing": schema}})] == [kind]
 
 
-@pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
+@each_row("schema", [{}, {"properties": []}, {"properties": {"a": True}}])
 def test_odd_schemas_have_no_parameters(schema: dict[str, Any]) -> None:
     assert parameters(schema) == []
 
 
-@pytest.mark.parametrize("properties", [{"a": {"items": {"items": {}}}}, {"a": {"type": 7}}])
+@each_row("properties", [{"a": {"items": {"items": {}}}}, {"a": {"type": 7}}])
 def test_malformed_properties_are_tolerated(properties: dict[str, Any]) -> None:
     assert len(parameters({"properties": properties, "required": "a"})) == 1
 
@@ -138,7 +137,7 @@ def test_a_missing_path_is_assumed_to_be_the_current_folder() -> None:
     assert [parameter.name for parameter in filling.assumed] == ["repo_path"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "cities"),
     [
         ("Weather in Hamburg and Paris", ["Hamburg", "Paris"]),
@@ -160,7 +159,7 @@ def test_a_second_parameter_gets_the_second_value_of_a_list() -> None:
     assert filling.further == ()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "found"),
     [
         ("Send it to Anna and Peter", ["Anna"]),

@@ -1,9 +1,5 @@
 from interlock.models import ToolDefinition
-from interlock.models.local.prompts import abilities, chat_prompt
-
-
-def test_the_prompt_ends_where_the_answer_starts() -> None:
-    assert chat_prompt("How are\nyou?").endswith("\n\nQ: How are you?\nA:")
+from interlock.models.local.prompts import abilities
 
 
 def test_abilities_name_each_server_once() -> None:

@@ -1,11 +1,10 @@
 import json
 from typing import Any
 
-import pytest
-
 from interlock.models import ToolDefinition
 from interlock.models.local.embedded import CLEAR, SURE
 from interlock.models.local.ranking import ToolIndex
+from tests.support.rows import each_row
 
 
 def tool(name: str, description: str, **properties: Any) -> ToolDefinition:
@@ -25,7 +24,7 @@ TOOLS = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("request_", "expected"),
     [
         ("Read the file /etc/hosts", "disk__read_file"),
@@ -44,7 +43,7 @@ def test_the_matching_tool_ranks_first(request_: str, expected: str) -> None:
     assert best.score >= SURE
 
 
-@pytest.mark.parametrize(
+@each_row(
     "request_",
     ["", "Hello!", "Tell me a joke.", "Why is the sky blue?", "What is an even number?", "🙂" * 50],
 )
@@ -66,7 +65,7 @@ def test_a_missing_argument_lowers_the_score_below_the_full_score() -> None:
     assert best.score < best.full_score >= CLEAR
 
 
-@pytest.mark.parametrize("schema", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"properties":7}'])
+@each_row("schema", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"properties":7}'])
 def test_a_tool_with_a_broken_schema_has_no_parameters(schema: bytes) -> None:
     odd = ToolDefinition("odd", "Ring the bell.", schema)
 

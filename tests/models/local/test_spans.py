@@ -1,15 +1,14 @@
 import time
 
-import pytest
-
 from interlock.models.local.spans import find_spans
+from tests.support.rows import each_row
 
 
 def values(text: str, kind: str) -> list[object]:
     return [span.value for span in find_spans(text) if span.kind == kind]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "kind", "expected"),
     [
         ("read /etc/hosts, please", "path", ["/etc/hosts"]),
@@ -60,7 +59,7 @@ def test_idle_words_are_not_values() -> None:
     assert values("what is in the box?", "object") == ["box"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text",
     ["(" * 2000, "((1)+" * 400, "1+" * 1000, "a@" * 1000, "a-" * 1000, "[[" * 1000, "'" * 2000],
 )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import pytest
-
 from interlock.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from interlock.models import ToolDefinition, complete
 from interlock.models.llama import Text
 from interlock.models.local.embedded import INTRODUCTION, TOOLLESS, UNFIT, LocalModel
+from tests.support.rows import each_row
 
 MADE_UP = "It is 10 pm now."
 
@@ -95,12 +94,12 @@ async def answer(request: str, *, tools: bool = True, before: tuple[Message, ...
     return called[0] if called else reply.message.content
 
 
-@pytest.mark.parametrize("request_", TALK.strip().splitlines())
+@each_row("request_", TALK.strip().splitlines())
 async def test_small_talk_and_made_up_texts_are_answered_by_the_model(request_: str) -> None:
     assert await answer(request_) == MADE_UP
 
 
-@pytest.mark.parametrize("request_", FACTS.strip().splitlines())
+@each_row("request_", FACTS.strip().splitlines())
 async def test_request_for_a_fact_gets_no_invented_answer(request_: str) -> None:
     assert await answer(request_) == UNFIT
     assert await answer(request_, tools=False) == TOOLLESS
@@ -119,7 +118,7 @@ async def test_results_of_earlier_calls_are_not_repeated_with_other_values() -> 
     assert await answer("and how warm is it?", before=before) == UNFIT
 
 
-@pytest.mark.parametrize("request_", ["Who are you?", "What can you do?", "Was kannst du?", "help"])
+@each_row("request_", ["Who are you?", "What can you do?", "Was kannst du?", "help"])
 async def test_question_about_the_model_is_answered_with_what_it_is(request_: str) -> None:
     assert (await answer(request_)).startswith(INTRODUCTION)
     assert "time, git, files" in await answer(request_)

@@ -1,13 +1,12 @@
-import pytest
-
 from interlock.models.local.words import similarity, stems
+from tests.support.rows import each_row
 
 
 def test_names_and_text_are_split_into_the_same_words() -> None:
     assert stems("git_createBranch") == stems("Git: create a branch!")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("one", "other"),
     [("commits", "committed"), ("factors", "factor"), ("zones", "zone"), ("staging", "staged")],
 )

@@ -6,19 +6,21 @@ import json
 
 import pytest
 
+from tests.support.rows import each_row
+
 VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 META = {VERSION: "2026-07-28", CAPABILITIES: {}}
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS"])
+@each_row("method", ["GET", "DELETE", "PUT", "HEAD", "OPTIONS"])
 async def test_only_posts_are_taken(http, method):
     reply = await http.request(method, headers={"mcp-protocol-version": "2026-07-28"})
 
     assert (reply.code, reply.header("allow")) == (405, "POST")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("body", "code"),
     [
         (b"", -32700),
@@ -63,7 +65,7 @@ async def test_a_notification_of_an_unknown_revision_is_refused(http):
     assert (reply.code, reply.error) == (400, -32022)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("params", "missing"),
     [
         (None, [VERSION, CAPABILITIES]),
@@ -92,7 +94,7 @@ async def test_params_of_a_wrong_shape_are_refused_with_the_id(http, params):
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32602, 7)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "headers",
     [
         {"mcp-protocol-version": "-"},
@@ -134,7 +136,7 @@ async def test_a_name_beyond_ascii_must_be_encoded(http):
     assert (reply.code, reply.error) == (200, -32602)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "headers",
     [
         {"mcp-protocol-version": " 2026-07-28\t"},
@@ -149,7 +151,7 @@ async def test_blanks_around_values_and_base64_are_read(http, headers):
     assert (reply.code, reply.text) == (200, "2")
 
 
-@pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method", "mcp-name", "Mcp-Param-X"])
+@each_row("name", ["mcp-protocol-version", "mcp-method", "mcp-name", "Mcp-Param-X"])
 async def test_a_routing_header_given_twice_is_refused(http, name):
     values = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "add"}
     again = (name.lower(), values.get(name, "x"))
@@ -169,7 +171,7 @@ async def test_unknown_revision_gets_the_supported_revisions(http):
     assert told == {"supported": ["2026-07-28"], "requested": "v999.0.0"}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "method",
     [
         "initialize",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from interlock.server.http import guard
+from tests.support.rows import each_row
 
 ROUTES = [
     ("POST", "/mcp"), ("GET", "/mcp"), ("DELETE", "/mcp"), ("OPTIONS", "/mcp"),
@@ -18,12 +17,12 @@ FOREIGN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("host", LOCAL)
+@each_row("host", LOCAL)
 async def test_names_of_loopback_are_served_on_loopback(http, host):
     assert (await http.call("add", {"a": 1}, headers={"host": host})).code == 200
 
 
-@pytest.mark.parametrize("host", FOREIGN)
+@each_row("host", FOREIGN)
 async def test_other_names_are_refused_on_loopback(http, host):
     reply = await http.call("add", {"a": 1}, headers={"host": host})
 
@@ -31,7 +30,7 @@ async def test_other_names_are_refused_on_loopback(http, host):
     assert "hosts=" in reply.json["error"]["message"]
 
 
-@pytest.mark.parametrize(("method", "path"), ROUTES)
+@each_row(("method", "path"), ROUTES)
 async def test_every_route_is_guarded_before_anything_else(make, method, path):
     async def nobody(token):
         raise AssertionError("asked for a token too early")
@@ -44,14 +43,14 @@ async def test_every_route_is_guarded_before_anything_else(make, method, path):
     assert reply.code == 400
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin", ["http://localhost", "http://127.0.0.1:3000", "https://[::1]:1", "HTTP://LOCALHOST"]
 )
 async def test_origins_of_loopback_are_allowed_on_loopback(http, origin):
     assert (await http.call("add", {"a": 1}, headers={"origin": origin})).code == 200
 
 
-@pytest.mark.parametrize(
+@each_row(
     "origin",
     [
         "null", "", "http://evil.example.com", "http://localhost.evil.com", "file://", "localhost",

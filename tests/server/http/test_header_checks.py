@@ -9,6 +9,7 @@ from interlock.protocol.headers import ToolHeaders
 from interlock.revisions import INVALID_PARAMS
 from interlock.types import Tool
 from tests.server.http.conftest import MODERN, PREFIX
+from tests.support.rows import each_row
 
 ROUTED = {
     "type": "object",
@@ -33,7 +34,7 @@ def routed(server: Server, http):
     return http
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "headers"),
     [
         ({}, {}),
@@ -57,7 +58,7 @@ async def test_call_whose_headers_equal_its_arguments_is_accepted(routed, argume
     assert reply.code == 200
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "headers"),
     [
         ({"region": "eu"}, {}),
@@ -83,7 +84,7 @@ async def test_arguments_that_headers_do_not_repeat_are_refused(routed, argument
     assert (reply.code, reply.error, reply.json["id"]) == (400, -32020, "r")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         {},

@@ -8,7 +8,6 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import pytest
 from msgspec import Struct
 
 from interlock.auth import ApiKeyAuth, Principal, static_tokens
@@ -24,6 +23,7 @@ from interlock.server.http.json_api import (
 )
 from interlock.server.http.page_guard import PageGuard
 from tests.server.http.conftest import Http
+from tests.support.rows import each_row
 
 KEY = "key-of-anna-0123456789"
 CANARY = "canary-71b2"
@@ -111,7 +111,7 @@ async def test_answer_of_none_is_a_204():
     assert (reply.code, reply.body) == (204, b"")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "status", "reason"),
     [
         (Problem(409, "taken", "the name is taken", retry_after=2.2), 409, "taken"),

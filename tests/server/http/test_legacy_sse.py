@@ -8,6 +8,7 @@ import pytest
 
 from interlock import Context
 from interlock.auth.principal import Principal
+from tests.support.rows import each_row
 
 
 async def connect(http, capabilities=None, headers=None):
@@ -117,7 +118,7 @@ async def test_sessions_of_the_two_kinds_do_not_mix(oldest):
     assert (await client.ask("ping")).code == 404
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("query", "code"),
     [("", 400), ("session_id=", 400), ("session_id=x", 404), ("session_id=x&session_id=y", 400)],
 )

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from interlock import Context
 from interlock.auth import Principal
 from interlock.server.http import header_checks, streams
+from tests.support.rows import each_row
 
 PROGRESS = {"progressToken": "p"}
 
@@ -67,7 +68,7 @@ async def test_client_that_accepts_only_streams_gets_a_stream(http):
     assert (await reply.message())["result"]["structuredContent"] == 2
 
 
-@pytest.mark.parametrize("accept", ["-", "*/*", "application/*, text/*", "application/json;q=0.5"])
+@each_row("accept", ["-", "*/*", "application/*, text/*", "application/json;q=0.5"])
 async def test_client_without_accept_gets_json(http, accept):
     reply = await http.call("add", {"a": 1}, headers={"accept": accept})
 

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from interlock import Server
+from tests.support.rows import each_row
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def starlette(app):
     return Starlette(routes=[Route("/health", health), Mount("/tools", app)])
 
 
-@pytest.mark.parametrize("host", [fastapi, starlette])
-@pytest.mark.parametrize("options", [{}, {"path": "/"}, {"path": "/deep/er/"}])
+@each_row("host", [fastapi, starlette])
+@each_row("options", [{}, {"path": "/"}, {"path": "/deep/er/"}])
 async def test_app_is_mounted_under_any_prefix(make, host, options):
     http = make(**options)
     http.app, inner = host(http.app), http.app

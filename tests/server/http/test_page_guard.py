@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal
+from tests.support.rows import each_row
 
 LOCAL = "127.0.0.1:8080"
 PUBLIC = "tools.example.com"
@@ -31,7 +30,7 @@ async def status(guard: PageGuard, method: str = "GET", **headers: str) -> int:
     return 200
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "origin", "expected"),
     [
         (LOCAL, "http://127.0.0.1:8080", 200),
@@ -50,7 +49,7 @@ async def test_only_pages_of_the_same_host_and_port_are_served_locally(host, ori
     assert await status(PageGuard(), host=host, origin=origin) == expected
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("host", "origin", "expected"),
     [
         (PUBLIC, "https://tools.example.com", 200),

@@ -8,9 +8,10 @@ from time import process_time
 import pytest
 
 from interlock.server.http import request
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     "kind",
     ["-", "", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded",
      "application/jsonx", "text/plain, application/json", "application"],
@@ -24,7 +25,7 @@ async def test_parameters_of_the_type_are_allowed(http, kind):
     assert (await http.call("add", {"a": 1}, headers={"content-type": kind})).code == 200
 
 
-@pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "GZIP", "identity, gzip"])
+@each_row("coding", ["gzip", "deflate", "br", "GZIP", "identity, gzip"])
 async def test_compressed_bodies_are_refused(http, coding):
     assert (await http.call("add", {"a": 1}, headers={"content-encoding": coding})).code == 415
 
@@ -66,7 +67,7 @@ async def test_a_refused_body_is_discarded_until_a_deadline(make, monkeypatch):
     assert (await reply.finished()).code == 413
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("headers", "closes"),
     [
         ({"content-length": "1000"}, False),
@@ -91,7 +92,7 @@ async def test_a_body_that_is_announced_too_large_is_refused_before_it_comes(mak
     assert await reply.status() == 413
 
 
-@pytest.mark.parametrize("length", ["-1", "x", "1e3", "", "9" * 40, "9" * 5000, "\xb2"])
+@each_row("length", ["-1", "x", "1e3", "", "9" * 40, "9" * 5000, "\xb2"])
 async def test_a_malformed_length_is_refused(http, length):
     assert (await http.call("add", {"a": 1}, headers={"content-length": length})).code in (400, 413)
 

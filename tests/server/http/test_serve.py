@@ -30,6 +30,7 @@ from tests.server.http.on_a_port import (
     served,
     written,
 )
+from tests.support.rows import each_row
 
 
 async def test_thirty_two_calls_at_once_get_their_own_answers(server):
@@ -391,7 +392,7 @@ async def test_the_sum_of_small_headers_is_limited(server, count, status):
         writer.transport.abort()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("target", "status"),
     [
         ("/mcp", b"405"),
@@ -446,14 +447,14 @@ async def test_large_bodies_are_refused_on_the_wire(server, header):
         writer.transport.abort()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+@each_row("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
 def test_public_address_without_authentication_is_refused(host):
     with pytest.raises(ConfigError, match="unprotected=True"):
         serve.check_exposure(host, protected=False)
     serve.check_exposure(host, protected=True)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+@each_row("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
 def test_loopback_address_needs_no_authentication(host):
     serve.check_exposure(host, protected=False)
 
@@ -468,7 +469,7 @@ def test_program_on_a_public_address_without_authentication_does_not_start():
 
 
 @pytest.mark.slow("starts a program")
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@each_row("by", [signal.SIGINT, signal.SIGTERM])
 def test_program_prints_its_url_and_ends_on_a_signal(by):
     program = "from interlock import Server; Server('x').run_http(port=0)"
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)

@@ -13,6 +13,7 @@ from interlock.auth.principal import Principal
 from interlock.errors import ConnectionClosed
 from interlock.server.http import sessions
 from tests.server.http.conftest import Http
+from tests.support.rows import each_row
 
 # Beginning
 
@@ -26,7 +27,7 @@ async def test_session_begins_with_initialize_and_has_an_unguessable_id(http):
     assert len(http.app.sessions) == 2
 
 
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
+@each_row("revision", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 async def test_each_legacy_revision_is_negotiated(http, revision):
     client = await http.initialize(revision)
 
@@ -59,7 +60,7 @@ async def test_a_request_without_a_session_is_refused_with_a_hint_to_initialize(
     assert "initialize" in reply.json["error"]["message"]
 
 
-@pytest.mark.parametrize("id", ["unknown", "", "\xff", "x" * 10_000])
+@each_row("id", ["unknown", "", "\xff", "x" * 10_000])
 async def test_an_unknown_session_is_not_found(http, id):
     client = await http.initialize()
     client.headers["mcp-session-id"] = id
@@ -284,7 +285,7 @@ def bearer(name):
     return {"authorization": f"Bearer {name}"}
 
 
-@pytest.mark.parametrize("member", ["id", "tenant", "key_id", "view"])
+@each_row("member", ["id", "tenant", "key_id", "view"])
 async def test_a_session_is_used_only_with_the_credential_that_began_it(make, member):
     async def verify(token: str) -> Principal | None:
         return Principal(**{"id": "anna", token: "other"})

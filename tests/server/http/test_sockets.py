@@ -4,15 +4,15 @@ import asyncio
 import socket
 from typing import Any
 
-import pytest
 import uvicorn
 from websockets.asyncio.client import connect
 from websockets.frames import Frame, Opcode
 
 from interlock.server.http.sockets import SocketConnection, frame_of
+from tests.support.rows import each_row
 
 
-@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
+@each_row("size", [0, 125, 126, 65_535, 65_536])
 def test_frame_of_a_text_is_that_of_the_library(size: int):
     text = "é" * (size // 2) + "e" * (size % 2)
 

@@ -10,6 +10,7 @@ import pytest
 from interlock import Context
 from interlock.server.http import sessions, streams
 from interlock.server.http.responses import Message
+from tests.support.rows import each_row
 
 TOKEN = {"progressToken": "p"}
 
@@ -31,7 +32,7 @@ async def test_stream_that_is_read_has_no_length_limit(monkeypatch):
     assert not outlet.was_cut
 
 
-@pytest.mark.parametrize("error", [BrokenPipeError, TimeoutError])
+@each_row("error", [BrokenPipeError, TimeoutError])
 async def test_a_stream_that_fails_to_send_drops_its_queue(error: type[Exception]):
     async def send(_: object) -> None:
         outlet.put(b"waits")
@@ -236,7 +237,7 @@ async def test_resumed_standalone_stream_replaces_the_open_one(server, http):
     assert (await new.message())["method"] == "notifications/tools/list_changed"
 
 
-@pytest.mark.parametrize("last", ["", "7-1", "1", "--", "1-x", "x-1", "1" * 50, "1-1-1", "\xb2-1"])
+@each_row("last", ["", "7-1", "1", "--", "1-x", "x-1", "1" * 50, "1-1-1", "\xb2-1"])
 async def test_an_event_that_is_not_kept_is_refused(http, last):
     client = await http.initialize()
 
@@ -389,7 +390,7 @@ async def test_answers_go_to_the_session_that_was_asked(http):
         assert text == f"the model said to {number}"
 
 
-@pytest.mark.parametrize("error", [b'{"code":-1,"message":"no"}', b'{"code":"x"}', b"7", b"null"])
+@each_row("error", [b'{"code":-1,"message":"no"}', b'{"code":"x"}', b"7", b"null"])
 async def test_a_refused_question_is_an_error_of_the_tool(http, error):
     client = await http.initialize(capabilities={"sampling": {}})
     reply = client.begin_call("sample")

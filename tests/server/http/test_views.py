@@ -7,6 +7,7 @@ import pytest
 from interlock.auth import BearerAuth, Principal, static_tokens
 from interlock.server.http.responses import HttpRefusal
 from interlock.server.http.views import ServedPath, Views
+from tests.support.rows import each_row
 
 TOKENS = static_tokens({"token-of-anna-0123": Principal("anna")})
 
@@ -18,7 +19,7 @@ def views() -> Views:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("below", "route"),
     [
         (b"support", ServedPath("mcp", "/mcp/support/message", "support")),
@@ -34,7 +35,7 @@ def test_a_path_below_the_endpoint_has_a_route_whether_its_view_exists_or_not(
     assert views().route("/mcp", below) == route
 
 
-@pytest.mark.parametrize(
+@each_row(
     "below",
     [
         b"",

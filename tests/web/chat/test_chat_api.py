@@ -29,6 +29,7 @@ from interlock.web.chat.attachments import split_files, with_files
 from interlock.web.chat.engines import AgentEngine
 from interlock.web.inspector import inspector_api as inspect_api
 from interlock.web.local_site import make_site
+from tests.support.rows import each_row
 from tests.support.toolboxes import box, described, kb
 from tests.web.inspector.test_call_texts import inspector_of
 
@@ -51,8 +52,11 @@ class Pages:
         return answer.json()
 
     async def post(self, path: str, body: Any) -> httpx.Response:
+        return await self.send("POST", path, body)
+
+    async def send(self, method: str, path: str, body: Any = None) -> httpx.Response:
         headers = {"origin": "http://127.0.0.1", "content-type": "application/json"}
-        return await self.client.post(path, content=json.dumps(body), headers=headers)
+        return await self.client.request(method, path, content=json.dumps(body), headers=headers)
 
 
 @asynccontextmanager
@@ -246,3 +250,116 @@ async def test_file_over_the_limit_is_refused(place: Path, monkeypatch: pytest.M
                 lambda connection: connection.scalar(text("SELECT count(*) FROM chat_files"))
             )
         assert count == 0
+
+
+# Conversations
+
+
+async def test_conversation_is_created_changed_and_deleted(place: Path):
+    async with pages(place) as served:
+        made = await served.post("/api/conversations", {"title": "Milk"})
+        path = f"/api/conversations/{made.json()['id']}"
+        assert (made.status_code, made.json()["title"], made.json()["state"]) == (
+            201,
+            "Milk",
+            "ended",
+        )
+        refused = await served.send("PATCH", path, {"model": "openai:nobody", "title": "x"})
+        changed = await served.send(
+            "PATCH", path, {"title": " Oat \n milk", "settings": {"tools": {"kb:get": "off"}}}
+        )
+        again = await served.send("PATCH", path, {"title": "Oats"})
+        assert (await served.send("DELETE", path)).status_code == 204
+        gone = await served.client.get(path)
+
+    assert (refused.status_code, refused.json()["reason"]) == (422, "not_offered")
+    assert changed.json()["title"] == "Oat milk"
+    assert again.json()["settings"] == {"tools": {"kb:get": "off"}}
+    assert gone.status_code == 404
+
+
+async def test_copy_of_a_conversation_has_so_many_messages_and_knows_its_origin(place: Path):
+    async with pages(place) as served:
+        made = await served.store.create("Milk")
+        await served.store.append(made.id, *_exchange(1, ToolCall("c1", "kb__get", {"x": 1})))
+        copy = (await served.post(f"/api/conversations/{made.id}/fork", {"messages": 1})).json()
+        messages = await served.get(f"/api/conversations/{copy['id']}/messages")
+        origin = await served.get(f"/api/conversations/{made.id}")
+
+        assert [each["role"] for each in messages["items"]] == ["user"]
+        assert messages["interrupted"]  # the question has no answer
+        assert (await served.get(f"/api/conversations/{copy['id']}"))["parent"] == made.id
+        assert [each["id"] for each in origin["branches"] if each["parent"]] == [copy["id"]]
+
+
+async def test_list_of_conversations_comes_in_pages_and_says_why_it_is_empty(place: Path):
+    async with pages(place) as served:
+        assert (await served.get("/api/conversations"))["reason"] == "no_conversations"
+        made = [(await served.store.create(str(number))).id for number in range(3)]
+        first = await served.get("/api/conversations?limit=2")
+        rest = await served.get("/api/conversations", params={"after": first["after"]})
+        unknown = await served.client.get("/api/conversations?after=nosuchid")
+
+    assert sorted(each["id"] for each in first["items"] + rest["items"]) == sorted(made)
+    assert (len(first["items"]), rest["after"]) == (2, None)
+    assert unknown.status_code == 404
+
+
+async def test_search_finds_conversations_by_their_messages(place: Path):
+    async with pages(place) as served:
+        made = await served.store.create("Milk")
+        await served.store.append(made.id, UserMessage("where is the oat drink?"))
+        found = await served.get("/api/search?q=oat")
+        assert [each["id"] for each in found["items"]] == [made.id]
+        assert (await served.get("/api/search?q=rye"))["reason"] == "nothing_found"
+        assert (await served.client.get("/api/search?q=")).status_code == 400
+
+
+# Servers, tools and results
+
+
+async def test_servers_and_tools_are_listed_with_what_the_page_shows_of_them(place: Path):
+    async with pages(place) as served:
+        assert (await served.get("/api/servers"))["items"] == [
+            {"name": "kb", "state": "ok", "reason": "", "tools": 1}
+        ]
+        (tool,) = (await served.get("/api/tools"))["items"]
+        one = await served.get("/api/tools/kb:get")
+        assert await served.get("/api/servers/kb/stderr") == {"text": ""}
+        assert len((await served.get("/api/models"))["items"]) == 1
+
+    assert (tool["address"], tool["readOnly"], tool["repeatable"]) == ("kb:get", False, False)
+    assert one == tool | {"schema": {"type": "object", "properties": {"x": {}}}}
+
+
+@each_row(
+    ("method", "path"),
+    [
+        ("GET", "/api/servers/none/stderr"),
+        ("GET", "/api/tools/kb:none"),
+        ("GET", "/api/calls/i_none"),
+        ("POST", "/api/calls/i_none/stop"),
+        ("GET", "/api/files/f_none"),
+        ("GET", "/api/results/r_none"),
+    ],
+)
+async def test_what_does_not_exist_is_not_found(place: Path, method: str, path: str):
+    async with pages(place) as served:
+        answer = await served.send(method, path)
+
+    assert (answer.status_code, answer.json()["reason"]) == (404, "not_found")
+
+
+async def test_attached_file_is_returned_with_its_name_and_its_content(place: Path):
+    async with pages(place) as served:
+        headers = {"origin": "http://127.0.0.1", "content-type": "application/octet-stream"}
+        made = await served.client.post("/api/files?name=a.txt", content=b"one", headers=headers)
+        id = made.json()["id"]
+        listed = await served.get("/api/files", params={"ids": f"{id},f_none"})
+        content = await served.client.get(f"/api/files/{id}")
+
+    assert [(each["id"], each["name"]) for each in listed["items"]] == [(id, "a.txt")]
+    assert (content.content, content.headers["content-type"]) == (
+        b"one",
+        "application/octet-stream",
+    )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from interlock.agent import QuestionAsked
+from interlock.calls import LOCAL, Call
+from interlock.errors import AskRefused
 from interlock.web.chat.errors import TurnError
-from interlock.web.chat.questions import checked_answer
+from interlock.web.chat.questions import TurnQuestions, checked_answer
+from interlock.web.chat.turn import Asked, Turn, TurnLimits
+from tests.layers.support import call_of
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
@@ -43,3 +49,44 @@ def test_an_answer_that_does_not_fit_is_refused(action: str, content: object) ->
 def test_a_refusal_and_a_visit_of_a_page_carry_no_content() -> None:
     assert answer("decline", {"n": 1}) == {"action": "decline"}
     assert answer("accept", {"n": 1}, mode="url") == {"action": "accept"}
+
+
+FORM = msgspec.json.encode({"message": "How many?", "requestedSchema": SCHEMA})
+
+
+def questions() -> tuple[TurnQuestions, Turn]:
+    turn = Turn(cast("Any", None), TurnLimits(), "c1", "", LOCAL, Asked("go"))
+
+    async def approve(_call: Call, _approval: object) -> bool:
+        return True
+
+    return TurnQuestions(turn, call_of(server="kb"), approve), turn
+
+
+async def test_a_server_gets_the_answer_of_the_person_to_its_form() -> None:
+    asker, turn = questions()
+    asking = asyncio.create_task(asker.ask("elicitation/create", FORM, timeout=60))
+    await asyncio.sleep(0)
+    (event,) = turn.log.since(0) or ()
+
+    turn.answer(event.fields["question_id"], {"action": "accept", "content": {"n": 2}})
+
+    assert event.fields["server"] == "kb"
+    assert msgspec.json.decode(await asking) == {"action": "accept", "content": {"n": 2}}
+
+
+async def test_a_question_that_nobody_answers_in_time_is_cancelled() -> None:
+    asker, _ = questions()
+
+    answer = await asker.ask("elicitation/create", FORM, timeout=0)
+
+    assert msgspec.json.decode(answer) == {"action": "cancel"}
+
+
+async def test_what_the_page_cannot_ask_is_refused_to_the_server() -> None:
+    asker, turn = questions()
+
+    with pytest.raises(AskRefused, match="the chat page does not support sampling/createMessage"):
+        await asker.ask("sampling/createMessage", b"{}", timeout=60)
+
+    assert turn.log.seq == 0

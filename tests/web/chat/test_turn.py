@@ -5,16 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from interlock.agent import AgentEvent, ApprovalAsked, Done, Stopped, ToolStarted
+from interlock.agent import (
+    AgentEvent,
+    ApprovalAsked,
+    Done,
+    QuestionAsked,
+    Stopped,
+    ToolStarted,
+)
 from interlock.calls import LOCAL
 from interlock.errors import ModelUnavailable
 from interlock.messages import AssistantMessage, Usage
+from interlock.web.chat.errors import TurnError
 from interlock.web.chat.events import TurnEvent
-from interlock.web.chat.turn import Turn, TurnLimits
+from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from interlock.web.chat.turns import Turns
 from tests.web.conftest import Client, Event, Serve, check_numbers, kinds, risky
 
@@ -220,3 +228,90 @@ async def test_a_turn_that_waits_can_be_stopped(serve: Serve) -> None:
         more = await client.ask("and?", conversation_id=asked["conversation_id"])
         assert more[-1]["content"] == "later"
         assert chat.desk.made == []
+
+
+# People who decide and answer, without a server
+
+
+def idle_turn() -> Turn:
+    """Return a turn of which nothing runs."""
+    return Turn(cast("Any", None), TurnLimits(), "c1", "/ann", LOCAL, Asked("go"))
+
+
+APPROVAL = ApprovalAsked("a1", "t1", "kb:get", {"x": 1}, "it deletes", "", "h1")
+QUESTION = QuestionAsked("q1", "t1", "kb", "elicitation/create", {})
+
+
+def last_event(turn: Turn) -> Event:
+    events = turn.log.since(0)
+    assert events
+    return events[-1].fields
+
+
+async def test_answer_to_a_question_is_passed_on_once() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask_question(QUESTION, 60))
+    await asyncio.sleep(0)
+    assert turn.is_waiting
+    assert turn.state == "waiting"
+
+    turn.answer("q1", {"action": "accept", "content": {}})
+    with pytest.raises(TurnError, match="this question is not open"):
+        turn.answer("q1", {"action": "decline"})
+
+    assert await asking == {"action": "accept", "content": {}}
+    assert (last_event(turn)["type"], last_event(turn)["action"]) == ("question_done", "accept")
+    assert turn.state == "running"
+
+
+async def test_approval_that_nobody_decides_expires_and_cannot_be_given_later() -> None:
+    turn = idle_turn()
+
+    with pytest.raises(TimeoutError):
+        await turn.ask(APPROVAL, 0)
+
+    assert (last_event(turn)["type"], last_event(turn)["state"]) == ("approval_done", "expired")
+    with pytest.raises(TurnError) as refused:
+        turn.decide("a1", "h1", "allow", "", "user:ann")
+    assert refused.value.code == "approval_closed"
+
+
+async def test_approval_of_a_call_that_was_stopped_is_closed() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask(APPROVAL))
+    await asyncio.sleep(0)
+
+    asking.cancel()
+    await asyncio.wait({asking})
+
+    assert (last_event(turn)["type"], last_event(turn)["state"]) == ("approval_done", "closed")
+    with pytest.raises(TurnError, match="this approval is not open"):
+        turn.decide("a1", "h1", "allow", "", "user:ann")
+
+
+async def test_decision_that_is_invalid_leaves_the_approval_open() -> None:
+    turn = idle_turn()
+    asking = asyncio.create_task(turn.ask(APPROVAL))
+    await asyncio.sleep(0)
+
+    for hash, decision, code in (
+        ("h1", "maybe", "bad_message"),
+        ("h2", "allow", "approval_changed"),
+    ):
+        with pytest.raises(TurnError) as refused:
+            turn.decide("a1", hash, decision, "", "user:ann")
+        assert refused.value.code == code
+    turn.decide("a1", "h1", "deny", "not today", "user:ann")
+
+    assert await asking == {"decision": "deny", "hash": "h1", "note": "not today"}
+    assert turn.decided["t1"]["by"] == "user:ann"
+
+
+async def test_call_that_is_not_running_cannot_be_stopped() -> None:
+    turn = idle_turn()
+
+    with pytest.raises(TurnError) as refused:
+        turn.stop_call("i1")
+
+    assert refused.value.code == "not_found"
+    assert not turn.is_calling("i1")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import pytest
@@ -10,10 +13,11 @@ from interlock import Server, Toolbox
 from interlock.agent import ApprovalAsked
 from interlock.calls import Call, Caller, CallHandler, Item, Outcome
 from interlock.calls.decision import Decision
-from interlock.errors import InvalidArguments
+from interlock.errors import ApprovalMissing, CallRefused, InvalidArguments, UnknownTool
 from interlock.layers.asking import asking
 from interlock.types import JsonObject
 from interlock.web.by_hand import ask_on_page
+from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Turn, TurnLimits
 from interlock.web.chat.turn_toolbox import TurnToolbox
 
@@ -99,3 +103,96 @@ def rule(kind: str) -> Any:
         return decided
 
     return wrap
+
+
+class Asking:
+    """A turn with the tool "shop:buy", which its conversation has set to a state.
+
+    Attributes:
+        bought: The arguments of the calls that ran.
+        asked: The approvals that the user was asked for.
+    """
+
+    def __init__(self, state: str) -> None:
+        self.bought: list[int] = []
+        self.caller = Caller(surface="web")
+        turn = Turn(cast("Any", None), TurnLimits(), "c1", "", self.caller, Asked("Buy milk."))
+        turn.tool_states = {"shop:buy": state}
+        self.asked: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        turn.follow(lambda _, event: self._note(event))
+        self.turn = turn
+
+    def _note(self, event: TurnEvent) -> None:
+        if event.kind == "approval":
+            self.asked.put_nowait(event.fields)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[tuple[TurnToolbox, Call]]:
+        """Open the toolbox; return the turn's tools and a call."""
+        server = Server("shop")
+
+        @server.tool
+        def buy(number: int) -> str:
+            self.bought.append(number)
+            return "bought"
+
+        async with Toolbox({"shop": server}) as toolbox:
+            (entry,) = (each for each in toolbox.tools if each.address == "shop:buy")
+            yield TurnToolbox(toolbox, self.turn), Call(entry, {"number": 7}, self.caller)
+
+    async def decide(self, decision: str, arguments: dict[str, Any] | None = None) -> None:
+        """Wait for the next approval, before which nothing may have run, and decide."""
+        asked = await self.asked.get()
+        assert self.bought == []
+        id, hash = asked["approval_id"], asked["hash"]
+        self.turn.decide(id, hash, decision, "", "user:ann", arguments)
+
+
+async def test_call_of_a_tool_on_ask_runs_only_if_the_user_allows_it():
+    denied, allowed = Asking("ask"), Asking("ask")
+    async with denied.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await denied.decide("deny")
+        with pytest.raises(ApprovalMissing, match="the user refused this call"):
+            await calling
+    async with allowed.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await allowed.decide("allow")
+        await calling
+
+    assert (denied.bought, allowed.bought) == ([], [7])
+
+
+async def test_call_with_changed_arguments_is_asked_about_again_and_the_model_is_told():
+    asking = Asking("ask")
+    async with asking.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await asking.decide("deny", {"number": 2})
+        await asking.decide("allow")
+        outcome = await calling
+
+    assert asking.bought == [2]
+    assert outcome.result.text.startswith('A person changed the arguments to {"number":2}.')
+
+
+async def test_call_that_the_user_stops_is_refused_and_the_turn_continues():
+    asking = Asking("ask")
+    async with asking.opened() as (tools, call):
+        calling = asyncio.create_task(tools.handle(call))
+        await asking.asked.get()
+        asking.turn.stop_call(call.id)
+        with pytest.raises(CallRefused, match="the user stopped this call"):
+            await calling
+
+    assert asking.bought == []
+    assert not asking.turn.has_ended
+
+
+async def test_tool_that_the_conversation_switched_off_does_not_exist_for_the_model():
+    async with Asking("off").opened() as (tools, call):
+        assert call.entry not in tools.tools
+        with pytest.raises(UnknownTool, match="shop:buy"):
+            tools.find("shop:buy", call.caller)
+    async with Asking("on").opened() as (tools, call):
+        assert call.entry in tools.tools
+        assert tools.find("shop:buy", call.caller) == call.entry

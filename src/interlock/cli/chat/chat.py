@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interlock.messages import Attachment
     from interlock.store import Conversation
 
-SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one without a writer
+SILENCE = 3.0  # seconds after which an empty pipe beside a PROMPT counts as one without a writer
 
 
 @click.command(cls=Utf8Command)
@@ -36,15 +36,15 @@ SILENCE = 3.0  # seconds until an empty pipe beside a PROMPT is taken for one wi
     shell_complete=completion.models,
     metavar="PROVIDER:NAME",
     help="anthropic:…, openai:…, deepseek:…, ollama:…, local:FILE.gguf, claude-code, "
-    "local or an alias; by default "
-    "INTERLOCK_MODEL, else that of `interlock settings`, else the first model available.",
+    "local or an alias; by default INTERLOCK_MODEL, else the model of `interlock settings`, "
+    "else the first model available.",
 )
 @config_option.config_option
 @click.option(
     "--conversation",
     metavar="ID",
     shell_complete=completion.conversations,
-    help="Continue this one; the beginning of its id is enough.",
+    help="Continue this conversation; the beginning of its id is enough.",
 )
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the latest conversation.")
 @click.option("-s", "--system", metavar="TEXT", help="Instructions for the model.")
@@ -89,7 +89,7 @@ def chat(
     stderr. With both, the model gets the prompt and then the text. Without either, opens a
     conversation; /help lists its commands.
 
-    Tools that only read run at once. Before any other call you are asked.
+    Tools that only read run at once. You are asked before any other call.
 
     \b
     Example:
@@ -160,12 +160,12 @@ def _with_piped(prompt: str | None) -> str:
 def _is_silent() -> bool:
     """Return whether stdin is a pipe that stays open and empty.
 
-    A program that is started by another one often inherits such a pipe; reading it never ends.
+    A program often inherits such a pipe from the program that starts it; reading it never ends.
     """
     try:
         number = sys.stdin.fileno()
         mode = os.fstat(number).st_mode
-    except (AttributeError, OSError, ValueError):  # closed, or not a file of the system
+    except (AttributeError, OSError, ValueError):  # closed, or not a file of the operating system
         return False
     if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
         return False
@@ -214,7 +214,7 @@ async def _answer(
 
 
 def _print_event(event: AgentEvent, conversation: Conversation | None) -> None:
-    """Print an event as the chat stream of a web page has it, without the members of a turn."""
+    """Print an event in the form of the web page's chat stream, without the members of a turn."""
     from interlock.agent import Done
     from interlock.cli.terminal import emit_json_line
     from interlock.web.chat.events import fields_of

@@ -35,8 +35,8 @@ COMMANDS = {"/quit": "leave, as Ctrl-D does"}
 @click.command(cls=Utf8Command)
 @click.argument("prompt", required=False)
 @config_option.config_option
-@click.option("--mode", type=click.Choice(MODES), default="default", help="Of permissions.")
-@click.option("--model", metavar="NAME", help="The model, as for Claude Code: opus, sonnet, ….")
+@click.option("--mode", type=click.Choice(MODES), default="default", help="Permission mode.")
+@click.option("--model", metavar="NAME", help="The model by Claude Code's name: opus, sonnet, ….")
 @click.option("--session", metavar="ID", help="Continue this session.")
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
 @click.option("--yes", is_flag=True, help="Run every call without asking.")
@@ -56,8 +56,8 @@ def claude(
     With PROMPT, prints one answer on stdout and everything else on stderr. Without it, opens a
     conversation. --json prints every event as one line of JSON.
 
-    Tools that only read run at once. Before any other call, Claude Code's own tools included,
-    you are asked.
+    Tools that only read run at once. You are asked before any other call, Claude Code's own tools
+    included.
 
     \b
     Example:
@@ -120,7 +120,7 @@ async def _main(
 async def _opened(
     calls: LocalCalls, handlers: Callable[[str], ClientOptions]
 ) -> AsyncIterator[Toolbox]:
-    """Open a toolbox. As in other commands, a slow server delays the others for a while only."""
+    """Open a toolbox. A slow server delays the others only for a while, as in other commands."""
     from interlock.cli.server_status import IDLE_TIMEOUT
     from interlock.cli.terminal import working
     from interlock.toolbox import Toolbox
@@ -153,7 +153,7 @@ async def _converse(opened: ClaudeCode, screen: Screen) -> None:
     say(f"interlock · Claude Code {opened.version} · /quit")
     while True:
         try:
-            # The editor handles Ctrl-C as a key; the signal is handled by `signals`.
+            # The editor reads Ctrl-C as a key; `signals` handles the signal.
             text = (await editor.prompt_async(handle_sigint=False)).strip()
         except KeyboardInterrupt:
             continue

@@ -65,7 +65,7 @@ def list_(limit: int, as_json: bool) -> None:
 def search(text: str, limit: int, as_json: bool) -> None:
     """List the conversations that have all words of TEXT in a title or a message.
 
-    Each word is the beginning of a word there; words in double quotes stand next to each other.
+    Each word of TEXT matches the beginning of a word; words in double quotes must be adjacent.
 
     \b
     Example:
@@ -142,7 +142,7 @@ def rename(id: str, title: str) -> None:
     "--messages", metavar="N", type=click.IntRange(min=1), help="Copy only the first N messages."
 )
 def fork(id: str, messages: int | None) -> None:
-    """Copy a conversation and print the id of the copy, to continue it in another way.
+    """Copy a conversation and print the id of the copy, which can be continued on its own.
 
     \b
     Example:
@@ -225,7 +225,7 @@ async def _read_used(
 
 
 def _labels(messages: Sequence[Message]) -> list[str]:
-    """Return a number for each result of a tool that one answer calls several times, as "#2"."""
+    """Number the results of a tool that one answer calls several times, as in "#2"."""
     labels = []
     seen: Counter[str] = Counter()
     for message in messages:

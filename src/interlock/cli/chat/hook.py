@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from interlock.calls.decision import Decision
     from interlock.config import Config
 
-DENIED = 2  # the exit code that stops the call; Claude Code ignores all others
+DENIED = 2  # the exit code that stops the call; Claude Code ignores all other codes
 FAILED = 1
 ENDS = {"PostToolUse": "ok", "PostToolUseFailure": "tool_error"}  # status of the outcome
 
 
 class HookInput(Struct):
-    """What Claude Code writes to the hook's stdin."""
+    """The call that Claude Code writes to the hook's stdin."""
 
     hook_event_name: str
     tool_name: str
@@ -44,8 +44,8 @@ def hook(config: Path | None) -> int:
     """Decide about a tool call by the policy and record it, as a hook of Claude Code.
 
     Reads the call as JSON from stdin. As a PreToolUse hook, exits with 2 and prints the reason if
-    the policy denies it, or if anything fails. If the policy wants an approval, Claude Code asks
-    the user. As a PostToolUse or PostToolUseFailure hook, records how the call ended.
+    the policy denies the call, or if anything fails. If the policy requires an approval, Claude
+    Code asks the user. As a PostToolUse or PostToolUseFailure hook, records how the call ended.
 
     The command goes into settings.json of Claude Code, under hooks, for each of these events.
 
@@ -67,7 +67,7 @@ def hook(config: Path | None) -> int:
         reason = f"{asked.hook_event_name} has no policy; use PreToolUse"
     except InterlockError as error:
         reason = str(error)
-    except Exception as error:  # a call that is not judged must not run
+    except Exception as error:  # a call must not run unless it was checked
         reason = f"internal error: {type(error).__name__}"
     say(f"interlock: {safe_line(reason)}")
     return FAILED if asked.hook_event_name in ENDS else DENIED
@@ -100,7 +100,6 @@ def _decide(asked: HookInput, config: Config) -> int:
 
 
 async def _announce(call: Call, decision: Decision, config: Config) -> None:
-    """Record the intent of a call, or its refusal."""
     from interlock.gateway.local_calls import local_trail
 
     async with local_trail(config) as trail:
@@ -115,7 +114,6 @@ async def _announce(call: Call, decision: Decision, config: Config) -> None:
 
 
 async def _report(asked: HookInput, config: Config) -> None:
-    """Record the outcome of a call."""
     from interlock.gateway.local_calls import local_trail
 
     call = _call(asked, config)
@@ -128,7 +126,7 @@ async def _report(asked: HookInput, config: Config) -> None:
 
 
 def _call(asked: HookInput, config: Config) -> Call:
-    """Return the call; it has the same id whenever the hook runs for it."""
+    """Return the call; its id is the same in all hooks of one call."""
     from interlock.calls import Call, Caller, Item
     from interlock.calls.call import call_id_of, new_call_id
 
@@ -144,7 +142,7 @@ def _call(asked: HookInput, config: Config) -> Call:
 
 
 def _parts(name: str, config: Config) -> tuple[str, str]:
-    """Return server and tool; tools of a gateway are those of its servers."""
+    """Return the server and the tool; a gateway's tools are those of the servers behind it."""
     from interlock.claude import split
     from interlock.config.gateway import BUILT_IN
 

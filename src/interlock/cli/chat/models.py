@@ -1,4 +1,4 @@
-"""`interlock models`: which models could be used, and what the others need."""
+"""`interlock models`: the models that can be used, and what the others need."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def models(as_json: bool) -> None:
     """List the models for --model: what each can do, and what it needs.
 
-    Of Anthropic, OpenAI and DeepSeek it is the default model; every other one of theirs works, too.
-    So does a file: local:PATH.gguf. "Context" is the tokens of the longest conversation.
-    Aliases are those of `interlock settings`.
+    Lists the default models of Anthropic, OpenAI and DeepSeek; their other models work, too. So
+    does a file: local:PATH.gguf. "Context" is the length of the longest conversation, in tokens.
+    Aliases come from `interlock settings`.
 
     \b
     Example:

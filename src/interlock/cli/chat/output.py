@@ -1,4 +1,4 @@
-"""Shows a turn: the answer on stdout, everything else on stderr.
+"""Output of a turn: the answer on stdout, everything else on stderr.
 
 A terminal shows a spinner while the model works, a line for each tool call with its result and
 duration, and the answer as Markdown that grows as it arrives. Elsewhere the answer is the model's
@@ -29,7 +29,7 @@ from interlock.messages import Attachment
 from interlock.models import Notice, ReasoningDelta, TextDelta, Usage
 
 _EMBEDDED = "local:gemma-3-270m"
-_TEXT_ONLY = ("deepseek", "local")  # providers of models that take no files
+_TEXT_ONLY = ("deepseek", "local")  # providers of models that accept no files
 _NOTES = {
     "length": "the answer was cut off at the model's token limit",
     "refusal": "the model refused to answer",
@@ -37,7 +37,7 @@ _NOTES = {
 
 
 def introduce(model: str) -> None:
-    """State the limits of the embedded model, which a user may take for a large one."""
+    """State the limits of the embedded model, so that users do not take it for a large one."""
     if model == _EMBEDDED:
         say(
             "the embedded model only picks tools by words and knows no facts; "
@@ -54,18 +54,16 @@ def warn_of_unread(model: str, files: Sequence[Attachment]) -> None:
 
 
 def usage_line(usage: Usage, cost: float | None = None) -> str:
-    """Return tokens in words, and what they cost if that is known."""
+    """Return the numbers of tokens in words, and their cost if it is known."""
     cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
     price = "" if cost is None else f"; cost: {cost:.4f}"
     return f"tokens: {usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out{price}"
 
 
 class AnswerView(Protocol):
-    """Shows the text of an answer."""
+    """A view of an answer's text."""
 
-    def add(self, text: str) -> None:
-        """Show the next piece of text."""
-        ...
+    def add(self, text: str) -> None: ...
 
     def finish(self) -> None:
         """Complete the text shown so far, and its line."""
@@ -73,23 +71,17 @@ class AnswerView(Protocol):
 
 
 class ActivityView(Protocol):
-    """Shows what happens besides the answer."""
+    """A view of everything but the answer."""
 
     def think(self, thought: str = "") -> None:
         """Show that the model is working, and the next piece of its reasoning."""
         ...
 
-    def start(self, event: ToolStarted) -> None:
-        """Show that a tool call started."""
-        ...
+    def start(self, event: ToolStarted) -> None: ...
 
-    def progress(self, event: ToolProgress) -> None:
-        """Show how far a tool call is."""
-        ...
+    def progress(self, event: ToolProgress) -> None: ...
 
-    def finish(self, event: ToolFinished) -> None:
-        """Show the result of a tool call."""
-        ...
+    def finish(self, event: ToolFinished) -> None: ...
 
     def stop(self) -> None:
         """Free the screen; calls that are still running are shown as stopped."""
@@ -104,7 +96,7 @@ class Screen:
     """Shows one turn after another.
 
     Attributes:
-        cost: Returns what tokens of the model cost, if the user has set a price.
+        cost: Returns the price of tokens, if the user has set one for the model.
     """
 
     def __init__(self) -> None:
@@ -124,7 +116,7 @@ class Screen:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Show that a turn starts; free the screen when it ends, also after an error."""
+        """Show the start of a turn; free the screen when it ends, also after an error."""
         self._activity.think()
         try:
             yield
@@ -138,7 +130,7 @@ class Screen:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Show nothing, so that a question can be asked; then show what has happened meanwhile."""
+        """Hide the output so that a question can be asked; then show what happened meanwhile."""
         self._answer.finish()
         self._activity.pause()
         self._held = []
@@ -150,7 +142,6 @@ class Screen:
                 self.show(event)
 
     def show(self, event: AgentEvent) -> None:
-        """Show one event."""
         if self._held is not None:
             self._held.append(event)
             return
@@ -211,13 +202,13 @@ class _PlainAnswer:
 class _PlainActivity:
     """Prints lines that a program can parse.
 
-    Calls of one tool that run at the same time have numbers, from the second one on.
+    Concurrent calls of one tool are numbered, from the second one on.
     """
 
     def __init__(self) -> None:
-        self._numbers: dict[str, tuple[str, int]] = {}  # address and number of running calls
-        self._free: dict[str, list[int]] = {}  # numbers of ended calls, a heap for each address
-        self._running = Counter[str]()  # calls of each address
+        self._numbers: dict[str, tuple[str, int]] = {}  # address and number of each running call
+        self._free: dict[str, list[int]] = {}  # free numbers, a heap for each address
+        self._running = Counter[str]()  # number of running calls for each address
 
     def think(self, thought: str = "") -> None:
         """Print nothing."""

@@ -1,6 +1,6 @@
 """The conversation of `interlock chat` on a terminal.
 
-Ctrl-C stops an answer or clears the line; Ctrl-D leaves. Typed lines are stored in a history file
+Ctrl-C stops an answer or clears the line; Ctrl-D quits. Typed lines are stored in a history file
 that only its owner can read.
 """
 
@@ -64,14 +64,14 @@ async def run_repl(
     """Read lines and show answers until the user leaves.
 
     Args:
-        config: As for `open_terminal_chat`.
-        files: Sent with the first message.
-        yes: As for `open_terminal_chat`.
-        options: As for `open_chat`.
+        config: The servers and their policy; see `open_terminal_chat`.
+        files: Files to send with the first message.
+        yes: Run every call without asking.
+        options: Options of `open_chat`.
 
     Raises:
         MissingExtra: The line editor is not installed.
-        InterlockError: As `open_chat`.
+        InterlockError: The same errors as `open_chat`.
     """
     editor = line_editor(COMMANDS)
     async with open_terminal_chat(config, yes=yes, **options) as opened:
@@ -85,7 +85,7 @@ async def run_repl(
 
 class _Repl:
     def __init__(self, opened: TerminalChat, files: Sequence[Attachment]) -> None:
-        self._files = list(files)  # for the next message
+        self._files = list(files)  # sent with the next message
         self._chat = opened.chat
         self._screen = opened.screen
         self._approval = opened.approval
@@ -96,7 +96,7 @@ class _Repl:
         while True:
             draft = "" if self._edited is None else attachments.split(self._edited.content)[0]
             try:
-                # The editor handles Ctrl-C as a key; the signal is handled by `signals`.
+                # The editor reads Ctrl-C as a key; `signals` handles the signal.
                 text = await editor.prompt_async(default=draft, handle_sigint=False)
             except KeyboardInterrupt:
                 self._edited = None
@@ -212,7 +212,7 @@ class _Repl:
             return
         try:
             paths = shlex.split(line)
-        except ValueError as error:  # an open quote
+        except ValueError as error:  # a quote that is not closed
             say(f"cannot read the line: {error}")
             return
         files = [*self._files, *(attachments.load(Path(each)) for each in paths)]
@@ -237,7 +237,7 @@ class _Repl:
         try:
             address, *pairs = shlex.split(line) or [""]
             arguments = texts_of(pairs)
-        except (ValueError, click.UsageError) as error:  # an open quote, no "="
+        except (ValueError, click.UsageError) as error:  # a quote that is not closed, or no "="
             address = ""
             say(f"cannot read the line: {safe_line(str(error), 80)}")
         server, colon, name = address.partition(":")
@@ -281,10 +281,10 @@ def _greeting(chat: Chat) -> str:
 
 
 def line_editor(commands: Mapping[str, str]) -> PromptSession[str]:
-    """Return the editor of a conversation; `commands` are completed.
+    """Return the line editor of a conversation, which completes `commands`.
 
     Raises:
-        MissingExtra: It is not installed.
+        MissingExtra: The editor is not installed.
     """
     try:
         from prompt_toolkit import PromptSession
@@ -301,7 +301,7 @@ def line_editor(commands: Mapping[str, str]) -> PromptSession[str]:
         history=_history(),
         completer=completer,
         complete_while_typing=False,
-        # The prompt is shown even if stdout, which gets the answers, is a file.
+        # Show the prompt even if stdout, which gets the answers, is a file.
         output=create_output(always_prefer_tty=True),
     )
 
@@ -332,7 +332,7 @@ def _history() -> History:
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
     class Quiet(FileHistory):
-        """Ignores errors of writing, such as a full disk."""
+        """A history that ignores write errors, such as a full disk."""
 
         def store_string(self, string: str) -> None:
             with contextlib.suppress(OSError):

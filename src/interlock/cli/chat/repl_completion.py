@@ -1,4 +1,4 @@
-"""What Tab completes in a conversation: commands, models, tools' prompts and resources, files."""
+"""Completion in a conversation: commands, models, prompts and resources of servers, files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from interlock.types import Prompt
 
 _T = TypeVar("_T")
-_PATIENCE = 2.0  # seconds that servers get to list something
+_PATIENCE = 2.0  # seconds that servers have to list their items
 
 
 class ReplCompleter(Completer):
     """Completes the line of a conversation.
 
     Args:
-        commands: The commands, with what they do.
+        commands: The commands with their descriptions.
         chat: The conversation.
         settings: The user's settings.
     """
@@ -37,13 +37,12 @@ class ReplCompleter(Completer):
         self._files = PathCompleter(expanduser=True)
 
     def get_completions(self, *_: object) -> Iterable[Completion]:
-        """Complete nothing: servers are asked, so it takes a while."""
+        """Return nothing: completion waits for servers, so only the async method does it."""
         return ()
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """Complete the word before the cursor."""
         line = document.text_before_cursor
         if not line.startswith("/") or "\n" in line:
             return
@@ -62,7 +61,7 @@ class ReplCompleter(Completer):
                 yield Completion(text, -len(word), display_meta=about)
 
     async def _words(self, command: str, blank: str, rest: str) -> dict[str, str]:
-        """Return what the last word may be, each with a description."""
+        """Return the possible last words, each with a description."""
         if not blank:
             prompts = {f"/{name}": each for name, each in (await self._prompts()).items()}
             return {**self._commands, **_described(prompts)}

@@ -20,10 +20,10 @@ from interlock.agent import ToolFinished, ToolProgress, ToolStarted
 from interlock.cli.call_lines import call_line, excerpt, progress_text
 from interlock.cli.terminal import is_terminal, safe, safe_line
 
-_REFRESHES = 10  # a second
+_REFRESHES = 10  # per second
 _LARGE_BLOCK = 20_000  # characters; a longer block is redrawn as plain text, not as Markdown
 
-# HTML is off: a model's "<T>" is text.
+# HTML is off, because a "<T>" of the model is text.
 _parser = MarkdownIt(options_update={"html": False}).enable("strikethrough").enable("table")
 
 
@@ -37,11 +37,10 @@ class MarkdownAnswer:
         self._console = Console(file=sys.stdout, highlight=False)
         self._live: Live | None = None
         self._open = ""  # text that is not printed yet
-        self._next_parse = 0  # length of `_open` at which it is parsed next
+        self._next_parse = 0  # length of `_open` that triggers the next parse
         self._printed = False
 
     def add(self, text: str) -> None:
-        """Show the next piece of text."""
         self._open += text
         if self._live is None and self._open.strip():
             self._live = _ReflowingLive(
@@ -52,7 +51,7 @@ class MarkdownAnswer:
                 redirect_stderr=is_terminal(sys.stderr),
             )
             self._live.start()
-        # Parsing takes time in proportion to the length, so a long block is parsed less often.
+        # Parsing takes time in proportion to the length, so long blocks are parsed less often.
         if len(self._open) >= self._next_parse and "\n" in text:
             *complete, self._open = _blocks(self._open)
             self._print(complete)
@@ -85,7 +84,7 @@ def markdown(text: str) -> Markdown:
 
 
 def _blocks(text: str) -> list[str]:
-    """Split Markdown into one or more blocks; more text can change only the last one."""
+    """Split Markdown into one or more blocks; further text can change only the last one."""
     # The parser ends lines at "\n" and "\r\n" only; `split` below must count the same lines.
     text = text.replace("\r\n", "\n").replace("\r", " ")
     lines = text.split("\n")
@@ -137,7 +136,7 @@ class _ReflowingLive(Live):
 
     def __init__(self, *, console: Console, **options: Any) -> None:
         super().__init__(console=console, **options)
-        if "XTERM_VERSION" not in os.environ:  # xterm cuts long lines off; others wrap them
+        if "XTERM_VERSION" not in os.environ:  # xterm cuts long lines; others wrap them
             self._live_render = _ReflowingRender(console, self.get_renderable())
 
 
@@ -147,7 +146,7 @@ class _ReflowingRender(LiveRender):
     def __init__(self, console: Console, renderable: RenderableType) -> None:
         super().__init__(renderable)
         self._console = console
-        self._widths: list[int] = []  # of the lines that were drawn last
+        self._widths: list[int] = []  # widths of the lines that were drawn last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         drawn = list(super().__rich_console__(console, options))
@@ -156,12 +155,12 @@ class _ReflowingRender(LiveRender):
         yield from drawn
 
     def position_cursor(self) -> Control:
-        """Return what moves the cursor to the start of the drawing, and erases it."""
+        """Return the codes that move the cursor to the start of the drawing, and erase it."""
         self._count_rows()
         return super().position_cursor()
 
     def restore_cursor(self) -> Control:
-        """As `position_cursor`, from the line below the drawing."""
+        """Do the same as `position_cursor`, from the line below the drawing."""
         self._count_rows()
         return super().restore_cursor()
 
@@ -179,7 +178,7 @@ class LiveActivity:
         self._console = Console(file=sys.stderr, highlight=False)
         self._live: Live | None = None
         self._running: dict[str, str] = {}  # lines by call id
-        self._progress: dict[str, str] = {}  # by call id
+        self._progress: dict[str, str] = {}  # texts by call id
         self._thought = ""
         self._has_results = False  # the lines above are results
         self._spinner = Spinner("dots", style="cyan")
@@ -190,13 +189,11 @@ class LiveActivity:
         self._show()
 
     def start(self, event: ToolStarted) -> None:
-        """Show the call next to the spinner."""
         self._thought = ""
         self._running[event.id] = call_line(event.address, event.arguments)
         self._show()
 
     def progress(self, event: ToolProgress) -> None:
-        """Show how far a call is, in its line."""
         if event.id in self._running:
             self._progress[event.id] = progress_text(event)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def settings(context: click.Context, as_json: bool) -> None:
     """Show the settings of models: the default model, options, aliases and prices.
 
-    They are in settings.json in your config folder. Options of commands and INTERLOCK_MODEL are
-    stronger.
+    They are in settings.json in your config folder. Options of commands and INTERLOCK_MODEL
+    override them.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def settings(context: click.Context, as_json: bool) -> None:
     emit_table(_rows(found))
     say(f"file: {default_path()}{'' if found.path else ' (does not exist yet)'}")
     if name := os.environ.get("INTERLOCK_MODEL"):
-        say(f"INTERLOCK_MODEL is stronger than the default model here: {public_name(name)}")
+        say(f"INTERLOCK_MODEL overrides the default model here: {public_name(name)}")
 
 
 def _rows(found: Settings) -> list[tuple[str, str]]:
@@ -107,7 +107,7 @@ def unset(name: str) -> None:
 
 
 def load() -> Settings:
-    """Read the user's settings; warn of everything that is unknown in them.
+    """Read the user's settings; warn of unknown members.
 
     Raises:
         ConfigError: The file is invalid.
@@ -139,7 +139,7 @@ def wishes(given: Sequence[str] = ()) -> ModelWishes:
 
 
 def _value(text: str) -> Any:
-    """Return JSON as its value, and other text as it is."""
+    """Return the value of a JSON text; return any other text unchanged."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError):

@@ -1,4 +1,4 @@
-"""A chat at the terminal: what the model does is shown, and the person is asked where needed."""
+"""A chat at the terminal: shows what the model does, and asks the person where needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock.policy import find_unasked
 
 
 class ChatOptions(TypedDict):
-    """The options that `open_chat` takes as they are."""
+    """Options that are passed on to `open_chat` unchanged."""
 
     model: str | None
     conversation: str | None
@@ -49,10 +49,10 @@ async def open_terminal_chat(
     Args:
         config: The servers and their policy; None for a chat without tools.
         yes: Run every call without asking.
-        options: As for `open_chat`.
+        options: Options of `open_chat`.
 
     Raises:
-        InterlockError: As `open_chat`.
+        InterlockError: The same errors as `open_chat`.
     """
     screen = Screen()
     prompt = TerminalPrompt(screen.held)
@@ -91,7 +91,6 @@ async def open_terminal_chat(
 
 
 def _claude_code(around: AroundCalls, *arguments: Any) -> AbstractAsyncContextManager[OtherAgent]:
-    """Open Claude Code as the agent of the chat."""
     from interlock.claude.chat import chat_agent
 
     return chat_agent(*arguments, around=around, warn=warn)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     "--model",
     metavar="PROVIDER:NAME",
     multiple=True,
-    help="As for `interlock chat`. Give several to choose among them in the page.",
+    help="A model as for `interlock chat`. Give several to choose among them in the page.",
 )
 @config_option.config_option
 @click.option("--port", default=8420, show_default=True, type=click.IntRange(0, 65535))
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     type=click.Choice(["agent", "graph"]),
     default="agent",
     show_default=True,
-    help="What runs the loop of model and tools: interlock, or LangGraph.",
+    help="The engine that runs the loop of model and tools: interlock or LangGraph.",
 )
 @click.option("--no-tools", is_flag=True, help="Start no servers.")
-@click.option("--link", is_flag=True, help="Print another one-time URL of a page that is served.")
+@click.option("--link", is_flag=True, help="Print another one-time URL of a chat that is running.")
 def web(
     model: tuple[str, ...],
     config: Path | None,
@@ -58,7 +58,7 @@ def web(
     """Open the chat in the browser, for you alone on this machine.
 
     Prints a URL that opens the page once, within ten minutes; Enter prints another one. Port 0
-    takes a free one. Conversations are those of `interlock chat`. Ends on Ctrl-C.
+    picks a free port. Conversations are those of `interlock chat`. Ends on Ctrl-C.
 
     \b
     Example:
@@ -99,7 +99,7 @@ async def _serve(
 
 
 async def _models(given: tuple[str, ...], wishes: ModelWishes) -> list[str]:
-    """Return the names of the models to choose among, the default first."""
+    """Return the names of the models that the page offers, the default first."""
     from interlock.models import choosing
 
     if given:

@@ -1,4 +1,4 @@
-"""`interlock approvals`: the calls that wait until a person approves them."""
+"""`interlock approvals`: calls that wait until a person approves them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _id = click.argument("id", metavar="ID")
-_note = click.option("--note", default="", metavar="TEXT", help="Why, for the record.")
+_note = click.option("--note", default="", metavar="TEXT", help="The reason, for the record.")
 OPEN: tuple[State, ...] = ("pending", "approved")
 
 
@@ -41,7 +41,7 @@ def approvals() -> None:
 
 
 @approvals.command("list")
-@click.option("--all", "is_all", is_flag=True, help="Those that are used, denied or expired, too.")
+@click.option("--all", "is_all", is_flag=True, help="Include used, denied and expired approvals.")
 @config_option.json_option
 @config_option.config_option
 def list_(is_all: bool, as_json: bool, config: Path | None) -> None:
@@ -148,7 +148,7 @@ def deny(id: str, note: str, as_json: bool, config: Path | None) -> None:
 
 
 async def _told(opened: Approvals, id: str) -> Approval:
-    """Return an approval, and show the call that it is about."""
+    """Return an approval, after showing its call."""
     found = await opened.get(id)
     say(safe_line(f"{found.tool} for {found.user}, rule {found.rule}. Its arguments:"))
     if found.arguments is None:

@@ -1,4 +1,4 @@
-"""`interlock audit`: what was called, by whom, and whether the record of it is whole."""
+"""`interlock audit`: list the calls of all users, and verify that the records are complete."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Moment(click.ParamType[int]):
         return found
 
 
-_since = click.option("--since", type=Moment(), metavar="T", help="Not before this time.")
-_until = click.option("--until", type=Moment(), metavar="T", help="Before this time.")
+_since = click.option("--since", type=Moment(), metavar="T", help="Only from this time on.")
+_until = click.option("--until", type=Moment(), metavar="T", help="Only before this time.")
 
 
 @click.group()
 def audit() -> None:
     """List and verify the audit trail, whether a gateway is running or not.
 
-    A time T is a date, a date with a time in UTC, or how long ago, such as 2h or 7d.
+    A time T is a date, a date with a time in UTC, or an age such as 2h or 7d.
 
     \b
     Example:
@@ -70,7 +70,7 @@ def audit() -> None:
 @click.option("--key", default="", metavar="ID", help="Calls with one key.")
 @click.option("--tool", default="", metavar="ADDRESS", help="Calls of one tool.")
 @click.option("--status", default="", metavar="S", help=f"One of {', '.join(STATUSES)}.")
-@click.option("--reason", default="", metavar="R", help="Such as denied_by_rule.")
+@click.option("--reason", default="", metavar="R", help="A reason, such as denied_by_rule.")
 @_since
 @_until
 @click.option(
@@ -162,7 +162,7 @@ def show(call: str, as_json: bool, config: Path | None) -> int:
 def export(since: int | None, until: int | None, config: Path | None) -> None:
     """Print all records, one JSON object a line.
 
-    They come chain by chain, each in its order.
+    Prints one chain after another, each in its order.
 
     \b
     Example:
@@ -183,14 +183,14 @@ def export(since: int | None, until: int | None, config: Path | None) -> None:
     "--head",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="A copy of the trail (gateway.audit.copy), which an older or cut trail contradicts.",
+    help="A copy of the trail (gateway.audit.copy), to detect that the trail is older or cut.",
 )
 @config_option.json_option
 @config_option.config_option
 def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
     """Check that no record was changed, removed, moved or added.
 
-    Exits with 1 if something is wrong, and names writer and record.
+    Exits with 1 if something is wrong, and names the writer and the record.
 
     \b
     Example:
@@ -225,7 +225,7 @@ def verify(head: Path | None, as_json: bool, config: Path | None) -> int:
 @click.argument("arguments", metavar="JSON")
 @config_option.config_option
 def hash_(arguments: str, config: Path | None) -> None:
-    """Print the hash by which the trail names these arguments of a call.
+    """Print the hash of a call's arguments as the trail records it.
 
     The order of members and the whitespace do not matter.
 
@@ -242,7 +242,7 @@ def hash_(arguments: str, config: Path | None) -> None:
     except msgspec.DecodeError as error:
         raise click.BadParameter(f"not JSON: {error}", param_hint="JSON") from None
     if not isinstance(decoded, dict):
-        raise click.BadParameter("arguments are a JSON object", param_hint="JSON")
+        raise click.BadParameter("arguments must be a JSON object", param_hint="JSON")
     key = _key(config_option.load(config), create=True)
     if key is not None:
         emit(arguments_hash(key.derive(ARGUMENTS_KEY), canonical(decoded)))
@@ -284,7 +284,7 @@ def _summary(result: Verification) -> str:
 
 
 def _remarks(call: JsonObject) -> str:
-    """Return the reason of a call, and what is damaged in its records."""
+    """Return the reason of a call, and the damage to its records."""
     damaged = f"damaged: {', '.join(call['damaged'])}" if "damaged" in call else ""
     return " ".join(filter(None, (call.get("reason", ""), damaged)))
 

@@ -1,4 +1,4 @@
-"""`interlock credentials`: what users show to the servers behind the gateway."""
+"""`interlock credentials`: users' credentials for the servers behind the gateway."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interlock.store.database.recorded import Record
 
 _T = TypeVar("_T")
-_MAX_INPUT = 64 * 1024  # characters that are read from stdin
+_MAX_INPUT = 64 * 1024  # characters read from stdin at most
 _user = click.option(
     "--user", required=True, metavar="USER", help="A user, or ISSUER#SUBJECT of a token."
 )
@@ -49,7 +49,7 @@ def credentials() -> None:
 
 
 @credentials.command("list")
-@click.option("--user", default="", metavar="USER", help="Only those of this user.")
+@click.option("--user", default="", metavar="USER", help="Only credentials of this user.")
 @config_option.json_option
 @config_option.config_option
 def list_(user: str, as_json: bool, config: Path | None) -> None:
@@ -84,7 +84,7 @@ def list_(user: str, as_json: bool, config: Path | None) -> None:
 @_user
 @config_option.config_option
 def set_(server: str, name: str, user: str, config: Path | None) -> None:
-    """Store the value that stands for ${user:NAME} at SERVER. It is read from stdin.
+    """Store a user's value for ${user:NAME} of SERVER, read from stdin.
 
     \b
     Example:
@@ -110,10 +110,10 @@ def set_(server: str, name: str, user: str, config: Path | None) -> None:
 @_user
 @config_option.config_option
 def delete(server: str, name: str, user: str, config: Path | None) -> None:
-    """Delete a value; or a login, whose NAME is "login".
+    """Delete a value, or with the NAME "login" a login.
 
-    A running gateway closes the connections that were made with it. A login is revoked at its
-    authorization server, if that has an endpoint for it and answers.
+    A running gateway closes the connections that used it. A login is revoked at its authorization
+    server, if that has an endpoint for it and answers.
 
     \b
     Example:
@@ -139,12 +139,12 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
 
 
 async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
-    """Return a copy of a login, to revoke it once it is deleted; None if it cannot be read."""
+    """Return a copy of a login, to revoke it after its deletion; None if it cannot be read."""
     from interlock.store.credentials import LOGIN
     from interlock.store.login_tokens import LoginTokens
 
     if place.name == LOGIN:
-        with suppress(StoreCorrupt):  # then there is nothing to revoke
+        with suppress(StoreCorrupt):  # a login that cannot be read cannot be revoked
             return await LoginTokens(store, place).copied()
     return None
 
@@ -152,7 +152,6 @@ async def _login_at(store: CredentialStore, place: Place) -> TokenStore | None:
 async def _revoke(
     config: Config, place: Place, login: TokenStore, recorder: Recorder | None
 ) -> None:
-    """Revoke a deleted login at its authorization server."""
     from interlock.cli.servers.login import end_login
 
     problem = f"server {place.server!r} is not in the configuration any more"
@@ -188,7 +187,6 @@ def _place(user: str, server: str, name: str) -> Place:
 
 
 def _servers(config: Config) -> dict[str, ServerConfig]:
-    """Return the servers by their names in addresses."""
     return {each.namespace or key: each for key, each in config.servers.items()}
 
 
@@ -242,7 +240,7 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
 
 
 def _about(action: str, place: Place) -> dict[str, Any]:
-    """Return what the audit trail says of a change."""
+    """Return the details of a change for the audit trail."""
     return {"action": action, "name": place.name, "of": place.user}
 
 

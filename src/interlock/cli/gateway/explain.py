@@ -1,4 +1,4 @@
-"""`interlock explain`: whether a call would be made, and why."""
+"""`interlock explain`: show whether a call would be allowed, and why."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from interlock.toolbox import Toolbox
     from interlock.types import JsonObject
 
-IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
+IDLE_TIMEOUT = 5.0  # seconds in which no server becomes ready or fails
 
 
 @click.command()
 @click.argument("address", metavar="[ADDRESS]", default="", shell_complete=completion.addresses)
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1, shell_complete=completion.arguments)
-@click.option("--key", "key_id", default="", metavar="ID", help="The key that would be used.")
+@click.option("--key", "key_id", default="", metavar="ID", help="The key that makes the call.")
 @click.option(
     "--user",
     default="",
@@ -44,9 +44,9 @@ IDLE_TIMEOUT = 5.0  # seconds without a server getting ready or failing
 @click.option(
     "--arguments",
     metavar="JSON",
-    help="The arguments as one JSON object, instead of or beside KEY=VALUE.",
+    help="The arguments as one JSON object, instead of or in addition to KEY=VALUE.",
 )
-@click.option("--view", default="", metavar="NAME", help="In this view, as at /mcp/NAME.")
+@click.option("--view", default="", metavar="NAME", help="The view of the call, as at /mcp/NAME.")
 @config_option.json_option
 @config_option.config_option
 def explain(
@@ -59,11 +59,11 @@ def explain(
     as_json: bool,
     config: Path | None,
 ) -> int:
-    """Show whether a call would be made, and why: every check with its fact.
+    """Show whether a call would be allowed, and why: every check with its result.
 
-    ADDRESS is a tool, SERVER:NAME, with arguments as for `interlock call`. Without arguments, the
-    question is whether the tool is listed. Without ADDRESS, all tools are listed with the first
-    obstacle of each. The checks are those of a call, with the stored keys and the file. A server
+    ADDRESS is a tool, SERVER:NAME, with arguments as for `interlock call`. Without arguments,
+    shows whether the tool is listed. Without ADDRESS, lists all tools, each with the first check
+    that it fails. The checks are those of a call, with the stored keys and the file. A server
     is started only if its tools are unknown. The exit code is 1 if the call would be denied.
 
     \b
@@ -101,7 +101,7 @@ def explain(
 async def _explainer(
     config: Config, key_id: str, user: str, view: str, address: str
 ) -> AsyncIterator[tuple[Explainer, Caller, StoredKey | None]]:
-    """Make a gateway that serves no client. Servers start only if their tools are unknown."""
+    """Open a gateway without clients. It starts a server only if its tools are unknown."""
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
@@ -149,7 +149,7 @@ async def _explainer(
 
 
 async def _start_if_unknown(toolbox: Toolbox, address: str) -> None:
-    """Start the server of a tool that is not in its last list."""
+    """Start the server of a tool, unless its last list has the tool."""
     server, _, name = address.partition(":")
     upstream = toolbox.upstreams.get(server)
     if not name or upstream is None:
@@ -162,7 +162,7 @@ async def _start_if_unknown(toolbox: Toolbox, address: str) -> None:
 
 
 def _concerned(parts: Parts, caller: Caller, address: str) -> Servers:
-    """Return the servers whose tools must be known."""
+    """Return the servers whose tools the explanation needs."""
     view = parts.settings.views.get(caller.principal.view if caller.principal else "")
     if not address or (view is not None and view.names == "plain"):  # names may clash
         return parts.servers
@@ -192,7 +192,7 @@ async def _caller(
 
 
 async def _load_limits(limiter: Limiter, database: Database) -> None:
-    """Load what is stored about limits. Only a running gateway knows its rates."""
+    """Load the stored use of limits. Rates are missing: a gateway keeps them in memory."""
     from interlock.layers.quotas import Quotas
     from interlock.store.quotas import QuotaStore
 

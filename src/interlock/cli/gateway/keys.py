@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _F = TypeVar("_F", bound=Callable[..., Any])
-# Returns what records a change, by the name of the change.
+# Returns the audit record of a change, by the name of the change.
 Recorded: TypeAlias = "Callable[[str], Record | None]"
 _id = click.argument("id", metavar="ID")
 
@@ -48,13 +48,13 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("user", metavar="USER")
-@click.option("--name", default="", help="What the key is for; shown in lists.")
+@click.option("--name", default="", help="The key's purpose; shown in lists.")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     metavar="SCOPE",
-    help="What the key may do at most: mcp:*, mcp:read (the default), mcp:SERVER:*, "
+    help="The most that the key may do: mcp:*, mcp:read (the default), mcp:SERVER:*, "
     "mcp:SERVER:PATTERN, admin:read, admin:approve or admin:write. May be repeated.",
 )
 @click.option(
@@ -63,13 +63,13 @@ def keys() -> None:
     default="365d",
     show_default=True,
     metavar="TIME",
-    help="How long it is valid, such as 90d or 12h; or never.",
+    help="The time until the key expires, such as 90d or 12h; or never.",
 )
-@click.option("--view", default="", metavar="NAME", help="The only view that it opens.")
-@click.option("--rate", type=RateOption(), metavar="RATE", help="Its own limit, such as 20/s.")
-@_own_limit("--burst", "Calls at once before its rate holds.")
-@_own_limit("--concurrent", "Its calls that may run at once.")
-@_own_limit("--per-day", "Its calls a day.")
+@click.option("--view", default="", metavar="NAME", help="The only view that the key opens.")
+@click.option("--rate", type=RateOption(), metavar="RATE", help="Limit of its rate, as in 20/s.")
+@_own_limit("--burst", "Calls that may come at once before the rate applies.")
+@_own_limit("--concurrent", "Limit of calls that run at the same time.")
+@_own_limit("--per-day", "Limit of calls per day.")
 @config_option.json_option
 @config_option.config_option
 def create(
@@ -87,8 +87,8 @@ def create(
 ) -> None:
     """Create a key for USER and print it. It cannot be shown again.
 
-    Then says on stderr how many of the tools the key can call now, and why not the others. For
-    this the configured servers are started; one that does not start in time is named.
+    Prints on stderr how many tools the key can call now, and why it cannot call the others. This
+    starts the configured servers; a server that does not start in time is named.
 
     \b
     Example:
@@ -162,7 +162,7 @@ def list_(as_json: bool, config: Path | None) -> None:
 @config_option.json_option
 @config_option.config_option
 def show(id: str, as_json: bool, config: Path | None) -> None:
-    """Show one key, without the key itself.
+    """Show the data of a key, but not its secret.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`interlock lock`: which definitions of tools, prompts and servers are accepted."""
+"""`interlock lock`: accept or reject the definitions of tools, prompts and servers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _SHOWN_HASH = 12  # digits
 _address = click.argument("address", metavar="ADDRESS", shell_complete=completion.addresses)
-_hash = click.option("--hash", "hash", default="", metavar="H", help="Of what was shown to you.")
+_hash = click.option(
+    "--hash", "hash", default="", metavar="H", help="Hash of the definition that was shown to you."
+)
 
 
 @click.group()
 def lock() -> None:
     """Accept or reject the definitions that servers offer.
 
-    The first list of a server is accepted. From then on a changed or additional tool waits, and is
+    The first list of a server is accepted. After that, a changed or additional tool waits, and is
     not offered until you accept it. ADDRESS is SERVER:TOOL, or SERVER for the launch command and
-    the instructions of the server itself. A running gateway obeys within two seconds.
+    the instructions of the server itself. A running gateway applies a decision within two seconds.
 
     \b
     Example:
@@ -112,10 +114,10 @@ def diff(address: str, as_json: bool, config: Path | None) -> None:
 def accept(
     address: str, hash: str, risk_from_hints: bool, yes: bool, as_json: bool, config: Path | None
 ) -> int:
-    """Accept the definition that a server offers, or with SERVER alone all that waits.
+    """Accept a changed definition, or all waiting definitions of a server.
 
-    Shows it first and asks. With --hash only the definition with this hash is accepted, without a
-    question; if the server offers another one by now, nothing is.
+    Shows the definition first and asks. With --hash, accepts without a question, but only the
+    definition with this hash; if the server offers another one by now, accepts nothing.
 
     \b
     Example:
@@ -132,7 +134,7 @@ def accept(
 
     shown = _with_definitions(found, read)
     if not shown:
-        say(f"nothing of {address} waits")
+        say(f"no definitions of {address} are waiting")
         return 0
     if not hash and not _agreed(shown, yes):
         return 1
@@ -157,7 +159,7 @@ def accept(
 @config_option.json_option
 @config_option.config_option
 def reject(address: str, hash: str, as_json: bool, config: Path | None) -> None:
-    """Reject a definition, so that it is not offered. Forget one that is gone.
+    """Reject a definition, so that it is not offered; forget one that the server has removed.
 
     An accepted tool waits from then on, as if it were new.
 
@@ -195,7 +197,7 @@ def export(file: Path, config: Path | None) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @config_option.config_option
 def import_(file: Path, config: Path | None) -> None:
-    """Accept exactly what FILE states of the servers in it.
+    """Accept exactly the definitions that FILE lists for its servers.
 
     \b
     Example:
@@ -209,7 +211,7 @@ def import_(file: Path, config: Path | None) -> None:
 
 
 async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]:
-    """Return what a command is about: all that waits of a server, or what an address names."""
+    """Return the definitions that a command names: one address, or all that wait of a server."""
     if ":" in address:
         found = await definitions.find(address)
         several = hash and len(found) > 1  # a tool and a prompt of the same name
@@ -220,7 +222,7 @@ async def _named(definitions: Definitions, address: str, hash: str) -> list[Pin]
             address
         )
     if not waiting:
-        await definitions.find(address)  # it exists
+        await definitions.find(address)  # raises if it does not exist
     return waiting
 
 
@@ -245,7 +247,7 @@ def _with_definitions(config: Config, work: Callable[[Definitions], Awaitable[_T
 
 
 def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
-    """Run work that decides, and record it in the audit trail."""
+    """Run work that decides, and record its decisions in the audit trail."""
 
     async def opened() -> _T:
         async with (

@@ -1,4 +1,4 @@
-"""`interlock plugins`: which users have which plugins."""
+"""`interlock plugins`: install plugins for users."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def plugins() -> None:
     """List plugins, and install or remove them for users.
 
     A plugin is a folder with a manifest in gateway.plugins.folder. Only users who have it installed
-    see its tools. A running gateway obeys within a second.
+    see its tools. A running gateway applies a change within a second.
 
     \b
     Example:
@@ -47,7 +47,7 @@ def plugins() -> None:
 @config_option.json_option
 @config_option.config_option
 def list_(as_json: bool, config: Path | None) -> None:
-    """List the plugins with their tools and users, and what is wrong with their manifests.
+    """List the plugins with their tools and users, and the problems of their manifests.
 
     \b
     Example:
@@ -80,7 +80,7 @@ def list_(as_json: bool, config: Path | None) -> None:
 @_user
 @config_option.config_option
 def install(name: str, user: str, config: Path | None) -> None:
-    """Give a user the tools of a plugin.
+    """Install a plugin for a user, who then sees its tools.
 
     \b
     Example:
@@ -103,7 +103,7 @@ def install(name: str, user: str, config: Path | None) -> None:
 @_user
 @config_option.config_option
 def remove(name: str, user: str, config: Path | None) -> int:
-    """Take the tools of a plugin from a user.
+    """Remove a plugin from a user, who then no longer sees its tools.
 
     \b
     Example:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from interlock.store.database.claims import Claim
     from interlock.types import JsonObject
 
-OPERATOR = "user:local"  # who may open the database is the administrator
+OPERATOR = "user:local"  # a person who can open the database counts as the administrator
 
 
 class Recorder:
@@ -32,11 +32,11 @@ class Recorder:
         """Write a change and its record.
 
         Args:
-            kind: Of the record.
-            body: What else is to be known.
+            kind: The record's kind.
+            body: Further members of the record.
             claim: The change; None to write the record alone.
-            server: The server that it is about.
-            tool: The address of the tool that it is about.
+            server: The server that the change concerns.
+            tool: The address of the tool that the change concerns.
         """
         await self.write_all(kind, [(body, server, tool)], claim)
 
@@ -63,7 +63,7 @@ class Recorder:
 
 @asynccontextmanager
 async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
-    """Open the audit trail in the database of a configuration; None if that turns it off.
+    """Open the audit trail in the database of a configuration; None if the trail is off.
 
     Raises:
         StoreError: The database cannot be used.

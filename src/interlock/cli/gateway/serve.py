@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
-YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks at them
+YOUNG_OBJECTS = 10_000  # new objects until the garbage collector looks at them
 
 
 @click.command()
@@ -38,14 +38,14 @@ YOUNG_OBJECTS = 10_000  # that the garbage collector lets come before it looks a
 @click.option(
     "--http",
     metavar="HOST:PORT",
-    help="Where to listen, instead of gateway.listen or 127.0.0.1:8080; port 0 takes a free one.",
+    help="Listen here, not at gateway.listen or 127.0.0.1:8080; port 0 picks a free port.",
 )
 @click.option("--stdio", is_flag=True, help="Serve the client that starts this command.")
 @click.option("--view", metavar="NAME", default="", help="Serve this view only.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Check the file, print what is odd in it and what it would change, and end.",
+    help="Check the file, print its problems and the changes that it would make, and exit.",
 )
 @click.option(
     "--start-servers",
@@ -62,8 +62,8 @@ def serve(
 ) -> int:
     """Serve the configured servers as one MCP endpoint that is safe to share.
 
-    Callers need a key; see `interlock keys`. Without any stored key, one is created for this run
-    on loopback. Ends on SIGTERM or Ctrl-C after the running calls; SIGHUP reads the file again.
+    Callers need a key; see `interlock keys`. On loopback, if no key is stored, one is created for
+    this run. Ends on SIGTERM or Ctrl-C after the running calls; SIGHUP reads the file again.
 
     \b
     Example:
@@ -81,7 +81,7 @@ def serve(
         raise ConfigError(f"no view {view!r} in {loaded.path or 'the configuration'}")
     if not stdio and loaded.gateway is not None and loaded.gateway.audit.mode == "off":
         raise ConfigError(f'{loaded.path}: gateway.audit.mode is "off", which is for --stdio only')
-    open_log()  # what goes wrong at the start is printed below
+    open_log()  # problems at the start are printed below
     if check:
         from interlock.cli.gateway.serve_check import check_configuration
 
@@ -99,13 +99,13 @@ def serve(
 
 @contextmanager
 def _reaper_of(config: Config) -> Iterator[None]:
-    """Start what starts the programs of a configuration, while the gateway is being imported."""
+    """Start the process that starts server programs, while the gateway is being imported."""
     from interlock.config import StdioServer
     from interlock.transports.reaper import reaper
 
     with ExitStack() as stack:
         if any(isinstance(each, StdioServer) for each in config.servers.values()):
-            with suppress(SpawnError):  # each server says that it cannot be started
+            with suppress(SpawnError):  # each server reports that it cannot be started
                 stack.enter_context(reaper.running())
         yield
 
@@ -123,12 +123,12 @@ def _address(http: str) -> Address:
 def _run(work: Coroutine[Any, Any, None]) -> None:
     import asyncio
 
-    # Modules that are imported and calls under way are many objects, and hardly any garbage that
+    # Imported modules and running calls are many objects, of which hardly any become garbage that
     # only the collector finds.
     gc.set_threshold(YOUNG_OBJECTS)
     try:
         from uvloop import new_event_loop
-    except ImportError:  # it is only faster
+    except ImportError:  # the package only makes it faster
         asyncio.run(work)
         return
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -160,7 +160,7 @@ async def _serve_http(
 
 
 def _import_http(config: Config) -> ServeHttp:
-    """Return `serve_http` with the pages that a configuration has."""
+    """Return `serve_http` after importing the pages that a configuration has."""
     from interlock.gateway.serving.http import serve_http
     from interlock.web.board import Board
     from interlock.web.inspector.gateway_inspector import GatewayInspector
@@ -170,7 +170,7 @@ def _import_http(config: Config) -> ServeHttp:
         from interlock.web.gateway_chat import GatewayChat
 
         chat = GatewayChat
-    gc.collect()  # of modules that were imported; nothing waits for this thread yet
+    gc.collect()  # garbage of the imports; nothing waits for this thread yet
     return partial(serve_http, board=Board, chat=chat, inspector=GatewayInspector)
 
 
@@ -186,11 +186,11 @@ async def _serve_stdio(
 
 
 class _Reloading:
-    """Reads the file again, one time after another.
+    """Reads the file again, never twice at the same time.
 
     Args:
-        assembly: What to reload.
-        file: As --config names it.
+        assembly: The gateway to reload.
+        file: The value of --config.
     """
 
     def __init__(self, assembly: Assembly, file: Path | None) -> None:
@@ -200,7 +200,7 @@ class _Reloading:
         self._is_wanted = False
 
     def begin(self) -> None:
-        """Begin to reload, or do so again once the present reload has ended."""
+        """Start a reload, or another one once the present reload has ended."""
         import asyncio
 
         self._is_wanted = True
@@ -235,7 +235,7 @@ class _Reloading:
 
 def _announce(served: Served, toolbox: Toolbox) -> None:
     open_log(logging.WARNING)
-    gc.freeze()  # what is there now stays, so the garbage collector need not look at it again
+    gc.freeze()  # these objects stay, so the garbage collector need not look at them again
     say(f"serving at {served.url}")
     if served.admin:
         say(f"admin at {served.admin}")
@@ -265,12 +265,12 @@ def _warn_of(status: ServerStatus) -> None:
     elif status.state not in ("ok", "disabled"):
         warn(f"{status.name} {status.state}: {status.reason}")
     for line in status.missing:
-        if not line.endswith(NOT_ALLOWED):  # as the operator wants it
+        if not line.endswith(NOT_ALLOWED):  # the operator's own choice needs no warning
             warn(f"{status.name}: {line}")
 
 
 def _say_clients(url: str, key: str) -> None:
-    """Print what to paste into the clients that most people use."""
+    """Print the settings to paste into the most common clients."""
     headers = {"Authorization": f"Bearer {key}"}
     name, entry = "interlock", {"url": url, "headers": headers}
     cursor = {"mcpServers": {name: entry}}

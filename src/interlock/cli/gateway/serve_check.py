@@ -1,4 +1,4 @@
-"""`interlock serve --check`: what is wrong or odd in a configuration, and what it would change."""
+"""`interlock serve --check`: problems of a configuration, and the changes that it would make."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _NOT_STARTED = "no server was started; add --start-servers"
 
 
 def check_configuration(config: Config, *, start_servers: bool) -> int:
-    """Print what is odd in a configuration, and what it would change; return the exit code.
+    """Print a configuration's problems and the changes it would make; return the exit code.
 
     Args:
         config: The configuration.
-        start_servers: Start the servers for a moment, to learn the names of their tools.
+        start_servers: Start the servers for a moment, to get the names of their tools.
 
     Raises:
-        ConfigError: It cannot be served.
-        StoreError: Its database cannot be read.
+        ConfigError: The configuration cannot be served.
+        StoreError: The database cannot be read.
     """
     parts = make_parts(config, os.environ)
     place = location.find(parts.settings.database or None)
-    # Not created here, as nothing is served yet.
+    # Serving would create the database; a check must not.
     database = place if isinstance(place, Path) and place.exists() else None
-    Toolbox(parts.servers)  # refuses names that are reserved
+    Toolbox(parts.servers)  # raises if a name is reserved
     changes: list[str] = []
     if start_servers:
         odd = asyncio.run(_with_servers(config, parts))
@@ -60,7 +60,7 @@ def check_configuration(config: Config, *, start_servers: bool) -> int:
 
 
 async def _with_servers(config: Config, parts: Parts) -> list[str]:
-    """Start servers for a moment; return what is odd about the names of their tools."""
+    """Start servers for a moment; return problems with the names of their tools."""
     toolbox = Toolbox(parts.servers)
     try:
         await toolbox.open()
@@ -75,7 +75,7 @@ async def _with_servers(config: Config, parts: Parts) -> list[str]:
 async def _with_last_lists(
     config: Config, parts: Parts, place: Path | None
 ) -> tuple[list[str], list[str]]:
-    """Start nothing; return what is odd by the last lists of tools, and what would change."""
+    """Start no server; use the last lists of tools. Return problems and changes."""
     odd = _unset_variables(config)
     if place is None:
         return [*odd, *_odd_names(config, (), _NOT_STARTED)], []
@@ -115,14 +115,14 @@ def _unset_variables(config: Config) -> list[str]:
         of_users = dict.fromkeys(needs_of(server).names, "stored")
         try:
             if server.enabled:
-                resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it takes
+                resolve(server, os.environ, of_users)  # type: ignore[type-var]  # each kind is one it accepts
         except ConfigError as error:
             found.append(f"server {name!r} cannot start: {error}")
     return found
 
 
 def _changes(before: JsonObject, now: JsonObject) -> list[str]:
-    """Return what differs between two configurations, as audit records describe them."""
+    """Return the differences of two configurations, in the form of audit records."""
     changes = []
     for noun, member in (("server", "servers"), ("view", "views"), ("plugin", "plugins")):
         found = compared(dict.fromkeys(before[member]), dict.fromkeys(now[member]))
@@ -134,14 +134,14 @@ def _changes(before: JsonObject, now: JsonObject) -> list[str]:
 
 
 class _LastLists:
-    """A `PinKeeper` that knows the last list of each server, and keeps nothing.
+    """A `PinKeeper` that has the last list of each server, and stores nothing.
 
     Args:
-        pins: Those of the database.
-        folder: Where the gateway's key is.
+        pins: The pins of the database.
+        folder: The folder of the gateway's key.
 
     Attributes:
-        relaunched: The servers that are launched in another way than the accepted one.
+        relaunched: Servers whose launch differs from the accepted one.
     """
 
     def __init__(self, pins: Sequence[Pin], folder: Path) -> None:
@@ -150,7 +150,7 @@ class _LastLists:
         self._pins = pins
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """See `PinKeeper`; nothing changes meanwhile."""
+        """Do nothing: pins do not change during a check."""
 
     async def check(
         self,
@@ -166,5 +166,4 @@ class _LastLists:
         return None
 
     async def pins(self, server: str) -> Sequence[Pin]:
-        """Return the pins of a server."""
         return [each for each in self._pins if each.server == server]

@@ -1,1 +1,1 @@
-"""The commands of servers: configured, logged in to, listed, called and served."""
+"""The commands of servers: configure, log in, list, call and serve."""

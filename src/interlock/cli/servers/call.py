@@ -1,4 +1,4 @@
-"""`interlock call`: one tool, from the command line."""
+"""`interlock call`: call one tool from the command line."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def call(
     """Call a tool and print its result. Exits with 1 if the tool reports an error.
 
     A VALUE is text where the tool's schema accepts text, else JSON: numbers, true, null,
-    ["lists"], {"objects": 1}. Where a tool of an API takes a file, @PATH sends a local one.
+    ["lists"], {"objects": 1}. Where an API's tool accepts a file, @PATH sends a local one.
     Only the tool's own server is started.
 
     \b
@@ -119,7 +119,6 @@ async def _preview(
     values: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Print the request of a call to an API."""
     from interlock.cli.servers.openapi import server_of
     from interlock.errors import UnknownTool
 
@@ -148,7 +147,7 @@ async def _preview(
 def given_arguments(
     pairs: Iterable[str], arguments: str | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the arguments of KEY=VALUE, which `typed` converts, and those of --arguments."""
+    """Return the arguments of KEY=VALUE, converted by `typed`, and those of --arguments."""
     texts, values = texts_of(pairs), _object(arguments)
     if twice := sorted(texts.keys() & values.keys()):
         raise click.UsageError(f"{', '.join(twice)}: both as KEY=VALUE and in --arguments")
@@ -201,13 +200,12 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 
 
 def _takes_file(schema: Any) -> bool:
-    """Return whether an argument is a file, as OpenAPI tools take it."""
+    """Return whether an argument is a file in the form of OpenAPI tools."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return isinstance(properties, dict) and {"text", "base64"} <= properties.keys()
 
 
 def _file(key: str, name: str) -> dict[str, str]:
-    """Read a local file as the value of an argument."""
     from base64 import b64encode
     from mimetypes import guess_type
 
@@ -241,11 +239,11 @@ def _value(key: str, text: str, types: set[str]) -> Any:
 
 
 _KINDS = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
-_MAX_DEPTH = 8  # nested references and alternatives
+_MAX_DEPTH = 8  # of nested references and alternatives
 
 
 def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
-    """Return the JSON types that a part of the schema allows; empty if it does not say."""
+    """Return the JSON types that a part of the schema allows; empty if it states none."""
     if not isinstance(part, dict) or depth > _MAX_DEPTH:
         return set()
     if "type" in part:
@@ -268,7 +266,7 @@ def _types(part: Any, schema: dict[str, Any], depth: int) -> set[str]:
     return set().union(*(_types(each, schema, depth + 1) for each in alternatives))
 
 
-# Keywords that may define parameters besides `properties`.
+# Keywords besides `properties` that may define parameters.
 _MORE_PARAMETERS = {"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
 
 
@@ -284,7 +282,7 @@ def unknown_parameters(arguments: dict[str, Any], schema: dict[str, Any]) -> Ite
         return
     unused = [name for name in properties if name not in arguments]
     for name in [each for each in arguments if each not in properties]:
-        # Lenient, so that "tz" finds "timezone".
+        # The cutoff is low, so that "tz" finds "timezone".
         near = difflib.get_close_matches(name, unused, 1, 0.4)
         if near:
             yield f"has no parameter {name!r}; did you mean {near[0]!r}?"

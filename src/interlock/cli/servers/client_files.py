@@ -1,10 +1,10 @@
-"""Where other MCP clients keep their servers, and how an entry is written there.
+"""The files in which other MCP clients keep their servers, and the form of their entries.
 
 Rules:
 
 1. Files keep their comments, order and other members. They are replaced whole, after a backup.
-2. Only what interlock has entered is replaced or removed, unless the user forces it. What it has
-   entered is recorded in `installed.json` in the user's data folder.
+2. Only entries that interlock made are replaced or removed, unless the user forces it. They are
+   recorded in `installed.json` in the user's data folder.
 3. A file that is shared with others gets no secret: values of `env` and `headers` are `${VAR}`.
 """
 
@@ -37,13 +37,13 @@ class ClientFile(Struct, frozen=True):
     """One file of one client.
 
     Attributes:
-        client: Its name.
+        client: The client's name.
         scope: "user", "project" or "local".
         path: The file.
-        keys: Where the servers are in it.
-        variables: How the client writes a variable; "" if it has none.
-        is_shared: Others read the file, as it is committed.
-        has_cwd: An entry may have a working folder.
+        keys: The path to the servers in it.
+        variables: The client's notation for a variable; "" if it has none.
+        is_shared: Whether others read the file, because it is committed.
+        has_cwd: Whether an entry may have a working folder.
     """
 
     client: str
@@ -57,7 +57,6 @@ class ClientFile(Struct, frozen=True):
     # Entries
 
     def of_program(self, command: str, args: list[str], env: Mapping[str, str]) -> Entry:
-        """Return the entry of a program."""
         entry: Entry = {"command": command, "args": [self._text(each, "args") for each in args]}
         if env:
             entry["env"] = {name: self._secret(value, f"env.{name}") for name, value in env.items()}
@@ -81,7 +80,7 @@ class ClientFile(Struct, frozen=True):
         return entry
 
     def document(self, entries: Mapping[str, Entry]) -> dict[str, Any]:
-        """Return the entries as they stand in the file."""
+        """Return a whole document with these entries, in the client's form."""
         document: dict[str, Any] = dict(entries)
         for key in reversed(self.keys):
             document = {key: document}
@@ -96,7 +95,7 @@ class ClientFile(Struct, frozen=True):
         return self._text(value, what)
 
     def _text(self, text: str, what: str) -> str:
-        """Write variables as the client does, or fill them in if it has none."""
+        """Write variables in the client's notation, or replace them if it has none."""
         if not self.variables:
             return fill(text, what, os.environ)
         if self.variables == "${env:%s}" and any(match[2] for match in _REFERENCE.finditer(text)):
@@ -111,7 +110,7 @@ class ClientFile(Struct, frozen=True):
         """Return all entries of the file.
 
         Raises:
-            ConfigError: It cannot be read.
+            ConfigError: The file cannot be read.
         """
         found: Any = self._value()
         for key in self.keys:
@@ -119,7 +118,7 @@ class ClientFile(Struct, frozen=True):
         return found if isinstance(found, dict) else {}
 
     def ours(self) -> dict[str, Entry]:
-        """Return the entries that interlock has made, as they are now."""
+        """Return the present form of the entries that interlock made."""
         made = {name for path, keys, name, _ in _records() if self._is_at(path, keys)}
         return {name: entry for name, entry in self.entries().items() if name in made}
 
@@ -127,7 +126,7 @@ class ClientFile(Struct, frozen=True):
         """Enter a server.
 
         Raises:
-            ConfigError: The file cannot be edited, or has an entry that interlock has not made.
+            ConfigError: The file cannot be edited, or has an entry that interlock did not make.
         """
         if name in self.entries():
             self._check_ours(name, force, "replace")
@@ -146,7 +145,7 @@ class ClientFile(Struct, frozen=True):
         """Remove a server.
 
         Raises:
-            ConfigError: The file cannot be edited, or interlock has not made the entry.
+            ConfigError: The file cannot be edited, or interlock did not make the entry.
         """
         if name not in self.entries():
             raise ConfigError(
@@ -164,7 +163,7 @@ class ClientFile(Struct, frozen=True):
         add = ["add-json", "--scope", self.scope, name]
         if "stdin" in _run_claude(["add-json", "--help"]):
             _run_claude([*add, "-"], json.dumps(entry))
-        elif any(each in entry for each in _SECRET):  # other users see the arguments of programs
+        elif any(each in entry for each in _SECRET):  # other users can see a program's arguments
             raise ConfigError(f"{name!r} may hold secrets, which needs a newer Claude Code; update")
         else:
             _run_claude([*add, json.dumps(entry)])
@@ -228,7 +227,7 @@ _SECRET = ("env", "headers")
 
 
 def place_of(client: str, scope: str) -> ClientFile:
-    """Return where a client keeps its servers.
+    """Return the file in which a client keeps its servers.
 
     Raises:
         ConfigError: The client has no such scope.
@@ -266,7 +265,7 @@ def application_folder(name: str) -> Path:
 
 
 def _run_claude(arguments: list[str], stdin: str = "") -> str:
-    """Let Claude Code edit its own file, as it may be running; return what it prints."""
+    """Let Claude Code edit its own file, as it may be running; return its output."""
     from interlock.claude import find
 
     ran = subprocess.run(  # noqa: S603 - the user's own program
@@ -284,7 +283,7 @@ def _run_claude(arguments: list[str], stdin: str = "") -> str:
     return ran.stdout
 
 
-# What interlock has entered
+# Entries that interlock made
 
 Record = tuple[str, tuple[str, ...], str, Entry]
 
@@ -306,5 +305,5 @@ def _records() -> list[Record]:
 
 
 def _keep(records: list[Record]) -> None:
-    # Entries may hold secrets of the user; the file is for its owner only.
+    # Entries may hold secrets of the user, so only the owner may read the file.
     shared_file.edit(_file(), lambda: msgspec.json.encode(records))

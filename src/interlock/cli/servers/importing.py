@@ -1,4 +1,4 @@
-"""`interlock servers import`: take over the servers that other programs on this machine use."""
+"""`interlock servers import`: copy the servers of other programs on this machine."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class FoundServer(Struct, frozen=True):
     """One server of another program.
 
     Attributes:
-        program: Whose it is.
-        file: Where it was found.
-        name: Its name there.
-        server: As interlock reads it; None if it cannot.
-        state: What importing it would do.
-        detail: Why it cannot be used; "" otherwise.
+        program: The program that has the server.
+        file: The program's file.
+        name: The server's name in that file.
+        server: The server in interlock's form; None if it cannot be used.
+        state: The effect of importing it.
+        detail: The reason why it cannot be used; "" otherwise.
     """
 
     program: str
@@ -56,7 +56,7 @@ class FoundServer(Struct, frozen=True):
 
 @click.command("import")
 @click.argument("program", required=False, type=click.Choice(PROGRAMS))
-@click.option("--server", "names", metavar="NAME", multiple=True, help="Only this; repeatable.")
+@click.option("--server", "names", metavar="NAME", multiple=True, help="Only this one; repeatable.")
 @click.option("--yes", is_flag=True, help="Write them to your file, instead of showing them.")
 @config_option.config_option
 @config_option.json_option
@@ -119,7 +119,7 @@ def _add(found: list[FoundServer], path: Path) -> int:
             continue
         try:
             add_server(path, each.name, each.server)
-        except ConfigError as error:  # such as two programs with a server of one name
+        except ConfigError as error:  # for example, two programs have a server of this name
             warn(f"{each.name!r} of {each.program} was not imported: {error}")
             failed += 1
         else:
@@ -131,7 +131,6 @@ def _add(found: list[FoundServer], path: Path) -> int:
 
 
 def _find(program: str | None, own: Path) -> Iterator[FoundServer]:
-    """Iterate over the servers of all programs, or of one."""
     from interlock.config import load
 
     existing = load(own if own.exists() else None)
@@ -163,7 +162,7 @@ def _of_file(
 
 
 def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> FoundServer:
-    """Read one entry by itself, so that a wrong one costs no other."""
+    """Read one entry by itself, so that a wrong one does not affect the others."""
     from interlock.config import HttpServer, StdioServer, loads
 
     text = json.dumps({"mcpServers": {name: entry}}).encode()
@@ -182,7 +181,7 @@ def _read(program: str, file: Path, name: str, entry: Any, existing: Config) -> 
 
 
 def _places(program: str) -> list[tuple[Path, tuple[str, ...]]]:
-    """Return the files of a program, and where the servers are in each."""
+    """Return the files of a program, and the path to the servers in each."""
     home, here = Path.home(), Path.cwd()
     servers, code = ("mcpServers",), application_folder("Code") / "User"
     match program:

@@ -1,4 +1,4 @@
-"""What a configuration leaves to the user at the terminal: `${input:ID}` and `${user:NAME}`."""
+"""Values that a configuration leaves to the user: `${input:ID}` and `${user:NAME}`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from interlock.config.inputs import Input
     from interlock.config.servers import KeptLogin
 
-_TERMINAL = Path("/dev/tty")  # also where stdin is a file
+_TERMINAL = Path("/dev/tty")  # works even if stdin is a file
 
 
 def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
-    """Return the configuration with what it leaves to the user at this terminal.
+    """Return the configuration with the values that the user at this terminal has or types.
 
-    Each `${input:ID}` is asked for once, unless the user has kept the answer in the keyring;
-    without a terminal nothing is asked. `${user:NAME}` is the credential that is stored for
-    `user:local`. A server that lacks one of them does not start, and its reason names what to do.
+    The user is asked for each `${input:ID}` once, unless the keyring has the answer; without a
+    terminal nothing is asked. `${user:NAME}` is the credential that is stored for
+    `user:local`. A server that lacks a value does not start, and its reason names the remedy.
     A login that `user:local` has made on the pages of a gateway is used as well.
 
     Args:
@@ -60,7 +60,7 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
 
 
 def _kept_logins(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, KeptLogin]:
-    """Return where the gateway keeps the local user's logins, by server."""
+    """Return the logins of the local user that the gateway keeps, by server."""
     from interlock.config.servers import KeptLogin
     from interlock.toolbox.user_credentials import may_keep_login
 
@@ -98,7 +98,7 @@ def _answers(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, d
 def _kept(
     servers: Mapping[str, ServerConfig], wanted: Iterable[tuple[str, str]]
 ) -> tuple[dict[tuple[str, str], str], KeptInputs | None]:
-    """Return the answers in the keyring by server and id; the keyring if it can be used."""
+    """Return the answers in the keyring by server and id; and the keyring, if it can be used."""
     from interlock.cli.servers.kept_inputs import KeptInputs
 
     keyring = KeptInputs.find()
@@ -113,7 +113,6 @@ def _kept(
 
 
 def _asked(config: Config, missing: Collection[str]) -> dict[str, str]:
-    """Ask for inputs by their ids, in the order of the file."""
     from interlock.config.inputs import Input
 
     answers: dict[str, str] = {}
@@ -145,7 +144,6 @@ def _offer_to_keep(
 
 
 def _credentials(config: Config, texts: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the stored credentials of the local user by server and reference."""
     from interlock.config import variables
 
     using = [key for key, text in texts.items() if variables.user_names(text)]

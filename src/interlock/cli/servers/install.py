@@ -29,7 +29,7 @@ _scope = click.option(
     "--scope",
     type=click.Choice(["user", "project", "local"]),
     default="user",
-    help="For you, for everybody in this folder, or for you in this folder (claude only).",
+    help="For you, for everyone in this folder, or for you in this folder (claude only).",
 )
 
 
@@ -39,8 +39,8 @@ _scope = click.option(
 @_scope
 @click.option("--name", help="The name in that client, for one SERVER.")
 @click.option("--print", "only_print", is_flag=True, help="Print the entry, and change nothing.")
-@click.option("--check", is_flag=True, help="Start what is entered, and list its tools.")
-@click.option("--force", is_flag=True, help="Replace an entry that interlock has not made.")
+@click.option("--check", is_flag=True, help="Start the entered servers, and list their tools.")
+@click.option("--force", is_flag=True, help="Replace an entry that interlock did not make.")
 @config_option.config_option
 def install(
     client: str,
@@ -55,7 +55,7 @@ def install(
     """Enter servers into Claude Code, Claude Desktop, Cursor or VS Code.
 
     SERVER is a Python FILE[:NAME] as for `interlock run`, the name of a configured server, or the
-    URL of a gateway. --check without SERVER starts everything that interlock has entered.
+    URL of a gateway. --check without SERVER starts every server that interlock has entered.
 
     \b
     Example:
@@ -88,7 +88,7 @@ def install(
 @_client
 @click.argument("name")
 @_scope
-@click.option("--force", is_flag=True, help="Remove an entry that interlock has not made.")
+@click.option("--force", is_flag=True, help="Remove an entry that interlock did not make.")
 def uninstall(client: str, name: str, scope: str, force: bool) -> None:
     """Remove a server that `interlock install` has entered.
 
@@ -110,7 +110,7 @@ def _name(server: str, name: str | None) -> str:
     """Return the name of the entry.
 
     Raises:
-        UsageError: The client would not accept it.
+        UsageError: The client would not accept the name.
     """
     if name is None and _URL.match(server):
         name = "interlock"
@@ -173,7 +173,7 @@ def _configured(name: str, server: ServerConfig, place: ClientFile) -> dict[str,
 
 
 async def _check(entries: dict[str, dict[str, Any]]) -> int:
-    """Start each entry as the client would; return 1 if one does not answer."""
+    """Start each entry in the client's way; return 1 if one does not answer."""
     import os
 
     from interlock.cli.server_status import is_broken, problem_of, statuses

@@ -1,7 +1,7 @@
 """Answers to `${input:ID}` that the user keeps in the keyring, each for one server.
 
-An answer belongs to the entry of the server as it was when the user gave it. A changed command, URL
-or variable is asked about again, so that no other program gets what the user typed for this one.
+An answer belongs to the server's entry at the time of the answer. If its command, URL or a variable
+changes, the user is asked again, so that no other program gets what was typed for this one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from interlock.oauth import keyrings
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
 
-# Members of an entry that decide where an answer goes.
+# Members of an entry that decide who gets an answer.
 _PLACES = (
     "object",
     "command",
@@ -72,7 +72,7 @@ class KeptInputs:
 
 
 def forget(servers: Iterable[ServerConfig]) -> int:
-    """Delete all answers that are kept for these servers; return how many there were.
+    """Delete all answers that are kept for these servers; return their number.
 
     Raises:
         StoreError: The keyring cannot be used.

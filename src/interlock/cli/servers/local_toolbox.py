@@ -21,16 +21,16 @@ CALLER = Caller(surface="cli")
 async def open_toolbox(
     config: Config, server: str | None, spinner: Spinner, *, yes: bool = False
 ) -> AsyncIterator[Toolbox]:
-    """Open the servers of a file, with the policy that holds for the person at the terminal.
+    """Open the servers of a file, with the policy for the person at the terminal.
 
     Args:
-        config: The file.
+        config: The configuration.
         server: The only server to start, by its name in the file; None for all.
         spinner: Pauses while the person is asked.
-        yes: Make calls that the policy asks about.
+        yes: Whether calls run although the policy asks about them.
     """
     prompt = TerminalPrompt(spinner.held)
-    # Without a gateway's policy, the person who names the exact call has approved it.
+    # Without a gateway's policy, the person has approved a call by typing it.
     approval = TerminalApproval(prompt, yes=yes or config.gateway is None)
     async with local_calls(config, approval) as calls:
         servers = calls.servers if server is None else {server: calls.servers[server]}

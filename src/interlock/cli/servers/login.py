@@ -1,4 +1,4 @@
-"""`interlock servers login` and `logout`: logging in to a server in a browser."""
+"""`interlock servers login` and `logout`: log in to a server in a browser."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ _Server = TypeVar("_Server", HttpServer, OpenApiConfig)
     "--scope",
     metavar="SCOPE",
     multiple=True,
-    help="Request more than the server requires; repeatable.",
+    help="A scope in addition to those that the server requires; repeatable.",
 )
 @config_option.config_option
 def login(name: str, no_browser: bool, scope: tuple[str, ...], config: Path | None) -> int:
     """Log in to a server with a URL, in your browser.
 
     The login is stored for all programs of interlock, in your keyring or in files that only you
-    can read, and renewed as long as the server allows. With --no-browser, you can open the URL
-    that is shown on another machine; then paste the URL of the last page here.
+    can read, and renewed as long as the server allows. With --no-browser, open the URL on any
+    machine; then paste the URL of the last page here.
 
     \b
     Example:
@@ -122,7 +122,7 @@ async def _login(
     with working(f"asking {name}"):
         challenge = await login_challenge(server)
         if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
-            challenge = ""  # some of its methods may require authentication
+            challenge = ""  # some of the server's methods may require authentication
     if challenge is None:
         from interlock.oauth.discovery import OTHER_WAY
 
@@ -132,7 +132,7 @@ async def _login(
         say(f"logged in to {name!r}")
     found = await statuses({name: written})
     emit_table(status_rows(found))
-    if challenge is not None and found[0].state == "expired":  # though it is new
+    if challenge is not None and found[0].state == "expired":  # although the login is new
         raise AuthError(f"server {name!r} refuses the tokens of its own authorization server")
     warn_of_broken(found)
     return int(any(map(is_broken, found)))
@@ -156,7 +156,7 @@ async def _log_in(
     async with callback_server(server.oauth.callback_port) as callback:
         oauth = OAuth(
             server.url,
-            # A registered client, or one with a document, has a fixed redirect URI.
+            # A registered client, or one with a metadata document, has a fixed redirect URI.
             redirect_uri=callback.redirect_uri if client or metadata else callback.redirect_uri_of,
             ask=LoginPrompt(name, callback, opens_browser=opens_browser).authorize,
             client=client,
@@ -172,7 +172,7 @@ async def _log_in(
 async def _log_in_to_api(
     name: str, config: OpenApiConfig, scopes: tuple[str, ...], *, opens_browser: bool
 ) -> int:
-    """Log in at the authorization server that the document of an API names."""
+    """Log in at the authorization server that an API's document names."""
     from interlock.cli.servers.openapi import server_of
     from interlock.oauth import UserTokenStore
     from interlock.oauth.callback import callback_server
@@ -218,7 +218,7 @@ async def _with_earlier(scopes: tuple[str, ...], store: TokenStore, url: str) ->
 
 
 async def delete_login(name: str, server: ServerConfig) -> None:
-    """Delete the login of a server or an API, and print what happened."""
+    """Delete the login of a server or an API, and print the outcome."""
     from interlock.oauth import UserTokenStore
 
     ended = await end_login(server, UserTokenStore())
@@ -277,9 +277,9 @@ class LoginPrompt:
             await asyncio.wait(queries)
 
     async def _open(self, url: str) -> dict[str, str]:
-        """Open the URL; without a browser, wait for the user to paste the URL where it ended."""
+        """Open the URL; without a browser, wait until the user pastes the URL of the last page."""
         if self._opens_browser:
-            if await open_browser(url):  # some browsers block this until they are closed
+            if await open_browser(url):  # some browsers make this wait until they are closed
                 return await _never()
             say("no browser could be opened: open the URL yourself")
         return await (_pasted() if is_terminal(sys.stdin) else _never())
@@ -309,7 +309,7 @@ def _query(url: str) -> dict[str, str] | None:
 
 
 async def _line() -> str:
-    """Wait for a line on the terminal; forever if it is closed."""
+    """Wait for a line on the terminal; wait forever if the terminal is closed."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
     keys = sys.stdin.fileno()

@@ -15,7 +15,7 @@ from interlock.errors import ConfigError, StoreError
 if TYPE_CHECKING:
     from interlock.oauth.storage import Tokens, TokenStore
 
-# "expired": the login cannot be renewed without the user.
+# "expired": only the user can renew the login.
 Login = Literal["kept", "expired", "none", "unreadable"]
 
 
@@ -50,7 +50,7 @@ def login_url(server: ServerConfig) -> str:
 
 
 def has_api_login(server: OpenApiConfig) -> bool:
-    """Return whether the configuration of an API says that a user logs in."""
+    """Return whether an API's configuration lets users log in."""
     return any(isinstance(each, ApiLogin) for each in server.openapi.auth.values())
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from interlock.openapi.server import OpenApiServer
 
 _ENDINGS = (".json", ".yaml", ".yml")
-MANY_TOOLS = 40  # above it, models choose badly
-MANY_TAGS = 20  # in a message
+MANY_TOOLS = 40  # models choose badly among more
+MANY_TAGS = 20  # tags in a message
 
 
 @click.group()
@@ -44,7 +44,9 @@ def openapi() -> None:
 @click.argument("name", metavar="DOCUMENT|SERVER")
 @click.option("--tag", metavar="TAG", help="Only operations with this tag.")
 @click.option("--method", metavar="METHOD", help="Only operations with this method.")
-@click.option("--search", metavar="TEXT", help="Only operations whose id, path or summary has it.")
+@click.option(
+    "--search", metavar="TEXT", help="Only operations with TEXT in their id, path or summary."
+)
 @config_option.config_option
 @config_option.json_option
 def list_(
@@ -57,7 +59,7 @@ def list_(
 ) -> None:
     """List the operations of a document, with the tools that call them.
 
-    With --json for a server: each tool with its operation, and where each argument is sent.
+    With --json for a server, prints each tool with its operation, and where each argument is sent.
 
     \b
     Example:
@@ -127,7 +129,7 @@ def _tools(server: OpenApiServer) -> list[dict[str, Any]]:
 def init(document: str, write: bool, tag: str) -> None:
     """Print an entry for the mcpServers file, to edit: the operations that only read, as tools.
 
-    Operations about tokens, users' rights and the like are left out, and deprecated ones. Remove
+    Leaves out deprecated operations, and those about tokens, users' rights and the like. Remove
     the tools that models do not need, and check baseUrl before you use it.
 
     \b
@@ -165,10 +167,10 @@ def _unknown_tag(tag: str, known: list[str]) -> str:
 @config_option.config_option
 @config_option.json_option
 def check(name: str, config: Path | None, as_json: bool) -> int:
-    """Say what is wrong or odd: missing tools, missing credentials, delicate operations, sizes.
+    """Report problems: missing tools, missing credentials, delicate operations, sizes.
 
-    For a document, every operation is checked. Exits with 1 if a tool is missing, or if the
-    document of a server cannot be read.
+    With a DOCUMENT, checks every operation. Exits with 1 if a tool is missing, or if the document
+    of a server cannot be read.
 
     \b
     Example:
@@ -210,9 +212,9 @@ def check(name: str, config: Path | None, as_json: bool) -> int:
 def diff(old: str, new: str | None, config: Path | None, as_json: bool) -> int:
     """Compare two states of a document, breaking changes first.
 
-    With a SERVER alone: what has changed for its tools since their definitions were accepted by a
-    gateway, or else since interlock last read the document. With a SERVER as the second one: only
-    what touches its tools. Exits with 1 if a change is breaking.
+    With a SERVER alone, compares its tools with the definitions that a gateway's operator accepted,
+    or else with the document as interlock last read it. With a SERVER as the second argument,
+    prints only changes that affect its tools. Exits with 1 if a change is breaking.
 
     \b
     Example:
@@ -243,7 +245,6 @@ def diff(old: str, new: str | None, config: Path | None, as_json: bool) -> int:
 
 
 def _changes_since(name: str, config: Path | None) -> list[Change]:
-    """Return what has changed for the tools of a server."""
     from interlock.openapi import review
     from interlock.text.timestamps import rfc3339
 
@@ -267,7 +268,7 @@ def _changes_since(name: str, config: Path | None) -> list[Change]:
 
 
 async def _accepted(name: str, config: Config) -> dict[str, State]:
-    """Return what a gateway's operator has accepted of a server; nothing without a gateway."""
+    """Return the definitions of a server that a gateway's operator has accepted, if any."""
     import msgspec
 
     from interlock.openapi import review
@@ -297,7 +298,7 @@ async def _accepted(name: str, config: Config) -> dict[str, State]:
 
 
 def _loaded(name: str, config: Path | None) -> tuple[OpenApiServer | None, Document]:
-    """Return the server of a name with its document, or the document at a place."""
+    """Return a configured server with its document, or only the document at a place."""
     if _is_document(name):
         return None, run(_read(name))
     server = _server(name, config)
@@ -332,7 +333,7 @@ def server_of(name: str, server: Any) -> OpenApiServer:
     """Return the server of a configured API.
 
     Raises:
-        ConfigError: It is another kind of server, or a variable is not set.
+        ConfigError: The server is of another kind, or a variable is not set.
     """
     from interlock.config import OpenApiConfig
     from interlock.openapi.server import OpenApiServer

@@ -1,4 +1,4 @@
-"""`interlock resources` and `interlock read`: what servers let people read."""
+"""`interlock resources` and `interlock read`: list and print resources of servers."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def locate(toolbox: Toolbox, config: Config, address: str) -> tuple[str, s
 
 
 async def _listed(upstream: Upstream) -> list[Resource | ResourceTemplate]:
-    import asyncio  # a third of the start-up time, which `--help` does not need
+    import asyncio  # costs a third of the start-up time, and `--help` does not need it
 
     both = await asyncio.gather(upstream.list_resources(), upstream.list_resource_templates())
     return [*both[0], *both[1]]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run(source: str, http: str | None) -> None:
     """Serve the Server object of a Python FILE, on stdin and stdout.
 
-    NAME selects one of several. Ends when the client closes stdin, or on SIGINT or SIGTERM.
+    NAME selects one of several servers. Ends when the client closes stdin, or on SIGINT or SIGTERM.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def _address(http: str) -> tuple[str, int]:
 
 
 def _split(source: str) -> tuple[Path, str]:
-    """Split FILE:NAME; the name of the file itself may have colons."""
+    """Split FILE:NAME; the path itself may have colons."""
     path, name = Path(source), ""
     if not path.exists() and ":" in source:
         before, _, name = source.rpartition(":")
@@ -70,11 +70,11 @@ def _load(path: Path) -> ModuleType:
     """Run the file as a module that can import the modules beside it.
 
     Raises:
-        ConfigError: The file fails; the text has the line.
+        ConfigError: The file fails; the text states the line.
     """
     path = path.resolve()
     sys.path.insert(0, str(path.parent))
-    # Files beside it can import it by its name, unless another module has that name.
+    # Modules beside it can import it by its name, unless another module has that name.
     name = path.stem if path.stem not in sys.modules else f"served {path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

@@ -160,7 +160,7 @@ def forget_(name: str, config: Path | None) -> None:
 def trust(yes: bool) -> None:
     """Allow the .mcp.json of the working folder to start and contact its servers.
 
-    Shows the servers and asks first. Trust ends with the next change of the file.
+    Shows the servers and asks first. Any change of the file ends the trust.
 
     \b
     Example:
@@ -258,7 +258,7 @@ def _shown(name: str, server: ServerConfig, login: Login | None) -> dict[str, An
 
 
 def _place(shown: dict[str, Any]) -> str:
-    """Return where a server is: its URL, its document, its object, or its command."""
+    """Return the place of a server: its URL, its document, its object, or its command."""
     if "command" in shown:
         return " ".join([shown["command"], *shown["args"]])
     return str(shown.get("url") or shown.get("document") or shown["object"])

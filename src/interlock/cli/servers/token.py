@@ -1,4 +1,4 @@
-"""`interlock token`: the credential of a server, for programs that send requests themselves."""
+"""`interlock token`: print a server's credential, for programs that send requests themselves."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def token(url: str, as_headers: bool, config: Path | None) -> None:
     """Print the access token for URL, refreshed if it has expired.
 
     The token comes from the login that `interlock servers login` has stored. --headers prints it
-    as headers, with those that your file has for this URL. Claude Code can run this command as the
-    `headersHelper` of a server, so that its own files contain no key. Keep the output secret: it
-    lets anybody call the server as you.
+    as headers, together with the headers that your file has for this URL. Claude Code can run this
+    command as the `headersHelper` of a server, so that its own files contain no key. Keep the
+    output secret: anyone who has it can call the server as you.
 
     \b
     Example:
@@ -45,7 +45,6 @@ def token(url: str, as_headers: bool, config: Path | None) -> None:
 
 
 def _configured(url: str, config: Config) -> HttpServer | None:
-    """Return the server of the file that has a URL, with variables replaced."""
     from interlock.config import HttpServer, resolve
 
     for server in config.servers.values():

@@ -1,4 +1,4 @@
-"""What a reload replaces in one step, for all parts of a `ForwardingServer`."""
+"""The rules that the parts of a `ForwardingServer` share; a reload replaces them in one step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.policy import Policy
 
 
 class InForce(Struct):
-    """The rules that hold now.
+    """The present rules.
 
     Attributes:
         policy: Decides who may use what.

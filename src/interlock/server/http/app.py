@@ -53,7 +53,7 @@ from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import request_refusal
 
 AUTH_DEADLINE = 15.0  # seconds that an authenticator may take
-DRAIN_RETRY = 30.0  # seconds after which a client may find another server here
+DRAIN_RETRY = 30.0  # seconds until a client may find another server at this URL
 
 _LEGACY_VERSIONS = frozenset((None, *(each.encode() for each in LEGACY)))
 _log = logging.getLogger("interlock.server.http")
@@ -63,11 +63,11 @@ class HttpApp:
     """An ASGI application. Arguments: see `Server.asgi`.
 
     Attributes:
-        path: Of the endpoint.
-        sessions: Of legacy clients.
+        path: The path of the endpoint.
+        sessions: The sessions of legacy clients.
         authenticator: Identifies the callers at `path`.
-        views: The views below it.
-        is_draining: New requests are refused.
+        views: The views below `path`.
+        is_draining: Whether new requests are refused.
     """
 
     def __init__(self, server: Answering, options: HttpOptions) -> None:
@@ -118,11 +118,9 @@ class HttpApp:
 
     @property
     def is_protected(self) -> bool:
-        """Whether clients must authenticate."""
         return self.authenticator is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] != "http":
             await self._serve_other(scope, receive, send)
             return
@@ -139,14 +137,14 @@ class HttpApp:
         except (HttpRefusal, AuthError, CallRefused, ParseError, MemoryError) as error:
             await self._refuse(request, self._refusal_of(error, request))
         finally:
-            if request in self._requests.new:  # as most are
+            if request in self._requests.new:  # true for most requests
                 self._requests.new.remove(request)
             else:
                 self._requests.remove(request)
 
     async def _refuse(self, request: HttpRequest, refusal: HttpRefusal) -> None:
-        # Not in the function that caught it: the refusal's traceback refers to that function,
-        # so both would keep the request until the garbage collector finds the cycle.
+        # Not in the function that caught the refusal: its traceback refers to that function, so
+        # both would keep the request until the garbage collector finds the cycle.
         self._server.dropped[f"HTTP {refusal.status}"] += 1
         if not request.leaves_body(self._max_body_bytes):
             await refuse(request.send, refusal, request.extra)
@@ -238,7 +236,7 @@ class HttpApp:
             await self._sse.post(request, body)
 
     async def _serve_public(self, request: HttpRequest, path: bytes) -> None:
-        """Serve what needs no authentication, such as where to get tokens, and other paths."""
+        """Serve paths without authentication, such as OAuth metadata, and other applications."""
         make_page, document, raw = None, None, _raw_path(request.scope)
         if request.scope["method"] == "GET":
             make_page = self._pages.get(path.decode("latin-1"))
@@ -294,7 +292,7 @@ class HttpApp:
 
     @staticmethod
     def _names_modern(request: HttpRequest) -> bool:
-        """Whether the version header names a modern revision; used if the body names none."""
+        """Return whether the version header has a modern revision; used if the body has none."""
         version = request.header(b"mcp-protocol-version")
         return version is not None and version not in LEGACY
 
@@ -335,7 +333,6 @@ class HttpApp:
 
     @property
     def under_way(self) -> int:
-        """How many requests are under way."""
         return len(self._requests)
 
     def drain(self) -> None:
@@ -344,10 +341,10 @@ class HttpApp:
         self.end_streams()
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the calls, sessions and streams of API keys that are not valid any more.
+        """End the calls, sessions and streams of API keys that are no longer valid.
 
         Args:
-            keys: Their ids.
+            keys: The ids of the keys.
         """
         self._modern.end_credentials(keys)
         self.sessions.end_credentials(keys)
@@ -385,7 +382,7 @@ class HttpApp:
 
 
 def _raw_path(scope: Scope) -> bytes:
-    """Return the path as the client sent it, so that no other spelling of it is served."""
+    """Return the path as the client sent it, so that other spellings of it are not served."""
     raw: bytes | None = scope.get("raw_path")
     return quote(scope["path"]).encode() if raw is None else raw
 

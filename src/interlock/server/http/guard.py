@@ -1,4 +1,4 @@
-"""Checks of `Host` and `Origin`, before anything of a request is read or kept.
+"""Checks of `Host` and `Origin`, before any other part of a request is read or kept.
 
 A page in a browser can send requests to servers on the same machine. So on loopback both
 `Host` and `Origin` must be names of loopback, unless others are listed. Elsewhere `Host` is
@@ -23,21 +23,21 @@ _HOST_REFUSED = (
     " or in code with asgi(hosts=[...])"
 )
 _MAX_CACHED = 1000  # combinations of Host, Origin and address
-_MAX_LENGTH = 300  # bytes of a cached Host and Origin together: twice a usual name
+_MAX_LENGTH = 300  # bytes of a cached Host and Origin together: twice the usual length
 
 
 class Guard:
     """The checks of every request.
 
     Args:
-        hosts: Allowed values of `Host`, with or without a port; "*" is any. None: names of
+        hosts: Allowed values of `Host`, with or without a port; "*" allows any. None: names of
             loopback for connections to loopback, otherwise any.
-        origins: Allowed values of `Origin`, such as "https://example.com"; "*" is any.
-        cors: Origins whose pages may read the replies; they are allowed as well.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any.
+        cors: Origins whose pages may read the replies; these origins are allowed as well.
 
     Attributes:
         allowed: Checked combinations of Host, Origin and address. A request without repeated
-            headers and without Origin passes if its own one is among them.
+            headers and without Origin passes if its combination is among them.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Guard:
     # CORS
 
     def preflight(self, request: HttpRequest) -> list[Header] | None:
-        """Return the headers for a CORS preflight request; None if it is not an allowed one."""
+        """Return the headers for an allowed CORS preflight request; None for any other request."""
         if not request.extra or b"access-control-request-method" not in request.headers:
             return None
         wanted = request.headers.get(b"access-control-request-headers", b"")

@@ -1,4 +1,4 @@
-"""Whether the headers of a request agree with its body, which they repeat.
+"""Checks that the headers of a request agree with its body, which they repeat.
 
 Spec 2026-07-28: basic/transports, "Request headers", and server/tools, "x-mcp-header".
 """
@@ -36,7 +36,7 @@ MAX_REMEMBERED = 10_000  # tools
 _INTEGER = re.compile(r"(-?[0-9]{1,16})(?:\.0+)?")
 _ROUTING = frozenset((b"mcp-protocol-version", b"mcp-method", b"mcp-name"))
 
-_Paths: TypeAlias = dict[bytes, tuple[str, ...]]  # of arguments, by header
+_Paths: TypeAlias = dict[bytes, tuple[str, ...]]  # paths of arguments, by header
 
 # Method and name
 
@@ -58,14 +58,14 @@ _NO_PARAMS = Params()
 
 
 def read_params(message: Envelope) -> tuple[AnyParams, Stated | None]:
-    """Decode parameters as far as headers repeat them, and those of a valid call in full.
+    """Decode the parameters that headers repeat, and in a valid call all of them.
 
     Returns:
-        The parameters, and what their `_meta` states; None if it lacks what a modern request must
-        state.
+        The parameters, and the content of their `_meta`; None if it lacks a member that a modern
+        request requires.
 
     Raises:
-        DecodeError, RecursionError: They are not a JSON object.
+        DecodeError, RecursionError: The parameters are not a JSON object.
     """
     if message.params is UNSET:
         return _NO_PARAMS, NOTHING_STATED
@@ -94,7 +94,7 @@ def check(http: HttpRequest, method: str, params: AnyParams, version: str) -> No
     Raises:
         HttpRefusal: 400, -32020; a header is missing, differs or is repeated.
     """
-    get = http.headers.get  # most values are equal at once, without spaces around them
+    get = http.headers.get  # most values are equal without stripping spaces
     if (
         get(b"mcp-protocol-version") != version.encode()
         and http.header(b"mcp-protocol-version") != version
@@ -133,10 +133,10 @@ def _mismatch(header: str, member: str) -> HttpRefusal:
 
 
 class ToolHeaderChecks:
-    """The headers that repeat arguments of tools, found once for each definition.
+    """The headers that repeat arguments of tools, computed once for each definition.
 
     Attributes:
-        unannotated: Definitions by name, of tools without such headers.
+        unannotated: Definitions of tools without such headers, by name.
     """
 
     def __init__(self) -> None:

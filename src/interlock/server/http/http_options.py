@@ -42,33 +42,33 @@ class HttpKeywords(TypedDict, total=False):
 
 
 class HttpOptions(Struct, frozen=True, kw_only=True):
-    """How a server is offered over HTTP.
+    """The HTTP options of a server.
 
     Attributes:
         path: Path of the endpoint, below the prefix that the application is mounted at.
-        verify_token: Returns the owner of a bearer token. Without it and without `auth`,
-            everybody may call.
-        resource: The endpoint's public URL, as clients write it. Needed with `verify_token`.
+        verify_token: Returns the owner of a bearer token. Without it and without `auth`, any
+            client may call.
+        resource: The endpoint's public URL, as clients use it. Required with `verify_token`.
         auth: Identifies callers: a `BearerAuth`, `ApiKeyAuth`, `EitherAuth` or your own
             `Authenticator`, instead of the two options above.
-        hosts: Allowed values of `Host`, with or without a port; "*" is any. None: the names of
+        hosts: Allowed values of `Host`, with or without a port; "*" allows any. None: the names of
             loopback for connections to loopback, otherwise any.
-        origins: Allowed values of `Origin`, such as "https://example.com"; "*" is any.
+        origins: Allowed values of `Origin`, such as "https://example.com"; "*" allows any.
             Pages from loopback are allowed on loopback.
-        cors: Origins whose pages may read the replies; "*" is any.
-        sse: Also serve clients of 2024-11-05, at `/sse` and `/messages` beside `path`.
-        listen: Offer `subscriptions/listen`, which holds a connection for each client.
+        cors: Origins whose pages may read the replies; "*" allows any.
+        sse: Whether to serve clients of 2024-11-05, at `/sse` and `/messages` beside `path`.
+        listen: Whether to offer `subscriptions/listen`, which holds a connection for each client.
         max_body_bytes: Largest request body; a larger one gets 413.
-        max_sessions: Sessions of legacy clients; the next one gets 503.
-        max_sessions_per_principal: Sessions of one principal.
-        max_streams: Streams held open for subscribers; the next one gets 503.
-        max_streams_per_principal: Streams held open for one principal.
-        session_idle: Seconds without a request after which a session is ended.
+        max_sessions: Maximum sessions of legacy clients; the next one gets 503.
+        max_sessions_per_principal: Maximum sessions of one principal.
+        max_streams: Maximum streams held open for subscribers; the next one gets 503.
+        max_streams_per_principal: Maximum streams held open for one principal.
+        session_idle: Seconds without a request after which a session ends.
         json_silence: Seconds without a message after which a reply becomes a stream.
         keep_alive: Seconds of silence between two comments in a stream.
-        views: Parts of what is served, at paths below `path`; callers must authenticate.
-        pages: What everybody may GET at further paths.
-        beside: Serves all other paths. It checks Host and Origin itself.
+        views: Parts of the catalogue, at paths below `path`; callers must authenticate.
+        pages: Public documents at further paths.
+        beside: Serves all other paths. It must check Host and Origin itself.
     """
 
     path: str = "/mcp"
@@ -94,7 +94,7 @@ class HttpOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def authenticator(self) -> Authenticator | None:
-        """What identifies callers; None if everybody may call.
+        """The authenticator that identifies callers; None if any client may call.
 
         Raises:
             ConfigError: `verify_token` without `resource`.

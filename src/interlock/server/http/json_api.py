@@ -1,12 +1,12 @@
-"""Routes that take and return JSON, as a table: method, path, scope and handler.
+"""Routes with JSON requests and answers, as a table: method, path, scope and handler.
 
 1. A request passes, in this order: the check of its origin, the path, the other checks of
    `PageGuard`, the caller's credential, the method, the scope, the bounds and the types of query
    and body. Then it is handled.
-2. A path without a route is a 404 that looks the same for everybody.
-3. An error is `application/problem+json` with a stable `reason`. Unless all errors of its status
-   are alike, it has a `reference` into the log.
-4. Texts of errors that were not raised for the caller stay in this process.
+2. A path without a route gets a 404 that is the same for all callers.
+3. An error is `application/problem+json` with a stable `reason`. It has a `reference` into the
+   log, unless all errors of its status are alike.
+4. The text of an error that was not raised for the caller is not sent.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _TITLES = {
     503: "Service Unavailable",
 }
 _PARAMETER = re.compile(r"\{(\w+)(\*?)\}")
-_ALIKE = (401, 404)  # statuses whose answers reveal nothing, so they have no reference
+_ALIKE = (401, 404)  # statuses whose answers must reveal nothing, so they have no reference
 
 NOBODY = Principal("")
 
@@ -93,12 +93,12 @@ _log = logging.getLogger("interlock.server")
 
 
 class Problem(InterlockError):
-    """A request that gets an error of the API.
+    """A request that is answered with an error of the API.
 
     Args:
         status: HTTP status.
         reason: A stable word for programs.
-        text: One line for people, without anything secret.
+        text: One line for people, without any secret.
         retry_after: Seconds until the same request may succeed; None if time does not help.
         headers: Further headers of the reply.
     """
@@ -126,7 +126,7 @@ def not_found(what: str = "nothing is served at this path") -> Problem:
 
 
 class ApiRequest(Struct, frozen=True):
-    """A request that its caller may make.
+    """A request that has passed all checks.
 
     Attributes:
         http: The request.
@@ -144,7 +144,7 @@ class ApiRequest(Struct, frozen=True):
 
 
 class JsonReply(Struct, frozen=True):
-    """An answer that is more than a status of 200 and a JSON value."""
+    """An answer with a status or headers of its own."""
 
     body: object = None
     status: int = 200
@@ -167,16 +167,16 @@ Handle: TypeAlias = Callable[[Any, ApiRequest], Awaitable[object]]
 
 
 class Route(Struct, frozen=True):
-    """A line of the table.
+    """A row of the table.
 
     Attributes:
-        method: Of HTTP.
-        path: With parameters such as `{id}`; `{name*}` also matches slashes.
-        scope: What the caller needs: a scope; "mcp:" for any scope that begins so; "any" for any
-            valid credential; "" for none.
-        handle: Gets the context of the table and the request. It returns JSON, a `JsonReply`, a
-            `LineStream`, or None for a status of 204.
-        about: What it does, for the documentation.
+        method: The HTTP method.
+        path: A path with parameters such as `{id}`; `{name*}` also matches slashes.
+        scope: The scope that the caller needs; "mcp:" for any scope with this prefix; "any" for
+            any valid credential; "" for none.
+        handle: Called with the context of the table and the request. It returns JSON, a
+            `JsonReply`, a `LineStream`, or None for a status of 204.
+        about: A description for the documentation.
         query: The type of the query's parameters.
         body: The type of the body.
     """
@@ -201,7 +201,7 @@ class JsonApi:
     """An ASGI application.
 
     Args:
-        tables: Pairs of a context, which handlers get, and the routes.
+        tables: Pairs of a context, which is passed to handlers, and the routes.
         guard: Checks every request first.
         authenticator: Identifies callers.
     """
@@ -222,7 +222,7 @@ class JsonApi:
         self._places = list(places.values())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request over HTTP; a WebSocket is refused."""
+        """Serve one request over HTTP; refuse a WebSocket."""
         if scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 4404})
@@ -295,7 +295,7 @@ def _compiled(path: str) -> re.Pattern[str]:
     def group(match: re.Match[str]) -> str:
         return rf"(?P<{match[1]}>{'.+' if match[2] else '[^/]+'})"
 
-    # The parts between parameters are plain words, so only dots need escaping.
+    # Paths have only words between parameters, so only dots need escaping.
     return re.compile(_PARAMETER.sub(group, path.replace(".", r"\.")))
 
 
@@ -363,7 +363,7 @@ async def _send_answer(request: HttpRequest, answer: object) -> None:
 
 
 async def _send_stream(request: HttpRequest, answer: LineStream) -> None:
-    """Send pieces until the end, or until the client is gone or does not read."""
+    """Send pieces until the end, or until the client disconnects or does not read."""
     send, start = request.send, {"type": "http.response.start", "status": 200}
     gone = asyncio.create_task(_disconnected(request.receive))
     try:

@@ -52,7 +52,7 @@ class Legacy:
         """Handle one message.
 
         Raises:
-            HttpRefusal: 400, 404 or 503; nothing was done.
+            HttpRefusal: 400, 404 or 503; the message had no effect.
         """
         if message.method == "initialize":
             await self._initialize(http, message)
@@ -85,17 +85,17 @@ class Legacy:
     async def _answer(
         self, http: HttpRequest, session: LegacySession, request: Request, call: RepliedCall
     ) -> None:
-        """Answer in the task of the request: with JSON if there is nothing but the answer."""
+        """Answer in the task of the request: with JSON if the answer is the only message."""
         session.begin(request.id, call)
         http.on_late = call.linger
         if http.is_late:
             call.linger()
         try:
-            answer = None  # of a call that was cancelled
+            answer = None  # the answer of a cancelled call
             try:
                 answer = await session.answer(request, call)
             except asyncio.CancelledError:
-                if not call.is_cancelled or http.task.cancelling() > 1:  # by the host
+                if not call.is_cancelled or http.task.cancelling() > 1:  # cancelled by the host
                     raise
             finally:
                 if call.is_cancelled:
@@ -111,7 +111,7 @@ class Legacy:
                     status, headers = call.refusal.status, [*call.refusal.headers, *headers]
                 elif http.at_once and not headers and http.at_once(http.scope, answer):
                     return
-                # As `reply`, without one more coroutine for each request.
+                # The same as `reply`, without one more coroutine for each request.
                 headers = [JSON_TYPE, (b"content-length", b"%d" % len(answer)), *headers]
                 start = {"type": "http.response.start", "status": status, "headers": headers}
                 await http.send(start)
@@ -119,7 +119,7 @@ class Legacy:
             else:
                 await call.end_stream(request.id, answer)
         except MemoryError as error:
-            if call.stream is not None:  # the client would come back for the answer
+            if call.stream is not None:  # the client would reconnect for the answer
                 failed = envelope.error(request.id, *wire_error(request.method, error))
                 session.put_answer(call.stream, request.id, failed)
             raise
@@ -128,10 +128,10 @@ class Legacy:
                 call.stream.end()
 
     async def serve_batch(self, http: HttpRequest, body: bytes) -> None:
-        """Handle several messages at once, which one revision allows.
+        """Handle several messages at once, which only revision 2025-03-26 allows.
 
         Raises:
-            HttpRefusal, ParseError: Nothing was done.
+            HttpRefusal, ParseError: No message had an effect.
         """
         session = self._session_of(http)
         if session.session.revision not in revisions.BATCHES:
@@ -159,7 +159,7 @@ class Legacy:
     async def _reply_to_batch(
         self, http: HttpRequest, session: LegacySession, stream: ReplayStream
     ) -> None:
-        """Reply with JSON if there is nothing but answers, otherwise with a stream."""
+        """Reply with JSON if answers are the only messages, otherwise with a stream."""
         streams = http.takes_stream
         while not stream.ended and not (streams and stream.needs_reader):
             if not await stream.changed(self.json_silence if streams else None):
@@ -185,7 +185,7 @@ class Legacy:
     # GET and DELETE
 
     async def open(self, http: HttpRequest) -> None:
-        """Send messages that belong to no request, or the rest of a stream that was cut.
+        """Send messages that belong to no request, or the rest of an interrupted stream.
 
         Raises:
             HttpRefusal: 400, 404, 406, 409 or 503.
@@ -204,12 +204,11 @@ class Legacy:
             await self.send(http, stream, after)
 
     async def end(self, http: HttpRequest) -> None:
-        """End the session and reply 204."""
         self._sessions.remove(self._session_of(http))
         await reply_empty(http.send, 204, http.extra)
 
     async def send(self, http: HttpRequest, stream: ReplayStream, after: int) -> None:
-        """Send a stream from event number `after` on, until it ends or its client has gone."""
+        """Send a stream after event number `after`, until it ends or its client disconnects."""
         writer = self._budget.writer(http.send, http.extra)
         stream.attach(writer, after)
         try:
@@ -219,12 +218,12 @@ class Legacy:
 
 
 class RepliedCall(LegacyCall, eq=False, kw_only=True):
-    """A call whose own response is its stream, opened once there is more than the answer.
+    """A call whose own response is its stream, opened for the first message before the answer.
 
     Attributes:
         legacy: Sends the stream.
         http: The request.
-        is_cancelled: The client has cancelled it.
+        is_cancelled: Whether the client has cancelled it.
         silence: The timer that opens the stream.
     """
 
@@ -243,13 +242,12 @@ class RepliedCall(LegacyCall, eq=False, kw_only=True):
         return self.stream
 
     def linger(self) -> None:
-        """Open the stream after a silence, now that the handler is slow."""
+        """Open the stream after a silence, because the handler is slow."""
         if self.can_stream:
             loop = self.http.task.get_loop()
             self.silence = loop.call_later(self.legacy.json_silence, self.open_stream)
 
     def cancel(self, event: Cancellation | None = None) -> None:
-        """Cancel the handler; called only while it runs."""
         self.is_cancelled = True
         self.http.task.cancel(event)
 
@@ -267,7 +265,7 @@ def request_of(message: Envelope) -> Request:
     """Return a message as a request.
 
     Raises:
-        HttpRefusal: 400; it has no id.
+        HttpRefusal: 400; the message has no id.
     """
     id, params = message.id, message.params
     if id is UNSET or id is None:

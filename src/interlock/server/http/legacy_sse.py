@@ -30,11 +30,11 @@ class EventSource:
         self._budget = sessions.budget
 
     async def open(self, http: HttpRequest, messages: str) -> None:
-        """Begin a session: send where to post, then every message until the stream ends.
+        """Begin a session: send the path for messages, then every message until the stream ends.
 
         Args:
             http: The request for the stream.
-            messages: The path to post to, below the mount.
+            messages: The path for messages, below the mount.
 
         Raises:
             HttpRefusal: 406 or 503.

@@ -1,7 +1,7 @@
 """Modern requests: each is independent, checked in a fixed order, then answered.
 
-A request is answered in the task that brought it, as JSON. A notification turns the reply into
-a stream; so does a long silence, because proxies close silent connections.
+A request is answered in the task that brought it, as JSON. The first notification turns the reply
+into a stream; so does a long silence, because proxies close silent connections.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from interlock.server.subscribers import end_of_stream
 from interlock.server.wire_errors import request_refusal, wire_error
 from interlock.types import JsonObject, RequestId
 
-MAX_LISTEN_BYTES = 256 * 1024  # of the parameters of `subscriptions/listen`
+MAX_LISTEN_BYTES = 256 * 1024  # of the params of `subscriptions/listen`
 
 _STATUS = {
     revisions.PARSE_ERROR: 400,
@@ -62,9 +62,9 @@ class Modern:
     """Answers modern requests.
 
     Args:
-        server: Answers them.
-        options: Limits of streams.
-        budget: Shared by all streams of the endpoint.
+        server: Answers the requests.
+        options: The limits of streams.
+        budget: The budget that all streams of the endpoint share.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
@@ -141,7 +141,7 @@ class Modern:
             raise _fault(http, request, params)
         method, get = request.method, http.headers.get
         name = getattr(params, "name", UNSET) if method == "tools/call" else None
-        if (  # as `check`, which most requests would pass
+        if (  # the same as `check`, without one more call for most requests
             http.repeated
             or not isinstance(name, str)
             or name.startswith("=?")
@@ -187,7 +187,7 @@ class Modern:
                 http.task.uncancel()
         except asyncio.CancelledError:
             if not call.is_over:
-                call.cut()  # the host cancelled the task, and nothing else would end the stream
+                call.cut()  # the host cancelled the task, so the stream must be ended here
                 raise
             http.task.uncancel()
             await call.end_stream()
@@ -209,7 +209,7 @@ class Modern:
         if not call.http.takes_stream:
             raise HttpRefusal(406, "subscriptions/listen needs Accept: text/event-stream")
         size = memoryview(request.params).nbytes
-        if size > MAX_LISTEN_BYTES:  # kept as long as the stream
+        if size > MAX_LISTEN_BYTES:  # the params are kept as long as the stream
             raise HttpRefusal(413, f"params too large ({size} bytes, limit {MAX_LISTEN_BYTES})")
         with self.budget.stream(call.http.principal):
             self._listening.add(call)
@@ -219,14 +219,13 @@ class Modern:
                 self._listening.discard(call)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the running requests of these keys."""
         for call in list(self._running):
             principal = call.http.principal
             if principal is not None and principal.key_id in keys:
                 call.revoke()
 
     def close(self) -> None:
-        """End the streams of subscribers, with the messages that they expect."""
+        """End the streams of subscribers, with the final messages of the specification."""
         for call in list(self._listening):
             call.end_subscription()
 
@@ -237,7 +236,7 @@ class ModernCall(Struct, eq=False):
     _modern: Modern
     http: HttpRequest
     id: RequestId
-    is_over: bool = False  # the client has disconnected, or its subscription has ended
+    is_over: bool = False  # whether the client has disconnected, or its subscription has ended
     is_running: bool = False
     is_revoked: bool = False
     _writer: EventWriter | None = None
@@ -249,35 +248,34 @@ class ModernCall(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """The principal or the client's address; a request without either stands for itself."""
+        """The principal or the client's address; a request without either counts by itself."""
         if self.http.principal is not None:
             return self.http.principal.owner
         return self.http.address or self
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification; the reply is a stream from now on."""
+        """Send a notification; from now on the reply is a stream."""
         writer = self._stream()
         if writer is not None:
             writer.put(event(envelope.notification(method, params)))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:  # noqa: ARG002
-        """Refuse: a modern client is asked by the answer to its request."""
+        """Refuse: the server asks a modern client in the answer to its request."""
         raise CapabilityError(f"{method}: a modern client answers no requests")
 
     def close_stream(self, retry_ms: int) -> None:
-        """Do nothing: a modern client does not come back for the rest."""
+        """Do nothing: a modern client does not reconnect for the rest."""
 
     # Slow handlers
 
     def linger(self) -> None:
-        """Watch for a disconnect, now that the handler is slow."""
+        """Watch for a disconnect, because the handler is slow."""
         loop = self.http.task.get_loop()
         self._watch = loop.create_task(gone(self.http.receive))
         self._watch.add_done_callback(self._gone)
         self._silence = loop.call_later(self._modern.json_silence, self._stream)
 
     def stop_watching(self) -> None:
-        """Stop watching for a disconnect; the handler has ended."""
         if self._watch is not None:
             self._watch.remove_done_callback(self._gone)
             self._watch.cancel()
@@ -291,7 +289,7 @@ class ModernCall(Struct, eq=False):
         self._end()
 
     def _end(self) -> None:
-        # After the handler has ended the task is not cancelled: then it belongs to the host.
+        # After the handler has ended, the task belongs to the host and must not be cancelled.
         if self.is_running and not self.is_over:
             self.is_over = True
             self.http.task.cancel()
@@ -318,7 +316,7 @@ class ModernCall(Struct, eq=False):
             is_usual = status == 200 and not headers and not http.extra
             if is_usual and http.at_once and http.at_once(http.scope, body):
                 return
-            # As `reply`, without one more coroutine for each request.
+            # The same as `reply`, without one more coroutine for each request.
             length = (b"content-length", b"%d" % len(body))
             start = {
                 "type": "http.response.start",
@@ -337,7 +335,7 @@ class ModernCall(Struct, eq=False):
                 self.cut()  # the client sees a stream without an answer
 
     async def end_stream(self) -> None:
-        """End the stream, if there is one, and wait until it has been sent."""
+        """End the stream, if there is one, and wait until it is sent."""
         if self._writer is not None and self._sending is not None:
             self._writer.end()
             await self._sending
@@ -349,17 +347,16 @@ class ModernCall(Struct, eq=False):
 
     @property
     def has_stream(self) -> bool:
-        """Whether the reply is a stream."""
         return self._writer is not None
 
     def revoke(self) -> None:
-        """Cancel the handler, because the credential of the request is not valid any more."""
+        """Cancel the handler, because the credential of the request became invalid."""
         self.is_revoked = True
         self.cut()
         self._end()
 
     def end_subscription(self) -> None:
-        """End a subscription with the messages that its client expects."""
+        """End a subscription with the final messages of the specification."""
         writer = self._stream()
         if writer is not None:
             cancelled, result = end_of_stream(self.id)
@@ -379,7 +376,7 @@ def _meta_of(params: header_checks.AnyParams) -> JsonObject:
 
 
 def _fault(http: HttpRequest, request: Request, params: header_checks.AnyParams) -> InterlockError:
-    """Return the first fault of a request, in the order that the specification's tests fix."""
+    """Return the first fault of a request, in the order that the conformance tests require."""
     meta = _meta_of(params)
     try:
         request_context.check_modern(meta)
@@ -406,7 +403,7 @@ def _check_notification(http: HttpRequest, params: header_checks.AnyParams) -> N
 
 
 def _without_changes(discovered: bytes) -> bytes:
-    """Remove the capabilities that `subscriptions/listen` would need."""
+    """Remove the capabilities that need `subscriptions/listen`."""
     result: JsonObject = msgspec.json.decode(discovered)
     for each in result["capabilities"].values():
         for promise in ("listChanged", "subscribe"):

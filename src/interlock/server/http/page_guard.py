@@ -1,9 +1,11 @@
-"""The checks of requests to the web pages and their JSON routes, before anything else is done.
+"""The checks of requests to the web pages and their JSON routes, which come before all else.
 
 1. Host and Origin are checked as for the endpoint, and a page of another origin is refused.
-2. `Sec-Fetch-Site`, where the browser sends it, is "same-origin"; "none" for GET.
-3. A body is `application/json`, which no page of another origin can send unasked.
-4. A request of a page's session that changes something states its Origin, as every browser does.
+2. `Sec-Fetch-Site`, where the browser sends it, must be "same-origin"; for GET "none" is allowed.
+3. A body must be `application/json`, which a page of another origin cannot send without a
+   preflight request.
+4. A request with a page's session that changes something must have an Origin, which every
+   browser sends.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
 class PageGuard:
-    """The checks.
+    """Checks every request to the pages.
 
     Args:
         hosts: Allowed values of `Host`; see `Guard`.
-        public_url: Where browsers reach the pages; "" for where they are served.
+        public_url: The URL of the pages for browsers; "" for the URL where they are served.
     """
 
     def __init__(self, hosts: Sequence[str] | None = None, public_url: str = "") -> None:
@@ -58,7 +60,7 @@ class PageGuard:
             raise HttpRefusal(403, "a request of a page must state its Origin")
 
     def check_origin(self, request: HttpRequest) -> None:
-        """Check where one request comes from; enough for the upgrade to a WebSocket.
+        """Check the origin of one request; sufficient for the upgrade to a WebSocket.
 
         Raises:
             HttpRefusal: 403, or 400 for a repeated header.

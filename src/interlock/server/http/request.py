@@ -25,24 +25,24 @@ from interlock.server.http.responses import (
 )
 
 BODY_DEADLINE = 30.0  # seconds for the whole body
-MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, so that the client ...
-DISCARD_DEADLINE = 10.0  # ... reads the refusal; seconds
+MAX_DISCARDED = 64 * 1024 * 1024  # bytes of a refused body that are read, because a client ...
+DISCARD_DEADLINE = 10.0  # ... that is still sending does not read the refusal; seconds
 MAX_CACHED = 1_000  # bytes of an Accept header whose meaning is cached
 
-# Two programs may each use another one of two such headers.
+# Headers that must not be repeated: two programs may each use a different one of them.
 _SINGLE = frozenset((b"host", b"origin", b"content-type", b"content-length", b"mcp-session-id"))
 
-# In a scope: what its headers state, as `RequestHeaders`, if the host has read them already.
+# Key in a scope for the `RequestHeaders`, if the host has parsed the headers already.
 SAID = "interlock.headers"
 
 T = TypeVar("T")
 
 
 class RequestHeaders:
-    """What the headers of a request state. Requests with the same headers may share it.
+    """The parsed headers of a request. Requests with the same headers may share it.
 
     Attributes:
-        by_name: By lower-case name; the last one of a repeated name.
+        by_name: Values by lower-case name; the last one of a repeated name.
         repeated: Names of headers that were sent more than once.
         takes_json, takes_stream: The media types that the client accepts.
     """
@@ -60,7 +60,7 @@ class RequestHeaders:
             self.repeated = frozenset(name for name in times if times[name] > 1)
 
     def with_length(self, length: bytes) -> RequestHeaders:
-        """Return the same with another `Content-Length`."""
+        """Return a copy with another `Content-Length`."""
         other = RequestHeaders.__new__(RequestHeaders)
         other.by_name = {**self.by_name, b"content-length": length}
         other.repeated = self.repeated
@@ -73,16 +73,16 @@ class HttpRequest:
     """A request, and the way back to its client.
 
     Attributes:
-        address: Where the request came from; "" if that is unknown.
-        headers: By lower-case name; the last one of a repeated name.
+        address: The client's address; "" if it is unknown.
+        headers: Values by lower-case name; the last one of a repeated name.
         repeated: Names of headers that were sent more than once.
         principal: The sender, once authenticated.
-        authenticator: What identifies the sender.
+        authenticator: Identifies the sender.
         extra: Headers for every response.
-        at_once: Sends a whole response, if the host can; see `AT_ONCE`.
+        at_once: Sends a whole response, if the host supports it; see `AT_ONCE`.
         takes_json, takes_stream: The media types that the client accepts.
         is_late: Whether the request takes longer than most.
-        on_late: Called when it becomes late. Look at `is_late` when setting it.
+        on_late: Called when the request becomes late. Check `is_late` when setting it.
     """
 
     __slots__ = (
@@ -121,12 +121,12 @@ class HttpRequest:
             raise HttpRefusal(400, f"header given twice: {b', '.join(sorted(twice)).decode()}")
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's value without spaces around it."""
+        """Return a header's value without surrounding spaces."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip(" \t")
 
     def check_media(self) -> None:
-        """Refuse a body that is not plain JSON. Web pages can send other types to any server.
+        """Refuse a body that is not plain JSON: web pages can send other types to any server.
 
         Raises:
             HttpRefusal: 415.
@@ -142,7 +142,6 @@ class HttpRequest:
     # Deadlines
 
     def mark_late(self) -> None:
-        """Note that the request takes longer than most."""
         self.is_late = True
         if self.on_late is not None:
             self.on_late()
@@ -174,7 +173,7 @@ class HttpRequest:
     # Body
 
     async def read_body(self, max_bytes: int) -> bytes:
-        """Read the body, and stop as soon as it exceeds a limit.
+        """Read the body; stop as soon as it exceeds the limit.
 
         Raises:
             HttpRefusal: 413, 408, or 503 if it does not fit into memory.
@@ -185,7 +184,7 @@ class HttpRequest:
             raise HttpRefusal(400, "malformed Content-Length")
         if int(length) > max_bytes:
             raise _too_large(max_bytes)
-        # As `within`, without one more coroutine for each request.
+        # The same as `within`, without one more coroutine for each request.
         self.on_late = partial(self._start_timer, BODY_DEADLINE)
         if self.is_late:
             self.on_late()
@@ -213,7 +212,7 @@ class HttpRequest:
         return body
 
     async def _read_on(self, message: Message, max_bytes: int) -> tuple[bytes, Message]:
-        """Return a body whose first part has come, and the message with its last part."""
+        """Return a body of which one part was read, and the message with its last part."""
         parts = [message.get("body", b"")]
         size = len(parts[0])
         while message.get("more_body") and size <= max_bytes:
@@ -223,14 +222,14 @@ class HttpRequest:
         return b"".join(parts), message
 
     def leaves_body(self, max_bytes: int) -> bool:
-        """Whether more of the body may follow than a server reads to keep the connection."""
+        """Return whether too much of the body may follow to keep the connection open."""
         length = self.headers.get(b"content-length", b"0")
         is_bounded = length.isdigit() and len(length) < 19 and int(length) <= max_bytes
         is_bounded = is_bounded and (self._timer is None or not self._timer.has_fired)
         return not self._is_read and (not is_bounded or b"transfer-encoding" in self.headers)
 
     async def discard_body(self) -> None:
-        """Read the rest of the body, up to a limit, and keep nothing of it."""
+        """Read and discard the rest of the body, up to a limit."""
         left = 0 if self._timer is not None and self._timer.has_fired else MAX_DISCARDED
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_DEADLINE):
@@ -274,7 +273,7 @@ class CancelTimer:
         self._timer = task.get_loop().call_later(seconds, self._fire)
 
     def stop(self) -> None:
-        """Do not cancel the task any more."""
+        """Stop the timer; the task is not cancelled."""
         self._timer.cancel()
 
     def _fire(self) -> None:
@@ -290,7 +289,8 @@ class RequestsUnderWay:
 
     Attributes:
         new: The requests of the present tick.
-        is_ticking: Whether the timer runs. Who adds to `new` calls `begin_ticking` if it does not.
+        is_ticking: Whether the timer runs. If it does not, code that adds to `new` must call
+            `begin_ticking`.
     """
 
     def __init__(self, tick: float = 0.02) -> None:
@@ -304,12 +304,10 @@ class RequestsUnderWay:
         return len(self.new) + len(self._old) + len(self._late)
 
     def begin_ticking(self) -> None:
-        """Start the timer."""
         self.is_ticking = True
         asyncio.get_running_loop().call_later(self._tick, self._on_tick)
 
     def remove(self, request: HttpRequest) -> None:
-        """Stop watching a request."""
         for each in (self.new, self._old, self._late):
             each.discard(request)
 

@@ -1,4 +1,4 @@
-"""Plain HTTP replies, and refusals of requests that no handler sees."""
+"""Plain HTTP replies, and refusals of requests that reach no handler."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ CLOSE: Header = (b"connection", b"close")
 JSON = b"application/json"
 JSON_TYPE: Header = (b"content-type", JSON)
 # An extension of ASGI: `extensions[AT_ONCE](scope, body)` answers the request of a scope with
-# status 200 and JSON, and returns True, unless that has to be done by messages. Two messages for
-# each response cost a host more than most of what comes before them.
+# status 200 and JSON, and returns True, unless the host needs messages for it. Two messages for
+# each response take a host more time than most of the steps before them.
 AT_ONCE = "interlock.at_once"
 AtOnce = Callable[[Scope, bytes], bool]
 
 
 class HttpRefusal(InterlockError):
-    """A request that gets a status and a JSON-RPC error instead of an answer.
+    """A request that is answered with a status and a JSON-RPC error.
 
     Args:
         status: HTTP status.
-        message: One line for the client, without anything secret from the request.
+        message: One line for the client, without any secret of the request.
         code: JSON-RPC error code.
         data: Details of the error.
         headers: Further headers of the reply.
-        id: Id of the request, if it can be read.
+        id: The request's id, if it can be read.
     """
 
     def __init__(

@@ -3,8 +3,9 @@
 Rules:
 
 1. A session exists only after its `initialize` was answered with a result.
-2. It belongs to the credential that began it; for all others it does not exist.
-3. A session that is idle for too long is ended, with everything that belongs to it.
+2. It belongs to the credential that began it; other credentials get the same answer as for an
+   unknown session.
+3. A session that is idle for too long is ended, with its requests and streams.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from interlock.types import CancelledParams, ErrorObject, JsonObject, RequestId
 
 MAX_RUNNING = 200  # requests of one session at once
 MAX_ASKED = 200  # requests to one client at once
-MAX_STREAMS = 64  # of one session, kept for a client that may come back
+MAX_STREAMS = 64  # streams of one session, kept for a client that may reconnect
 
-_PRIMING = "2025-11-25"  # first revision whose clients understand an event without data
+_PRIMING = "2025-11-25"  # first revision whose clients accept an event without data
 _log = logging.getLogger("interlock.server.http")
 
 
@@ -56,10 +57,10 @@ class LegacySession:
     """One client that has begun with `initialize`.
 
     Args:
-        server: Answers its requests.
+        server: Answers the client's requests.
         principal: The owner of the session.
-        budget: Shared by all streams of the endpoint.
-        single: All messages go to one stream that ends with the session: HTTP+SSE of 2024.
+        budget: The budget that all streams of the endpoint share.
+        single: Whether all messages go to one stream that ends with the session: HTTP+SSE of 2024.
     """
 
     def __init__(
@@ -102,11 +103,11 @@ class LegacySession:
         return revisions.at_least(self.session.revision, _PRIMING)
 
     def use(self, principal: Principal | None) -> None:
-        """Update the owner's scopes and claims."""
+        """Replace the session's principal by that of the current request."""
         self.principal = self._subscriber.principal = principal
 
     def drain(self) -> bool:
-        """End the standalone stream once no call needs it. Returns whether a call runs."""
+        """End the standalone stream once no call needs it. Return whether a call is running."""
         self.is_draining = True
         if not self.is_single or not self._running:
             self.standalone.end()
@@ -118,7 +119,7 @@ class LegacySession:
         """Add a running request.
 
         Raises:
-            HttpRefusal: 400 or 503; it cannot run now.
+            HttpRefusal: 400 or 503; the request cannot run now.
         """
         if id in self._running:
             raise HttpRefusal(400, "the id belongs to a request that still runs")
@@ -133,7 +134,7 @@ class LegacySession:
             self.standalone.end()
 
     async def answer(self, request: Request, call: LegacyCall) -> bytes:
-        """Answer a request, which is not running any more then; an error is an answer, too."""
+        """Answer a request, and remove it from the running ones; an error is an answer, too."""
         context: Context | None = None
         try:
             meta = request_context.meta_of(request) if call.meta is None else call.meta
@@ -158,11 +159,11 @@ class LegacySession:
         """Answer requests in tasks of their own; their stream ends with the last answer.
 
         Args:
-            requests: At least one.
-            can_stream: Whether the client reads more than the answers.
+            requests: At least one request.
+            can_stream: Whether the client reads other messages than the answers.
 
-        Raises:
-            HttpRefusal: 400 or 503; one of them cannot run now, so none does.
+            Raises:
+                HttpRefusal: 400 or 503; one of the requests cannot run now, so none runs.
         """
         stream = self.standalone if self.is_single else self.new_stream(is_batch=True)
         calls = {each.id: LegacyCall(self, stream, can_stream) for each in requests}
@@ -194,7 +195,7 @@ class LegacySession:
     async def _answer(self, request: Request, call: LegacyCall, stream: ReplayStream) -> None:
         try:
             self.put_answer(stream, request.id, await self.answer(request, call))
-        except MemoryError as error:  # where `answer` ended
+        except MemoryError as error:  # in `answer`, which has no result then
             self._running.pop(request.id, None)
             answer = envelope.error(request.id, *wire_error(request.method, error))
             self.put_answer(stream, request.id, answer)
@@ -210,7 +211,7 @@ class LegacySession:
             stream.put(answer, is_answer=True)
 
     def forget(self, stream: ReplayStream) -> None:
-        """Drop a stream that the client need not resume."""
+        """Drop a stream to which the client need not reconnect."""
         stream.clear()
         self._streams.pop(stream.number, None)
 
@@ -232,11 +233,10 @@ class LegacySession:
     # Other messages of the client
 
     def receive_notification(self, message: Envelope) -> None:
-        """Handle a notification."""
         if message.method == "notifications/initialized":
             try:
                 self._server.subscribers.add(self._subscriber)
-            except InterlockError as error:  # the client did not ask for a subscription
+            except InterlockError as error:  # a legacy session does not request its subscription
                 _log.warning("a session gets no notifications of changes: %s", error)
         elif message.method == "notifications/cancelled" and message.params is not UNSET:
             try:
@@ -244,12 +244,12 @@ class LegacySession:
             except (msgspec.DecodeError, RecursionError):
                 return
             if cancelled.request_id is not None and cancelled.request_id in self._running:
-                # The handler finds the reason by `Context.cancel_reason`.
+                # `Context.cancel_reason` finds the reason in this event.
                 event = Cancellation(cancelled.request_id, cancelled.reason or "")
                 self._running.pop(cancelled.request_id).cancel(event)
 
     def receive_response(self, message: Envelope) -> None:
-        """Handle the response to a request to the client; drop one to an unknown request."""
+        """Handle the response to a request to the client; drop a response to an unknown request."""
         future = self._asked.pop(message.id, None) if type(message.id) is int else None
         if future is None or future.done():
             self._server.dropped["unexpected response"] += 1
@@ -273,7 +273,7 @@ class LegacySession:
         """Send a request to the client, on the stream of the request that it belongs to.
 
         Raises:
-            RemoteError: The client refused.
+            RemoteError: The client refused the request.
             RequestTimeout: No answer within `timeout` seconds.
             ConnectionClosed: The session ended.
         """
@@ -313,7 +313,7 @@ class LegacySession:
         raise HttpRefusal(400, "Last-Event-ID is not valid, or its stream was dropped")
 
     def close(self) -> None:
-        """End everything that belongs to the session."""
+        """End the session with its requests and streams."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -334,11 +334,11 @@ class LegacyCall(Struct, eq=False):
     """One legacy request and the way back to its client: the `BackChannel` of its handler.
 
     Attributes:
-        session: The session of its client.
-        stream: Where messages for the client go; None until it is needed.
-        can_stream: Whether the client reads more than the answer.
-        meta, params: What is decoded already.
-        address: Where the request came from, if that is known.
+        session: The client's session.
+        stream: The stream of messages to the client; None until it is needed.
+        can_stream: Whether the client reads other messages than the answer.
+        meta, params: The decoded `_meta` and params, as far as they are decoded already.
+        address: The client's address, if it is known.
         refusal: Set if the request was refused as a whole.
         task: The task that answers the request, if it has its own.
     """
@@ -354,11 +354,9 @@ class LegacyCall(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """The session."""
         return self.session
 
     def open_stream(self) -> ReplayStream:
-        """Return the stream of the call."""
         if self.stream is None:
             raise CapabilityError("the call has no stream")
         return self.stream
@@ -369,18 +367,16 @@ class LegacyCall(Struct, eq=False):
             self.task.cancel(event)
 
     def notify(self, method: str, params: bytes) -> None:
-        """Send a notification on the stream of the request."""
         if self.can_stream:
             self.open_stream().put(envelope.notification(method, params))
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask the client on the stream of the request."""
         if not self.can_stream:
             raise CapabilityError(f"{method}: the client accepts no stream, so it cannot be asked")
         return await self.session.ask(self, method, params, timeout)
 
     def close_stream(self, retry_ms: int) -> None:
-        """End the response; the client gets the rest when it comes back, if it can."""
+        """End the response; a client that can reconnect then gets the rest."""
         if self.session.primes:
             self.open_stream().dismiss_reader(retry_ms)
 
@@ -389,12 +385,12 @@ class Sessions:
     """All sessions of an endpoint.
 
     Args:
-        server: Answers their clients.
-        options: How many there may be, and for how long.
-        budget: Shared by all streams of the endpoint.
+        server: Answers the clients' requests.
+        options: The limits of their number and idle time.
+        budget: The budget that all streams of the endpoint share.
 
     Attributes:
-        budget: As given.
+        budget: The budget that all streams of the endpoint share.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:
@@ -425,11 +421,11 @@ class Sessions:
             raise HttpRefusal(503, f"{text}; end some first", INTERNAL_ERROR, headers=LATER)
 
     def make(self, principal: Principal | None, *, single: bool = False) -> LegacySession:
-        """Make a session, which is not counted before it is added.
+        """Make a session, which is not counted before `add`.
 
         Args:
-            principal: Whose.
-            single: One stream carries all of its messages, as in 2024-11-05.
+            principal: The owner.
+            single: Whether one stream carries all of its messages, as in 2024-11-05.
 
         Raises:
             HttpRefusal: 503; there are too many.
@@ -438,7 +434,6 @@ class Sessions:
         return LegacySession(self._server, principal, self.budget, single=single)
 
     def add(self, session: LegacySession) -> None:
-        """Add a session."""
         self._open[session.id] = session
         if session.principal is not None:
             self._owners[session.principal.owner] += 1
@@ -447,15 +442,15 @@ class Sessions:
     def find(
         self, id: str | bytes, principal: Principal | None, *, single: bool = False
     ) -> LegacySession:
-        """Return a session, and note that it is used.
+        """Return a session, and mark it as just used.
 
         Args:
-            id: Its id, as text or as it stands in a header.
+            id: The session's id, as text or as the bytes of a header.
             principal: The caller.
-            single: It is one of HTTP+SSE.
+            single: Whether the session is one of HTTP+SSE.
 
         Raises:
-            HttpRefusal: 404; this principal has no session of this id.
+            HttpRefusal: 404; this principal has no session with this id.
         """
         if isinstance(id, bytes):
             id = id.decode("latin-1").strip(" \t")
@@ -476,7 +471,6 @@ class Sessions:
         return session
 
     def remove(self, session: LegacySession) -> None:
-        """End a session."""
         if self._open.pop(session.id, None) is not None and session.principal is not None:
             owner = session.principal.owner
             self._owners[owner] -= 1
@@ -485,7 +479,6 @@ class Sessions:
         session.close()
 
     def expire(self) -> None:
-        """End sessions that were idle for too long."""
         now = monotonic()
         while self._open:
             session = next(iter(self._open.values()))
@@ -498,19 +491,17 @@ class Sessions:
                 self.remove(session)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the sessions of these keys."""
         for session in list(self._open.values()):
             if session.principal is not None and session.principal.key_id in keys:
                 self.remove(session)
 
     def drain(self) -> None:
-        """End idle sessions and standalone streams; calls that run may finish."""
+        """End idle sessions and standalone streams; running calls may finish."""
         for session in list(self._open.values()):
             if not session.drain():
                 self.remove(session)
 
     def close(self) -> None:
-        """End all sessions."""
         for session in list(self._open.values()):
             self.remove(session)
         if self._timer is not None:

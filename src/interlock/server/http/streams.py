@@ -1,4 +1,4 @@
-"""Server-sent events: written to one client, and kept for a client that comes back."""
+"""Server-sent events: sent to one client, and kept for a client that reconnects."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
 from interlock.server.http.responses import LATER, Header, HttpRefusal, Message, Receive, Send
 
-SEND_DEADLINE = 30.0  # seconds that a client may take to make room for more
+SEND_DEADLINE = 30.0  # seconds until a client must have read enough for the next write
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
 MAX_EACH = 100  # streams of one principal
-MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may come back
-_TICKS = 15  # looks at each stream in the time in which it may be silent
+MAX_KEPT = 64 * 1024 * 1024  # bytes kept for all clients that may reconnect
+_TICKS = 15  # checks of each stream in the time in which it may be silent
 
 _HEADERS: list[Header] = [
     (b"content-type", b"text/event-stream"),
@@ -49,7 +49,7 @@ class EventWriter:
     Args:
         send: The `send` of the ASGI request.
         headers: Further headers of the response.
-        keep_alive: Breaks the silence.
+        keep_alive: Puts comments into the stream while it is silent.
         dropped: Counts streams that are cut.
     """
 
@@ -98,7 +98,6 @@ class EventWriter:
         self._more.set()
 
     def cut(self) -> None:
-        """End now, and drop the queue."""
         if not self.was_cut:
             self.was_cut = True
             self._queue.clear()
@@ -119,7 +118,7 @@ class EventWriter:
             if task is not None:
                 task.uncancel()
         except (OSError, TimeoutError, MemoryError):
-            self.cut()  # the client has gone or reads nothing, or memory is full
+            self.cut()  # the client has disconnected or does not read, or memory is full
         finally:
             self._task = None
             self.ended = True
@@ -163,7 +162,7 @@ class KeepAlive:
 
     @contextmanager
     def of(self, writer: EventWriter) -> Iterator[None]:
-        """Break the silence of a stream until the end of the block."""
+        """Put comments into a silent stream until the end of the block."""
         self._writers.add(writer)
         try:
             if self._timer is None:
@@ -185,7 +184,7 @@ class KeepAlive:
 
 
 async def run_until_gone(writer: EventWriter, receive: Receive) -> None:
-    """Send a stream until it ends or its client has gone."""
+    """Send a stream until it ends or its client disconnects."""
     watch = asyncio.ensure_future(gone(receive))
     watch.add_done_callback(lambda _: writer.cut())
     try:
@@ -208,11 +207,11 @@ class Budget:
     """The limits that all streams of an endpoint share.
 
     Args:
-        max_streams: Open streams of subscribers, which no answer ends.
-        dropped: Counts what is dropped, by reason.
-        max_each: Open streams of one principal.
+        max_streams: Maximum open streams of subscribers, which have no answer that would end them.
+        dropped: Counts dropped messages and streams, by reason.
+        max_each: Maximum open streams of one principal.
         keep_alive: The longest silence of a stream, in seconds.
-        max_bytes: Bytes kept for clients that may come back. Beyond them, the messages of the
+        max_bytes: Maximum bytes kept for clients that may reconnect. Above it, the messages of the
             streams that have been without a new one for the longest are dropped.
     """
 
@@ -232,14 +231,13 @@ class Budget:
         self._max_streams = max_streams
         self._max_each = max_each
         self._streams: Counter[str | None] = Counter()
-        self._kept: OrderedDict[ReplayStream, None] = OrderedDict()  # the latest one last
+        self._kept: OrderedDict[ReplayStream, None] = OrderedDict()  # newest message last
 
     def writer(self, send: Send, headers: Iterable[Header]) -> EventWriter:
-        """Return the writer of a response that is a stream."""
         return EventWriter(send, headers, keep_alive=self._keep_alive, dropped=self.dropped)
 
     def keep(self, stream: ReplayStream) -> None:
-        """Note that a stream keeps a new message; make room for it at the cost of others."""
+        """Note that a stream keeps a new message; drop messages of others to make room."""
         self._kept[stream] = None
         self._kept.move_to_end(stream)
         while self.bytes > self.max_bytes and (oldest := next(iter(self._kept))) is not stream:
@@ -273,15 +271,16 @@ class Budget:
 class ReplayStream:
     """The messages of one stream of a legacy session, numbered from 1, and its reader.
 
-    The reader may disconnect and come back with the number of the last message it received.
+    The reader may disconnect and reconnect with the number of the last message it received.
     Only the latest messages are kept; older ones are lost.
 
     Args:
-        number: Number of the stream in its session; part of the ids of its events.
-        budget: Shared by all streams.
-        numbered: Give ids to events; without ids a reader cannot come back.
-        primed: Begin with an event that has only an id; clients since 2025-11-25 know it.
-        is_batch: The reply to a batch, whose answers are all kept until it has a reader.
+        number: The number of the stream in its session; part of the ids of its events.
+        budget: The budget that all streams share.
+        numbered: Whether events have ids; without ids a reader cannot reconnect.
+        primed: Whether to begin with an event that has only an id, for clients since 2025-11-25.
+        is_batch: Whether this is the reply to a batch, whose answers are all kept until it has a
+            reader.
     """
 
     def __init__(
@@ -296,11 +295,11 @@ class ReplayStream:
         self.number = number
         self.ended = False
         self.primed = primed
-        self.retry_ms: int | None = None  # the next reader must come back after this time
+        self.retry_ms: int | None = None  # milliseconds after which the next reader must reconnect
         self.last = 0
-        self.seen = 0  # the last message that was queued for a reader
+        self.seen = 0  # number of the last message that was queued for a reader
         self.frames: deque[tuple[int, bytes]] = deque()
-        self._answers: set[int] = set()  # which of the kept messages are responses
+        self._answers: set[int] = set()  # numbers of kept messages that are responses
         self._others = 0  # messages that are not responses
         self._size = 0
         self._budget = budget
@@ -311,22 +310,20 @@ class ReplayStream:
 
     @property
     def needs_reader(self) -> bool:
-        """Whether there is more than answers, so that a JSON reply is not enough."""
+        """Whether there are other messages than answers, so that a JSON reply is not enough."""
         return self.retry_ms is not None or self._others > 0
 
     @property
     def has_reader(self) -> bool:
-        """Whether a client is reading the stream."""
         return self._writer is not None
 
     def put(self, frame: bytes, *, is_answer: bool = False) -> None:
-        """Add a message."""
         if self.ended:
             return
         self.last += 1
         self._others += not is_answer
         if not self._numbered and self._writer is not None:
-            self._writer.put(event(frame))  # the reader cannot come back, so nothing is kept
+            self._writer.put(event(frame))  # the reader cannot reconnect, so nothing is kept
             return
         if is_answer:
             self._answers.add(self.last)
@@ -347,26 +344,25 @@ class ReplayStream:
         budget.keep(self)
 
     def end(self) -> None:
-        """Add no more; the response ends when everything has been sent."""
+        """Add no more messages; the response ends when all are sent."""
         self.ended = True
         if self._writer is not None:
             self._writer.end()
         self._changed.set()
 
     def clear(self) -> None:
-        """Drop all kept messages."""
         while self.frames:
             self._drop_oldest()
         self._budget.forget(self)
 
     def lose_all(self) -> None:
-        """Drop all kept messages, which a client may still come back for."""
+        """Drop all kept messages, although a client may reconnect for them."""
         while self.frames:
             self._lose_oldest()
         self._budget.forget(self)
 
     def dismiss_reader(self, retry_ms: int) -> None:
-        """End the response; the reader comes back after `retry_ms`."""
+        """End the response; the reader reconnects after `retry_ms`."""
         if self._writer is None:
             self.retry_ms = retry_ms  # for the next reader
         else:
@@ -375,7 +371,7 @@ class ReplayStream:
         self._changed.set()
 
     async def changed(self, timeout: float | None) -> bool:
-        """Wait for a message or the end; return False after `timeout` seconds without."""
+        """Wait for a message or the end; return False after `timeout` seconds without either."""
         try:
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
@@ -385,7 +381,6 @@ class ReplayStream:
         return True
 
     def answer_frames(self) -> list[bytes]:
-        """Return the kept answers, without other messages."""
         return [frame for number, frame in self.frames if number in self._answers]
 
     def attach(self, writer: EventWriter, after: int) -> None:
@@ -423,7 +418,6 @@ class ReplayStream:
             self._budget.dropped["message for a client that is away"] += 1
 
     def _drop_oldest(self) -> int:
-        """Drop the oldest message and return its number."""
         number, frame = self.frames.popleft()
         self._answers.discard(number)
         size = len(frame)

@@ -1,7 +1,7 @@
-"""Views of an endpoint: named parts of what it serves, each at a path below the endpoint's.
+"""Views of an endpoint: named parts of its catalogue, each at a path below the endpoint's.
 
-A view that does not exist and one that the caller may not use get the same answers, before and
-after authentication.
+A view that does not exist and a view that the caller may not use get the same answers, before
+and after authentication.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Kind = Literal["mcp", "sse", "messages"]
 
 
 class ServedPath(Struct, frozen=True):
-    """What is served at a path.
+    """The content of a path.
 
     Attributes:
         kind: Streamable HTTP, or one of the two paths of HTTP+SSE.
-        messages: The path to post to, for HTTP+SSE.
-        view: "" for none.
+        messages: The path for messages of HTTP+SSE.
+        view: The name of the view; "" for none.
     """
 
     kind: Kind
@@ -50,7 +50,7 @@ class Views:
         self._known = {name: make(name) for name in names}
 
     def route(self, base: str, below: bytes) -> ServedPath | None:
-        """Return what is served at a path below the endpoint's, as if the view existed.
+        """Return the content of a path below the endpoint's, as if the view existed.
 
         Args:
             base: The path of the endpoint.
@@ -64,7 +64,6 @@ class Views:
         return ServedPath(kind, f"{base}/{view}/message", view)
 
     def authenticator(self, name: str) -> Authenticator:
-        """Return the authenticator of a view, whether it exists or not."""
         return self._known.get(name) or self._make(name)
 
     def check(self, name: str) -> None:
@@ -77,7 +76,7 @@ class Views:
             raise nothing_here()
 
     def published(self, path: bytes) -> bytes | None:
-        """Return the metadata of a view if it belongs at this path."""
+        """Return the metadata of a view that is published at this path; None for other paths."""
         match = _METADATA.fullmatch(path)
         if match is None:
             return None
@@ -85,5 +84,5 @@ class Views:
 
 
 def nothing_here() -> HttpRefusal:
-    """Return the refusal of a path at which nothing is served, or nothing for this caller."""
+    """Return the refusal of a path that does not exist, or does not exist for this caller."""
     return HttpRefusal(404, "nothing is served at this path")

@@ -1,1 +1,1 @@
-"""MCP Apps: pages of servers in a box on our page, and the calls that they make."""
+"""MCP Apps: pages of servers in a frame of our page, and the calls that they make."""

@@ -1,12 +1,12 @@
-"""MCP Apps: pages of servers, in a box on our page (`io.modelcontextprotocol/ui`).
+"""MCP Apps: pages of servers, in a frame of our page (`io.modelcontextprotocol/ui`).
 
-1. The box is a frame whose document comes from `/apps/TICKET` with a policy of its own: an opaque
-   origin without storage, cookies and parent. It loads from, and connects to, only the public
-   https hosts that its server declares.
-2. The document is pinned for its user: one that has changed is shown only after the user has
-   accepted it.
-3. A call of an app is one of its user, of a tool of the same server, and passes the whole policy.
-   Where a rule asks, the user is asked on the page.
+1. The frame's document comes from `/apps/TICKET` with a policy of its own: an opaque origin
+   without storage, cookies and parent. It loads from, and connects to, only the public https
+   hosts that its server declares.
+2. The document is pinned for its user: a changed one is shown only after the user has accepted
+   it.
+3. A call by an app counts as its user's call. It may only use tools of the same server, and
+   passes the whole policy. Where a rule asks, the user is asked on the page.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from interlock.web.apps.origin import AppsOrigin
 from interlock.web.apps.tickets import Tickets
 from interlock.web.chat.chat_api import ChatApiContext
 
-MAX_OPEN = 2_000  # apps whose calls are accepted
+MAX_OPEN = 2_000  # open apps; the calls of others are refused
 WAIT = 25.0  # seconds that a page may wait for the end of a call
 
 
@@ -43,11 +43,11 @@ class Apps:
     """The apps of a chat.
 
     Args:
-        context: What the routes of the chat need.
-        pins: Which documents users have accepted.
-        tickets: Where documents wait to be fetched.
+        context: The context of the chat's routes.
+        pins: The documents that users have accepted.
+        tickets: The documents that wait to be fetched.
         built_in: Whether the built-in rules apply; settings of a conversation may replace them.
-        origin: Serves the apps that have a domain; None if such apps are not served.
+        origin: The origins of apps that have a domain; None if such apps are not served.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Apps:
         self._open: OrderedDict[str, _App] = OrderedDict()
 
     def opened(self, owner: str, server: str, conversation: str) -> str:
-        """Return the id of an app whose calls are accepted from now on."""
+        """Open an app: return the id under which its calls are accepted from now on."""
         id = secrets.token_urlsafe(16)
         self._open[id] = _App(owner, server, conversation)
         while len(self._open) > MAX_OPEN:
@@ -79,7 +79,7 @@ class Apps:
         """Return an app that a user has opened.
 
         Raises:
-            Problem: It is not open.
+            Problem: The app is not open.
         """
         found = self._open.get(id)
         if found is None or found.owner != owner:
@@ -87,7 +87,6 @@ class Apps:
         return found
 
     async def close(self) -> None:
-        """End the calls of all apps."""
         await self.calls.close()
 
 
@@ -95,14 +94,14 @@ class Apps:
 
 
 class OpenApp(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that opens the app of a call; `accept` is the hash of a document that changed."""
+    """The body that opens the app of a call; `accept` is the hash of a changed document."""
 
     call: str
     accept: str = ""
 
 
 async def open_app(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Return the address of the app of a call, which is good for one request."""
+    """Return the address of the app of a call; it can be requested once."""
     context, given = apps.context, request.body
     caller = context.caller(request.principal)
     try:
@@ -150,14 +149,14 @@ async def _read(
 
 
 class NewCall(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a call of an app."""
+    """The body of an app's call."""
 
     name: str
     arguments: JsonObject | UnsetType = UNSET
 
 
 async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Call a tool of the app's own server as the user; return the result, or what is asked."""
+    """Call a tool of the app's own server as the user; return the result, or the question."""
     context, given = apps.context, request.body
     caller = context.caller(request.principal)
     id = request.path["id"]
@@ -184,7 +183,7 @@ async def call_tool(apps: Apps, request: ApiRequest) -> JsonObject:
 
 
 async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) -> str:
-    """Return how the conversation of an app has set a tool; see `TurnToolbox.state_of`."""
+    """Return the app's conversation's setting for a tool; see `TurnToolbox.state_of`."""
     try:
         conversation = await apps.context.store(request).resolve(app.conversation)
     except UnknownConversation:
@@ -195,14 +194,14 @@ async def _state_of(apps: Apps, request: ApiRequest, app: _App, entry: Entry) ->
 
 
 class Waiting(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a call: how many seconds to wait, and what the page asks its user already."""
+    """The query of a call: the seconds to wait, and the question that the page shows already."""
 
     wait: Annotated[float, Meta(ge=0, le=WAIT)] = 0.0
     seen: str = ""
 
 
 async def get_call(apps: Apps, request: ApiRequest) -> JsonObject:
-    """Return the result of a call, or what its user is asked."""
+    """Return the result of a call, or the question to its user."""
     return await _found(apps, request).shown(request.query.seen, request.query.wait)
 
 
@@ -213,12 +212,12 @@ class AppDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def approve(apps: Apps, request: ApiRequest) -> None:
-    """Let a call run."""
+    """Allow a call."""
     _found(apps, request).decide(request.body.hash, True)
 
 
 async def deny(apps: Apps, request: ApiRequest) -> None:
-    """Refuse a call."""
+    """Deny a call."""
     _found(apps, request).decide(request.body.hash, False)
 
 

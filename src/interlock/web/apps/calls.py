@@ -1,6 +1,6 @@
-"""Calls that apps make, and what their users are asked before such a call runs.
+"""Calls that apps make, and the questions to their users before such a call runs.
 
-A call that must be approved waits here. The page shows all of it and sends the decision with the
+A call that must be approved waits here. The page shows all of it, and sends the decision with the
 hash of what it showed.
 """
 
@@ -26,9 +26,9 @@ from interlock.web.app_documents import SUPPORT
 if TYPE_CHECKING:
     from interlock.store.approvals import Approval
 
-MAX_CALLS = 200  # that are kept
+MAX_CALLS = 200  # calls that are kept
 MAX_OF_ONE = 16  # calls of one app that run or wait at once
-ANSWER_WITHIN = 600.0  # seconds, where no approval says how long it is valid
+ANSWER_WITHIN = 600.0  # seconds, unless an approval states its own time
 
 _CAPABILITIES = ClientCapabilities(extensions=SUPPORT)
 
@@ -38,12 +38,12 @@ class AppCall:
 
     Args:
         app: The id of the app.
-        owner: Of the app.
+        owner: The owner of the app.
         call: The call.
-        state: What its conversation says of the tool: "on", "ask" or "".
+        state: The conversation's setting for the tool: "on", "ask" or "".
 
     Attributes:
-        asked: What the user is asked now; None for nothing.
+        asked: The question that the user must answer now; None for none.
     """
 
     def __init__(self, app: str, owner: str, call: Call, state: str = "") -> None:
@@ -58,12 +58,9 @@ class AppCall:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self._task is not None and self._task.done()
 
     def begin(self, handle: Callable[[Call], Awaitable[Outcome]]) -> None:
-        """Make the call in a task of its own."""
-
         async def made() -> Outcome:
             if self._state == "ask" and not await self.approve(self.call, None):
                 text = f"{self.call.entry.address} was not run: the user refused this call"
@@ -79,17 +76,16 @@ class AppCall:
         self._changed.set()
 
     async def end(self) -> None:
-        """Cancel the call, and wait until it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
 
     async def shown(self, seen: str, wait: float) -> JsonObject:
-        """Return the result, or what the user is asked; wait until there is one of them.
+        """Return the result, or the question to the user; wait until there is one of them.
 
         Args:
-            seen: The hash of what the page asks its user already; "" for nothing.
-            wait: Seconds; then the answer has neither.
+            seen: The hash of the question that the page shows already; "" for none.
+            wait: Seconds after which the answer has neither.
 
         Raises:
             Problem: The call was refused, or failed.
@@ -116,14 +112,14 @@ class AppCall:
             raise Problem(422, reason, str(error)) from None
 
     def decide(self, hash: str, is_allowed: bool) -> None:
-        """Pass on the decision of the user.
+        """Pass on the user's decision.
 
         Args:
-            hash: Of the call that the user was shown.
-            is_allowed: The call may run.
+            hash: The hash of the call that the user was shown.
+            is_allowed: Whether the call may run.
 
         Raises:
-            Problem: It waits no more, or the user was shown another call.
+            Problem: The call no longer waits, or the user was shown another call.
         """
         if self.asked is None or self._answer is None or self._answer.done():
             raise Problem(409, "not_pending", "this call waits for no decision any more")
@@ -135,7 +131,6 @@ class AppCall:
 
     @property
     def caller(self) -> Hashable:
-        """See `BackChannel`."""
         return self.app
 
     def notify(self, method: str, params: bytes) -> None:
@@ -149,11 +144,10 @@ class AppCall:
         """Do nothing: the page has no stream."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask the user about the call; see `AsksOnPage`."""
         if self._state == "on" or (self._state == "ask" and self._answer is not None):
-            return True  # the person has switched the tool on, or was asked about this call
+            return True  # the person has switched the tool on, or has approved this call
         if call.slots is not None:
-            call.slots.give_back()  # people take their time
+            call.slots.give_back()  # a decision may take long
         self.asked = _asked(call, approval)
         self._answer = asyncio.get_running_loop().create_future()
         self._changed.set()
@@ -162,7 +156,7 @@ class AppCall:
                 return await self._answer
         except TimeoutError:
             if approval is not None:
-                return None  # it stays pending, and others may decide
+                return None  # the approval stays pending, and others may decide
             text = f"{call.entry.address} was not run: it was not approved in time"
             raise ApprovalMissing(text, "approval_expired", self.asked["rule"]) from None
         finally:
@@ -171,7 +165,7 @@ class AppCall:
 
 
 def _asked(call: Call, approval: Approval | None) -> JsonObject:
-    """Return a call as the page shows it to its user."""
+    """Return a call in the form in which the page shows it."""
     address, decision = call.entry.address, call.decision
     expires = datetime.now(UTC) + timedelta(seconds=ANSWER_WITHIN)
     end = expires.isoformat(timespec="seconds") if approval is None else rfc3339(approval.expires)
@@ -195,10 +189,10 @@ class AppCalls:
         self._ending: set[asyncio.Task[None]] = set()
 
     def add(self, made: AppCall) -> None:
-        """Keep a call; one that has ended makes room, else one of the same user.
+        """Keep a call; drop a call that has ended to make room, else one of the same user.
 
         Raises:
-            Problem: Its app has too many calls that have not ended.
+            Problem: The app has too many calls that have not ended.
         """
         mine = [each for each in self._calls.values() if each.app == made.app and not each.is_over]
         if len(mine) >= MAX_OF_ONE:
@@ -215,7 +209,7 @@ class AppCalls:
         """Return a call of a user's app.
 
         Raises:
-            Problem: There is none.
+            Problem: The app has no such call.
         """
         found = self._calls.get(call)
         if found is None or (found.app, found.owner) != (app, owner):
@@ -228,7 +222,6 @@ class AppCalls:
         task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End all calls."""
         ending = [each.end() for each in self._calls.values()]
         self._calls.clear()
         await asyncio.gather(*ending, *self._ending)

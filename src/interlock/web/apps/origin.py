@@ -1,8 +1,8 @@
-"""Origins of apps that declare a `domain`: each server's apps have one of their own.
+"""Origins of apps that declare a `domain`: each server has an origin of its own.
 
-An app without a declared domain has an opaque origin. One with a domain needs a real origin, for a
-service that knows it by its origin, or to store something in the browser. The operator points a
-wildcard name such as `*.apps.example.org` at this program.
+An app without a declared domain has an opaque origin. An app with a domain needs a real origin,
+because a service recognizes it by its origin, or it stores something in the browser. The operator
+points a wildcard name such as `*.apps.example.org` at this program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ORIGIN = re.compile(
 
 
 class AppsOrigin(Struct, frozen=True):
-    """Where apps with a domain are served.
+    """The origins at which apps with a domain are served.
 
     Attributes:
         pattern: An origin whose first label is "*", such as "https://*.apps.example.org".
@@ -32,7 +32,7 @@ class AppsOrigin(Struct, frozen=True):
 
     @staticmethod
     def of(pattern: str, page: str) -> AppsOrigin:
-        """Return the origins.
+        """Return the origins after checking them.
 
         Raises:
             ConfigError: The pattern is not valid, or the pages have no public origin.
@@ -52,7 +52,6 @@ class AppsOrigin(Struct, frozen=True):
         return AppsOrigin(pattern, page)
 
     def of_server(self, server: str) -> str:
-        """Return the origin of the apps of a server."""
         return self.pattern.replace("*", sha256(server.encode()).hexdigest()[:20], 1)
 
 

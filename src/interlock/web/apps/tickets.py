@@ -1,6 +1,6 @@
-"""Documents of apps that wait to be fetched by their boxes.
+"""Documents of apps that wait to be fetched by their frames.
 
-A ticket is for one request within a minute. It needs no cookie, as the box has none.
+A ticket is for one request within a minute. It needs no cookie, as the frame has none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interlock.web.files import SECURITY, HttpResponse
 
 TICKET_TTL = 60.0  # seconds
 MAX_TICKETS = 500  # documents that wait to be fetched
-PREFIX = "/apps/"  # of the path of a document; the rest is its ticket
+PREFIX = "/apps/"  # start of the path of a document; the ticket follows
 
 
 class _Document(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Tickets:
 
         Args:
             body: HTML.
-            policy: Its Content-Security-Policy.
+            policy: The document's Content-Security-Policy.
         """
         ticket = secrets.token_urlsafe(24)
         self._documents[ticket] = _Document(body, policy, monotonic() + TICKET_TTL)
@@ -75,7 +75,6 @@ class TicketSite:
         self._beside = beside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         found = None
         if scope["type"] == "http" and scope["method"] == "GET":
             found = self._tickets.document(scope["path"])

@@ -24,7 +24,7 @@ class AguiEncoder(TurnEncoder):
         thread: The client's id of the conversation.
         run: The client's id of the run.
         turn: The turn's id.
-        announced: Calls that the client knows of already.
+        announced: Ids of calls that the client has seen already.
     """
 
     def __init__(self, thread: str, run: str, turn: str, announced: frozenset[str]) -> None:
@@ -37,11 +37,10 @@ class AguiEncoder(TurnEncoder):
 
     @property
     def _message(self) -> str:
-        """The id of the reply under way; all its calls have it as their parent."""
+        """The id of the current reply; all its calls have it as their parent."""
         return f"{self._turn}-{self._run}-{self._replies}"
 
     def start(self) -> list[JsonObject]:
-        """Return the events that begin the run."""
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": PROTOCOL_VERSION}]
 
     def interrupted(self) -> list[JsonObject]:
@@ -150,7 +149,7 @@ class _Message(msgspec.Struct):
 
 
 class AguiInput(msgspec.Struct, rename="camel"):
-    """What a client sends. History, tools and state are the server's own, so they are ignored."""
+    """A client's request. The server keeps history, tools and state itself, and ignores these."""
 
     thread_id: str
     run_id: str
@@ -161,7 +160,7 @@ class AguiInput(msgspec.Struct, rename="camel"):
 
     @property
     def ignored(self) -> list[str]:
-        """What the client asks for and does not get."""
+        """The names of requested features that are not supported."""
         found = [name for name in ("tools", "state") if getattr(self, name)]
         if any(each.role in ("system", "developer") for each in self.messages):
             found.append("instructions")
@@ -169,7 +168,6 @@ class AguiInput(msgspec.Struct, rename="camel"):
 
     @property
     def content(self) -> str:
-        """The text of the user's last message."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "user":
             return ""
@@ -185,7 +183,7 @@ class AguiInput(msgspec.Struct, rename="camel"):
 
     @property
     def decisions(self) -> dict[str, tuple[str, str]]:
-        """Decision and note by the id of an approval."""
+        """The decision and the note, by the id of the approval."""
         return {each.interrupt_id: _decision(each) for each in self.resume or ()}
 
 

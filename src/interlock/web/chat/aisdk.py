@@ -18,7 +18,7 @@ class AiSdkEncoder(TurnEncoder):
 
     Args:
         message: The id of the assistant's message.
-        announced: Calls that the client knows of already.
+        announced: Ids of calls that the client has seen already.
     """
 
     def __init__(self, message: str, announced: frozenset[str]) -> None:
@@ -27,7 +27,6 @@ class AiSdkEncoder(TurnEncoder):
         self._parts = 0
 
     def start(self) -> list[JsonObject]:
-        """Return the chunks that begin the response."""
         return [{"type": "start", "messageId": self._message}, {"type": "start-step"}]
 
     def interrupted(self) -> list[JsonObject]:
@@ -99,19 +98,18 @@ class _Message(msgspec.Struct):
 
 
 class AiSdkInput(msgspec.Struct):
-    """What a client sends. History is the server's own: only the last message is read."""
+    """A client's request. The server keeps the history itself: only the last message is read."""
 
     id: str
     messages: list[_Message] = []
 
     @property
     def ignored(self) -> list[str]:
-        """What the client asks for and does not get."""
+        """The names of requested features that are not supported."""
         return ["instructions"] if any(each.role == "system" for each in self.messages) else []
 
     @property
     def content(self) -> str:
-        """The text of the user's last message."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "user":
             return ""
@@ -130,7 +128,7 @@ class AiSdkInput(msgspec.Struct):
 
     @property
     def decisions(self) -> dict[str, tuple[str, str]]:
-        """Decision and note by the id of an approval."""
+        """The decision and the note, by the id of the approval."""
         last = self.messages[-1] if self.messages else None
         if last is None or last.role != "assistant":
             return {}

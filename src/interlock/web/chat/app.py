@@ -25,8 +25,8 @@ from interlock.web.chat.socket import Sockets
 from interlock.web.chat.turn import Engine, Turn, TurnLimits
 from interlock.web.chat.turns import Turns
 
-MAX_BODY = 4 * 1024 * 1024  # bytes: clients send the whole history, which is not read
-MAX_THREADS = 10_000  # ids of clients that are remembered
+MAX_BODY = 4 * 1024 * 1024  # bytes: clients send the whole history, though it is ignored
+MAX_THREADS = 10_000  # clients' ids of conversations that are remembered
 
 _STATUS = {
     "bad_message": 400,
@@ -47,12 +47,12 @@ class ChatApp:
     """The chat. Mount it, or serve it alone.
 
     Args:
-        engine: What answers: an `AgentEngine` or a `GraphEngine`.
-        authenticator: Identifies callers; None if everybody is the local user.
+        engine: The engine that answers: an `AgentEngine` or a `GraphEngine`.
+        authenticator: Identifies callers; None if every caller is the local user.
         limits: See `TurnLimits`.
         hosts: Allowed values of `Host`; see `Guard`.
         origins: Allowed values of `Origin`.
-        is_local: Everybody who is authenticated is the local user.
+        is_local: Whether every authenticated caller is the local user.
     """
 
     def __init__(
@@ -70,17 +70,15 @@ class ChatApp:
         self._guard = Guard(hosts, origins, ())
         self._is_local = is_local
         self._sockets = Sockets(self.turns, authenticator, is_local=is_local)
-        # Clients make ids of conversations themselves; ours are unknown to them.
+        # Clients choose ids of conversations themselves; this maps them to ours, by owner.
         self._threads: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._ignored: set[str] = set()
 
     async def close(self) -> None:
-        """End all turns and connections."""
         await self.turns.close()
         await self._sockets.close()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "websocket":
@@ -109,7 +107,6 @@ class ChatApp:
         await self._sockets.serve(scope, receive, send)
 
     def _problem(self, scope: Any, receive: Any, send: Any) -> HttpRefusal | None:
-        """Return why the Host or Origin of a request is not allowed."""
         try:
             self._guard.check(HttpRequest({**scope, "method": "GET"}, receive, send))
         except HttpRefusal as refusal:
@@ -134,14 +131,14 @@ class ChatApp:
         caller = await self._caller(scope)
         try:
             given = msgspec.json.decode(await _body(receive), type=kind)
-        except ValueError as error:  # its text has a place, and no value
+        except ValueError as error:  # its text names the place, but no value
             raise _Refused(400, "bad_message", str(error)[:200]) from None
         if path.endswith("/stop"):
             await self._stop(caller, given)
             await _reply(send, 204, b"", [])
             return
         for each in set(given.ignored) - self._ignored:
-            self._ignored.add(each)  # once, as clients repeat them with each message
+            self._ignored.add(each)  # logged once, as clients repeat them with each message
             _log.warning("%s: the %s of clients are ignored", path, each)
         turn, after, encoder = await self._turn(caller, given)
         await self._stream(turn, after, encoder, receive, send)
@@ -170,13 +167,13 @@ class ChatApp:
         return self._threads.get((caller.owner, thread))
 
     async def _turn(self, caller: Caller, given: _Input) -> tuple[Turn, int, TurnEncoder]:
-        """Start a turn, or continue one with decisions; return what to send of it."""
+        """Start a turn, or continue one with decisions; return it with what to send of it."""
         try:
             if given.decisions:
                 return self._decided(caller, given)
             thread = _thread(given)
             conversation = self._conversation(caller, thread)
-            # A repeated id of a message is answered and not run again.
+            # A repeated message id gets the first answer; the message does not run again.
             message = f"{thread} {given.message_id}" if given.message_id else None
             turn = await self.turns.start(caller, given.content, conversation, message)
         except TurnError as error:
@@ -197,7 +194,7 @@ class ChatApp:
             raise TurnError("approval_closed", "this approval is not open")
         announced, after = turn.announced, turn.log.seq
         for id, (decision, note) in given.decisions.items():
-            # The arguments are ours; the client has no hash of them.
+            # The server has the arguments, and the client has no hash of them.
             if found[id] is turn:
                 turn.decide(id, turn.hash_of(id), decision, note, f"user:{caller.owner or 'local'}")
         return turn, after, _encoder(given, turn, announced)

@@ -1,4 +1,4 @@
-"""Files in messages: what the model gets of them, and how the page shows them again."""
+"""Files in messages: their form for the model, and their form for the page."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
 
 
 def given_as(type: str) -> str:
-    """Return what the model gets of a file of this type: "text" or "name"."""
+    """Return the part of a file of this type that the model gets: "text" or "name"."""
     return "text" if type == TEXT else "name"
 
 
 def described(file: ChatFile) -> JsonObject:
-    """Return what the page shows of a file."""
+    """Return a file in the form in which the page shows it."""
     return {
         "id": file.id,
         "name": file.name,
@@ -42,7 +42,7 @@ async def with_files(files: ChatFileStore, content: str, ids: Sequence[str]) -> 
     """Return a message with its files.
 
     Raises:
-        TurnError: A file is not there, or there are too many.
+        TurnError: A file does not exist, or there are too many.
     """
     if len(ids) > MAX_FILES:
         raise TurnError("too_large", f"too many files ({len(ids)}, limit {MAX_FILES})")
@@ -63,7 +63,7 @@ def _text_of(file: ChatFile, body: bytes) -> str:
 
 
 def split_files(content: str) -> tuple[str, list[JsonObject]]:
-    """Return the text of a message, and its files."""
+    """Split a message into its text and its files."""
     files: list[JsonObject] = []
 
     def take(match: re.Match[str]) -> str:

@@ -34,17 +34,17 @@ from interlock.web.chat.history import Cards, shown_page
 from interlock.web.chat.turns import Turns
 
 Limit = Annotated[int, Meta(ge=1, le=500)]
-TOKEN = 4  # characters, about
+TOKEN = 4  # characters per token, roughly
 PART = 64 * 1024  # bytes of a kept result in one answer
 
 
 class ChatApiContext(Struct, frozen=True):
-    """What the routes need.
+    """The objects that the routes use.
 
     Attributes:
-        engine: What answers.
+        engine: The engine that answers.
         turns: The turns.
-        is_local: Everybody who is authenticated is the local user.
+        is_local: Whether every authenticated caller is the local user.
         results: Reads kept results; None for none.
     """
 
@@ -54,15 +54,12 @@ class ChatApiContext(Struct, frozen=True):
     results: ResultBudget | None = None
 
     def caller(self, principal: Principal | None) -> Caller:
-        """Return on whose behalf a request acts."""
         return Caller(None if self.is_local else principal, surface="web")
 
     def store(self, request: ApiRequest) -> ConversationStore:
-        """Return the conversations of the caller."""
         return self.engine.store.owned_by(self.caller(request.principal).owner)
 
     async def conversation(self, request: ApiRequest) -> Conversation:
-        """Return the conversation that the path names."""
         try:
             found = await self.store(request).resolve(request.path["id"])
         except UnknownConversation:
@@ -72,7 +69,6 @@ class ChatApiContext(Struct, frozen=True):
         return found
 
     def visible(self, caller: Caller) -> list[Entry]:
-        """Return the tools that a caller may use."""
         toolbox, may_use = self.engine.toolbox, self.engine.may_use
         if toolbox is None:
             return []
@@ -83,7 +79,7 @@ class ChatApiContext(Struct, frozen=True):
 
 
 class ListQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a list."""
+    """The query of a list of conversations."""
 
     limit: Limit = 50
     after: str = ""
@@ -165,13 +161,13 @@ async def get_conversation(context: ChatApiContext, request: ApiRequest) -> Json
 
 
 class ConversationSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of a conversation: what is on by the address of a tool or name of a server."""
+    """Settings of a conversation: "on", "ask" or "off" by a tool's address or a server's name."""
 
     tools: dict[str, Literal["on", "ask", "off"]] = {}
 
 
 class ChangeBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a change; what is absent stays."""
+    """The body of a change; absent members stay unchanged."""
 
     title: str | None = None
     model: str | None = None
@@ -199,7 +195,7 @@ async def change_conversation(context: ChatApiContext, request: ApiRequest) -> J
 
 
 async def delete_conversation(context: ChatApiContext, request: ApiRequest) -> None:
-    """Stop its turn, and delete a conversation."""
+    """Stop a conversation's turn, and delete the conversation."""
     found = await context.conversation(request)
     turn = context.turns.find(found.owner, found.id)
     if turn is not None:
@@ -208,7 +204,7 @@ async def delete_conversation(context: ChatApiContext, request: ApiRequest) -> N
 
 
 class Fork(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a copy: how many messages; null for all."""
+    """The body of a copy: the number of messages; null for all."""
 
     messages: Annotated[int, Meta(ge=0)] | None = None
 
@@ -228,7 +224,7 @@ class Before(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_messages(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return messages of a conversation with the cards of their calls, the last ones by default."""
+    """Return messages with the cards of their calls, the last messages by default."""
     query: Before = request.query
     found = await context.conversation(request)
     store = context.store(request)
@@ -267,7 +263,7 @@ class ExportAs(Struct, frozen=True, rename={"form": "as"}):
 
 
 async def export_conversation(context: ChatApiContext, request: ApiRequest) -> LineStream:
-    """Return a whole conversation, as `interlock conversations export` prints it."""
+    """Return a whole conversation in the form of `interlock conversations export`."""
     found = await context.conversation(request)
     messages = await context.store(request).messages(found.id)
     if request.query.form == "markdown":
@@ -298,12 +294,12 @@ async def search(context: ChatApiContext, request: ApiRequest) -> JsonObject:
 
 
 async def list_models(context: ChatApiContext, _request: ApiRequest) -> JsonObject:
-    """List the models that users choose among; the first is the default."""
+    """List the models that users may choose; the first is the default."""
     return {"items": [{"name": name} for name in context.engine.models.names]}
 
 
 async def list_servers(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """List the servers whose tools the caller may use, with their state and why."""
+    """List the servers whose tools the caller may use, with their states and the reasons."""
     toolbox = context.engine.toolbox
     if toolbox is None:
         return {"items": [], "reason": "no_servers"}
@@ -324,7 +320,7 @@ async def list_servers(context: ChatApiContext, request: ApiRequest) -> JsonObje
 
 
 async def get_stderr(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return the end of what a server wrote to stderr; only for the person at this machine."""
+    """Return the end of a server's stderr; only for the person at this machine."""
     toolbox = context.engine.toolbox
     found = toolbox.upstreams.get(request.path["id"]) if toolbox is not None else None
     if found is None or not context.is_local:
@@ -350,7 +346,7 @@ def _tool(context: ChatApiContext, entry: Entry) -> JsonObject:
         "description": text,
         "tokens": (len(text) + len(entry.input_schema) + len(entry.wire_name)) // TOKEN,
         "readOnly": is_read,
-        # On a person's own machine, tools that only read run without a question anyway.
+        # On a person's own machine, tools that only read run without a question in any case.
         "app": bool(app_of(entry).uri),
         "repeatable": may_repeat or (is_read and context.is_local),
     }
@@ -377,7 +373,7 @@ class CheckBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def check_arguments(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return what is wrong with arguments, as a call would find it."""
+    """Return the problems of arguments, as a call would report them."""
     entry = _entry(context, request)
     problems = schema.compile(entry.input_schema).errors(request.body.arguments)
     return {"problems": list(problems)}
@@ -387,7 +383,7 @@ async def check_arguments(context: ChatApiContext, request: ApiRequest) -> JsonO
 
 
 async def get_call(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return one call of one's own with its whole result."""
+    """Return one of the caller's calls with its whole result."""
     try:
         call = await context.store(request).calls.get(request.path["id"])
     except UnknownConversation:
@@ -407,7 +403,7 @@ async def stop_call(context: ChatApiContext, request: ApiRequest) -> None:
 
 
 async def get_file(context: ChatApiContext, request: ApiRequest) -> LineStream:
-    """Return the content of a file that was attached."""
+    """Return the content of an attached file."""
     try:
         _, content = await context.store(request).files.get(request.path["id"])
     except UnknownConversation:
@@ -416,7 +412,7 @@ async def get_file(context: ChatApiContext, request: ApiRequest) -> LineStream:
 
 
 async def list_files(context: ChatApiContext, request: ApiRequest) -> JsonObject:
-    """Return what is known of files, by their ids with commas between them."""
+    """Return the descriptions of files; the ids are separated by commas."""
     ids = request.query.ids.split(",")[: attachments.MAX_FILES]
     found = await context.store(request).files.named(ids)
     return {"items": [attachments.described(each) for each in found]}
@@ -433,7 +429,7 @@ class PartQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_result(context: ChatApiContext, request: ApiRequest) -> msgspec.Raw:
-    """Return a part of a kept result of one's own, as the tool `read_result` returns it."""
+    """Return a part of a kept result of the caller, in the form of the tool `read_result`."""
     if context.results is None:
         raise not_found("no such result")
     reading = Reading(request.path["id"], **msgspec.structs.asdict(request.query))

@@ -1,4 +1,4 @@
-"""What the encodings of a turn for other people's clients have in common."""
+"""The common part of the encodings of a turn for clients other than our page."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _PROGRESS = ("tool_call_id", "progress", "total", "message")
 
 
 class TurnEncoder(ABC):
-    """Encodes the events of a turn: which piece of text is open, and which calls are announced.
+    """Encodes the events of a turn. It tracks the open piece of text and the announced calls.
 
     Args:
-        announced: Calls that the client knows of already.
+        announced: Ids of calls that the client has seen already.
     """
 
     def __init__(self, announced: frozenset[str]) -> None:
         self._announced = set(announced)
         self._open = ""  # "text" or "reasoning"
-        self._has_results = False  # of the reply under way
+        self._has_results = False  # whether a call of the current reply has a result
 
     def feed(self, event: JsonObject) -> list[JsonObject]:
-        """Return what is sent for an event of the turn."""
+        """Return the objects to send for an event of the turn."""
         match event["type"]:
             case "token" | "reasoning" if event["content"]:
                 kind = "text" if event["type"] == "token" else "reasoning"
@@ -67,11 +67,11 @@ class TurnEncoder(ABC):
 
     @abstractmethod
     def start(self) -> list[JsonObject]:
-        """Return what begins the answer."""
+        """Return the objects that begin the answer."""
 
     @abstractmethod
     def interrupted(self) -> list[JsonObject]:
-        """Return what ends the answer because it waits for a person."""
+        """Return the objects that end the answer because it waits for a person."""
 
     @abstractmethod
     def _opened(self, kind: str) -> list[JsonObject]: ...

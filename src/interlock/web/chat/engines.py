@@ -1,4 +1,4 @@
-"""What answers the messages of a chat, and where their conversations are kept."""
+"""The engines that answer the messages of a chat, and the store of their conversations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def agents_of(engine: str) -> Callable[..., Agent]:
     """Return the constructor of the agents of a configured engine.
 
     Args:
-        engine: "agent", or "graph" for those whose loop is a graph of LangGraph.
+        engine: "agent", or "graph" for agents whose loop is a graph of LangGraph.
 
     Raises:
         MissingExtra: LangGraph is not installed.
@@ -51,10 +51,10 @@ class AgentEngine:
     Args:
         model: The model; a `ModelChoice` if users may choose.
         toolbox: An open toolbox; None for a chat without tools.
-        store: Where conversations are kept.
-        may_use, approve, asks_people, built_in: As for `TurnToolbox`.
+        store: The store of the conversations.
+        may_use, approve, asks_people, built_in: See `TurnToolbox`.
         system: Instructions for the model at the start of each conversation.
-        agent: Makes what answers a message, with the arguments of `Agent`.
+        agent: Makes the agent that answers a message, with the arguments of `Agent`.
     """
 
     def __init__(
@@ -85,28 +85,24 @@ class AgentEngine:
         self._agent = agent
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
-        """See `Engine.open`."""
         store = self.store.owned_by(owner)
         if conversation is None:
             shown = " ".join(title.split())[:LONGEST_TITLE]
             return (await store.create(shown, self.models.default)).id
         found = await store.resolve(conversation)
-        if found.id != conversation:  # the beginning of an id is not enough
+        if found.id != conversation:  # only a whole id is accepted, not its beginning
             raise UnknownConversation("no such conversation")
         return found.id
 
     async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
-        """See `Engine.messages`."""
         await self.open(owner, conversation, "")
         found = await self.store.owned_by(owner).messages(conversation)
         return [shown for each in found if (shown := _shown(each))]
 
     async def branch(self, owner: str, conversation: str, count: int) -> str:
-        """See `Engine.branch`."""
         return (await self.store.owned_by(owner).fork(conversation, max(0, count))).id
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
-        """See `Engine.run`."""
         store = self.store.owned_by(turn.owner)
         conversation = await store.resolve(turn.conversation)
         name = self.models.pick(turn.asked.model or conversation.model)
@@ -138,7 +134,6 @@ class AgentEngine:
                 yield event
 
     async def _keep(self, turn: Turn, tools: TurnToolbox | None, event: ToolFinished) -> None:
-        """Keep a call for its card."""
         await self.store.owned_by(turn.owner).calls.add(
             ChatCall(
                 event.call_id,
@@ -160,7 +155,7 @@ class AgentEngine:
         turn: Turn,  # noqa: ARG002
         decisions: dict[str, JsonObject],  # noqa: ARG002
     ) -> AsyncGenerator[AgentEvent, None]:
-        """See `Engine.resume`. Nothing is left to do: a call waits in its own task."""
+        """Do nothing: a call waits for its decision in its own task."""
         return
         yield
 

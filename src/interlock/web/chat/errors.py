@@ -1,4 +1,4 @@
-"""Errors of turns and what clients see of errors: a stable code, and a text without values."""
+"""Errors of turns, and the form of errors for clients: a stable code, and a text without values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from interlock.errors import (
 
 
 class TurnError(InterlockError):
-    """A request about a turn is refused.
+    """A request about a turn was refused.
 
     Attributes:
         code: A stable code for programs.
-        retry_after: Seconds until it may succeed; None if time alone does not help.
+        retry_after: Seconds until the request may succeed; None if time alone does not help.
     """
 
     def __init__(self, code: str, message: str, retry_after: float | None = None) -> None:

@@ -22,7 +22,7 @@ MAX_RESULT = 16 * 1024  # characters of a tool's result in an event
 CUT = "\n[cut: the whole result has {0:,} characters]"
 
 Kind: TypeAlias = str
-TEXTS = frozenset(("token", "reasoning"))  # events of a text that goes on
+TEXTS = frozenset(("token", "reasoning"))  # events that are pieces of a longer text
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,10 +30,10 @@ class TurnEvent:
     """One event of a turn, encoded when the first client needs it and only once.
 
     Attributes:
-        seq: Counts the events of the turn from 1.
-        kind: Its type.
+        seq: The event's number within the turn, from 1.
+        kind: The event's type.
         fields: The whole event.
-        size: About how many bytes it takes.
+        size: The approximate size in bytes.
     """
 
     __slots__ = ("_text", "fields", "kind", "seq", "size")
@@ -47,25 +47,24 @@ class TurnEvent:
 
     @property
     def begin(self) -> int:
-        """The number of its first piece of text, or its own."""
+        """The number of its first piece of text, or the event's own number."""
         begin: int = self.fields.get("from", self.seq)
         return begin
 
     @property
     def text(self) -> str:
-        """The event as JSON."""
         if self._text is None:
             self._text = _encode(self.fields).decode()
         return self._text
 
 
 def now() -> str:
-    """Return the time in UTC as in events."""
+    """Return the current time in UTC, in the form of the events."""
     return str(rfc3339(now_micros()))
 
 
 def fields_of(event: AgentEvent) -> JsonObject | None:
-    """Return the members of an event of the agent; None for one that ends a turn."""
+    """Return the members of an agent's event; None for an event that ends a turn."""
     match event:
         case TextDelta(text):
             return {"type": "token", "content": text}
@@ -152,7 +151,7 @@ def _finished(event: ToolFinished) -> JsonObject:
 
 
 def stopped_call(started: JsonObject) -> JsonObject:
-    """Return the end of a call that was stopped, from the members of its start."""
+    """Return the end of a stopped call, made of the members of its start."""
     return {
         "type": "tool_complete",
         "tool_name": started["tool_name"],
@@ -170,7 +169,7 @@ def decoded(text: str | bytes) -> Any:
     """Return the JSON object in a text.
 
     Raises:
-        ValueError: It is not a JSON object.
+        ValueError: The text is not a JSON object.
     """
     found = msgspec.json.decode(text)
     if not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""A graph of LangGraph as what answers the messages of a chat."""
+"""The engine that answers with a graph of LangGraph."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class GraphEngine:
     """Answers with a graph; its checkpointer keeps the messages.
 
     Args:
-        graph: Made by `chat_graph`, with a checkpointer.
-        store: Where it is kept whose conversation is whose.
-        context: Returns what a run is given; the caller alone when None.
+        graph: A graph of `chat_graph`, with a checkpointer.
+        store: The store of each conversation's owner.
+        context: Returns the context of a run; None for a context with only the caller.
     """
 
     def __init__(
@@ -41,7 +41,6 @@ class GraphEngine:
         self._context = context or _context_of
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
-        """See `Engine.open`."""
         store = self._store.owned_by(owner)
         if conversation is None:
             return (await store.create(" ".join(title.split())[:LONGEST_TITLE])).id
@@ -50,18 +49,16 @@ class GraphEngine:
         return conversation
 
     async def messages(self, owner: str, conversation: str) -> list[JsonObject]:
-        """See `Engine.messages`."""
         await self.open(owner, conversation, "")
         config = {"configurable": {"thread_id": conversation}}
         values = (await self._graph.aget_state(config)).values
         return [_shown(each) for each in values.get("messages", ()) if each.type in _ROLES]
 
     async def branch(self, owner: str, conversation: str, count: int) -> str:  # noqa: ARG002
-        """See `Engine.branch`. The checkpointer keeps the messages, so no copy is made."""
+        """Refuse: the checkpointer keeps the messages, and cannot copy them."""
         raise TurnError("bad_message", "conversations of this chat cannot be copied")
 
     async def run(self, turn: Turn, content: str) -> AsyncGenerator[AgentEvent, None]:
-        """See `Engine.run`."""
         async with aclosing(self._stream(turn, content)) as events:
             async for event in events:
                 yield event
@@ -69,13 +66,11 @@ class GraphEngine:
     async def resume(
         self, turn: Turn, decisions: dict[str, JsonObject]
     ) -> AsyncGenerator[AgentEvent, None]:
-        """See `Engine.resume`."""
         async with aclosing(self._stream(turn, Command(resume=decisions))) as events:
             async for event in events:
                 yield event
 
     async def stopped(self, turn: Turn) -> None:
-        """See `Engine.stopped`."""
         config = {"configurable": {"thread_id": turn.conversation}}
         await close_open_calls(self._graph, config, STOPPED)
 

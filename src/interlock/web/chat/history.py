@@ -1,4 +1,4 @@
-"""Stored messages as the page shows them: a reply of the model with the cards of its calls."""
+"""Stored messages in the form of the page: a reply of the model with the cards of its calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Cards:
     """The cards of the calls of a page.
 
     Args:
-        calls: In the order of their end.
-        toolbox: Knows the addresses of tools.
+        calls: Calls in the order of their ends.
+        toolbox: Resolves wire names to addresses.
     """
 
     def __init__(self, calls: Sequence[ChatCall], toolbox: Toolbox | None) -> None:
@@ -32,9 +32,9 @@ class Cards:
         """Return the card of a call.
 
         Args:
-            asked: As the model asked for it.
-            answer: What the model got; None if it got nothing.
-            since: When the model asked, in microseconds: its ids of calls may repeat.
+            asked: The call as the model requested it.
+            answer: The result that the model got; None for none.
+            since: Time of the request in microseconds, because a model may repeat ids of calls.
         """
         text = answer.content if answer is not None else ""
         card: JsonObject = {

@@ -1,4 +1,4 @@
-"""The models of a chat. Users choose among them."""
+"""The models among which users of a chat choose."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ModelChoice:
     """Models by name, each opened when it is first used.
 
     Args:
-        names: As for `--model`. The first is the default.
+        names: Names in the form of `--model`. The first is the default.
         opens: Returns a model by its name; `choose` if None.
-        settings: The user's, for what the models cost.
+        settings: The user's settings, for the prices of models.
     """
 
     def __init__(
@@ -35,25 +35,24 @@ class ModelChoice:
 
     @classmethod
     def of(cls, model: Model) -> ModelChoice:
-        """Return the choice of one model, which stays open."""
+        """Return a choice with only this model, which stays open."""
         made = cls([model.name])
         made._open[model.name] = model
         return made
 
     @property
     def default(self) -> str:
-        """The name of the default model."""
         return self.names[0]
 
     def pick(self, name: str) -> str:
-        """Return a name, or the default if it is not offered (any more)."""
+        """Return the name, or the default if the model is not offered (any more)."""
         return name if name in self.names else self.default
 
     async def get(self, name: str) -> Model:
         """Return a model.
 
         Raises:
-            ModelUnavailable: It cannot be used.
+            ModelUnavailable: The model cannot be used.
         """
         async with self._opening:
             found = self._open.get(name)
@@ -62,16 +61,15 @@ class ModelChoice:
             return found
 
     def check(self, name: str) -> str:
-        """Return a name that a user chose.
+        """Return the name of an offered model.
 
         Raises:
-            TurnError: It is not one of the models.
+            TurnError: The model is not offered.
         """
         if name not in self.names:
             raise TurnError("bad_message", "this model is not offered")
         return name
 
     async def close(self) -> None:
-        """Close the models."""
         opened, self._open = self._open, {}
         await asyncio.gather(*(each.close() for each in opened.values()))

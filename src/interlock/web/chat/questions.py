@@ -1,4 +1,4 @@
-"""What the people who see a turn are asked during a call of it."""
+"""Questions during a call to the people who see its turn."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class TurnQuestions:
 
     @property
     def caller(self) -> Hashable:
-        """Requests of one conversation take turns with those of others."""
+        """The conversation, so that its requests take turns with those of others."""
         return self._turn.conversation
 
     def notify(self, method: str, params: bytes) -> None:
         """Do nothing: progress comes another way, and log messages are not shown."""
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask, and return the answer.
+        """Ask the people, and return the answer.
 
         Raises:
-            AskRefused: Nobody can be asked this.
+            AskRefused: The page cannot ask this question.
         """
         if method != "elicitation/create":
             raise AskRefused(f"the chat page does not support {method}", "cannot_ask")
@@ -81,7 +81,7 @@ def checked_answer(question: QuestionAsked, action: str, content: object) -> Jso
     """Return the answer to a question.
 
     Raises:
-        TurnError: It does not fit the question.
+        TurnError: The answer does not fit the question.
     """
     if action not in ("accept", "decline", "cancel"):
         raise TurnError("bad_message", 'action must be "accept", "decline" or "cancel"')

@@ -29,9 +29,9 @@ MAX_FRAME = 64 * 1024  # bytes from a client
 MAX_HELLO = 4 * 1024
 HELLO_SECONDS = 5.0
 MAX_QUEUE = 256 * 1024  # bytes that wait for a slow client
-SLOW_SECONDS = 10.0  # that the queue may be full
+SLOW_SECONDS = 10.0  # during which the queue may be full
 CHECK_SECONDS = 1.0  # between two checks of all sockets
-PING_SECONDS = 20.0  # without a frame; a page cannot see the pings of the protocol
+PING_SECONDS = 20.0  # without a frame; a page cannot see the protocol's own pings
 PING = {"type": "ping"}
 
 MALFORMED, LOGIN, ORIGIN, SLOW, TOO_LARGE, TOO_MANY, RESTART = (
@@ -45,7 +45,7 @@ LOCAL_USER = Principal("user:local")
 
 
 class Closing(Exception):
-    """The socket is to be closed."""
+    """The socket must be closed."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -58,8 +58,8 @@ class Sockets:
 
     Args:
         turns: The turns.
-        authenticator: Checks the token of the first frame; None if everybody is the local user.
-        is_local: Everybody who is authenticated is the local user.
+        authenticator: Checks the token of the first frame; None if every caller is the local user.
+        is_local: Whether every authenticated caller is the local user.
     """
 
     def __init__(
@@ -87,11 +87,9 @@ class Sockets:
             self._sockets.discard(socket)
 
     def count(self, owner: str) -> int:
-        """Return how many sockets a user has."""
         return sum(each.owner == owner for each in self._sockets)
 
     async def _check_credentials(self) -> None:
-        """End the sockets of credentials that were revoked."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             for socket in [*self._sockets]:
@@ -105,7 +103,7 @@ class Sockets:
                 socket.ping(now)
 
     async def close(self) -> None:
-        """Close all sockets; clients come back and resume."""
+        """Close all sockets; clients reconnect and resume."""
         for check in self._checks:
             check.cancel()
         if self._checks:
@@ -130,8 +128,8 @@ class Socket:
         self._queue: deque[_Frame] = deque()
         self._queued = 0  # bytes
         self._full_since: float | None = None
-        self._idle: asyncio.Future[None] | None = None  # the writer waits for it
-        self._under_way: Awaitable[None] | None = None  # what began in `_send_now`
+        self._idle: asyncio.Future[None] | None = None  # awaited by the writer
+        self._under_way: Awaitable[None] | None = None  # the send that `_send_now` began
         self._closing: Closing | None = None
         self._followed: set[Turn] = set()
         self._sent = monotonic()
@@ -140,7 +138,6 @@ class Socket:
         self._is_page = False
 
     async def run(self) -> None:
-        """Serve the connection until it ends."""
         writing = asyncio.create_task(self._write())
         self._reading = asyncio.create_task(self._read())
         try:
@@ -151,7 +148,7 @@ class Socket:
             self._turns.forget(self._caller.owner, self._on_event, self._on_change)
             tasks = {writing, self._reading}
             if not writing.done() and self._closing is not None:
-                await asyncio.wait({writing}, timeout=1.0)  # it sends the close frame
+                await asyncio.wait({writing}, timeout=1.0)  # the writer sends the close frame
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
@@ -160,7 +157,6 @@ class Socket:
                     _log.error("a WebSocket of the chat failed", exc_info=error)
 
     def close(self, code: int, reason: str) -> None:
-        """Close the connection."""
         if self._closing is None:
             self._closing = Closing(code, reason)
             self._wake()
@@ -215,7 +211,7 @@ class Socket:
         self.send({"type": "ready", "user": self._user, "limits": limits})
 
     def _credential(self, hello: JsonObject) -> Headers:
-        """Return the headers that authenticate the client: of a token, or a page's session."""
+        """Return the headers that authenticate the client by a token or a page's session."""
         name = "key" if "key" in hello else "token"
         secret = hello.get(name)
         if not isinstance(secret, str) or not secret.isascii() or not secret.isprintable():
@@ -237,7 +233,6 @@ class Socket:
             raise Closing(LOGIN, "the token is not valid") from error
 
     async def check_credential(self) -> None:
-        """Close the connection if its credential was revoked."""
         if self.owner is None:
             return
         try:
@@ -402,9 +397,9 @@ class Socket:
         self._queued += frame.size
 
     def _send_now(self, text: str) -> None:
-        """Begin to send; the writer takes over only if the connection is busy.
+        """Start to send; the writer takes over only if the connection is busy.
 
-        Most sends end at once, and waking a task costs more than our share of them.
+        Most sends end at once, and waking a task would cost more than the send itself.
         """
         sending = self._send({"type": "websocket.send", "text": text})
         self._sent = monotonic()
@@ -439,11 +434,11 @@ class Socket:
     async def _write(self) -> None:
         try:
             await self._write_all()
-        except OSError:  # uvicorn: the client has gone
+        except OSError:  # uvicorn raises it when the client has disconnected
             return
 
     def ping(self, now: float) -> None:
-        """Show a page that has not heard for a while that the connection is alive."""
+        """Send a ping to a page that got no frame for a while, as a sign of life."""
         if self._is_page and not self._queue and now - self._sent >= PING_SECONDS:
             self.send(PING)
 
@@ -470,7 +465,7 @@ class Socket:
 
 
 class _Frame:
-    """What waits to be sent: one event, or text of one turn that was joined."""
+    """A frame in the queue: one event, or the joined text of one turn."""
 
     __slots__ = ("_event", "_last", "_pieces", "_turn")
 
@@ -478,10 +473,9 @@ class _Frame:
         self._turn = turn
         self._event = event
         self._last = event.seq
-        self._pieces: list[str] | None = None  # None: it is the event alone
+        self._pieces: list[str] | None = None  # None if the frame is one event
 
     def joins(self, turn: Turn, event: TurnEvent) -> bool:
-        """Whether an event continues this text."""
         is_same = event.kind in TEXTS and self._event.kind == event.kind and self._turn is turn
         return is_same and event.begin == self._last + 1
 
@@ -507,7 +501,7 @@ class _Frame:
 
 @coroutine
 def _rest(sending: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
-    """Finish a coroutine that began outside of a task, and waits for a future."""
+    """Finish a coroutine that was started outside of a task, and waits for a future."""
     yield waiting
     yield from sending
 
@@ -534,10 +528,10 @@ def _asked(frame: JsonObject, content: str) -> Asked:
 
 
 def text_of(frame: JsonObject, key: str) -> str | None:
-    """Return a text of a frame; None if it is not there.
+    """Return a text of a frame; None if the frame lacks it.
 
     Raises:
-        TurnError: It is not a text.
+        TurnError: The member is not a text.
     """
     value = frame.get(key)
     if value is not None and not isinstance(value, str):

@@ -1,7 +1,7 @@
-"""A turn: an answer that belongs to the server, whichever clients are connected.
+"""A turn: an answer that the server keeps, no matter which clients are connected.
 
 1. A conversation has one turn at a time, and one owner.
-2. Each event has a number within its turn. A client that was away gets what it missed.
+2. Each event has a number within its turn. A client that reconnects gets the events it missed.
 3. Exactly one `complete` or `error` ends a turn, and each `tool_start` has its `tool_complete`
    before that.
 """
@@ -33,14 +33,14 @@ Listener = Callable[["Turn", TurnEvent], None]
 
 
 class Asked(Struct, frozen=True):
-    """What starts a turn.
+    """The request that starts a turn.
 
     Attributes:
-        content: The message; "" to go on with an interrupted turn.
+        content: The message; "" to continue an interrupted turn.
         model: The model that answers; "" for the conversation's.
-        files: Ids of files that are attached.
+        files: Ids of attached files.
         replaces: Position of the message that this one replaces in a copy of the conversation.
-        continues: Without a new message, the model goes on from the last one.
+        continues: Whether the model continues from the last message, without a new one.
     """
 
     content: str
@@ -53,24 +53,24 @@ class Asked(Struct, frozen=True):
 class TurnLimits(Struct, frozen=True):
     """Limits of turns. Times are in seconds."""
 
-    turn: float = 600.0  # of work; waiting for a person does not count
-    turns: int = 4  # of one user at a time
-    messages: int = 30  # of one user in a period
+    turn: float = 600.0  # seconds of work; waiting for a person does not count
+    turns: int = 4  # concurrent turns of one user
+    messages: int = 30  # messages of one user in a period
     period: float = 60.0
     all_turns: int = 1_000
-    kept: float = 300.0  # after the end of a turn, for clients that come back
+    kept: float = 300.0  # after the end of a turn, for clients that reconnect
     message: int = 32 * 1024  # characters
-    sockets: int = 16  # of one user
+    sockets: int = 16  # sockets of one user
 
 
 class Engine(Protocol):
-    """What answers: `AgentEngine` and `GraphEngine` do."""
+    """An engine that answers messages, such as `AgentEngine` and `GraphEngine`."""
 
     async def open(self, owner: str, conversation: str | None, title: str) -> str:
         """Check that a conversation is the owner's, or create one; return its id.
 
         Raises:
-            UnknownConversation: It is another owner's, or does not exist.
+            UnknownConversation: The conversation has another owner, or does not exist.
         """
         ...
 
@@ -82,7 +82,7 @@ class Engine(Protocol):
         """Copy the first messages of a conversation; return the id of the copy.
 
         Raises:
-            TurnError: This engine cannot do that.
+            TurnError: The engine cannot copy conversations.
         """
         ...
 
@@ -93,7 +93,7 @@ class Engine(Protocol):
     def resume(
         self, turn: Turn, decisions: dict[str, JsonObject]
     ) -> AsyncGenerator[AgentEvent, None]:
-        """Go on with decisions about approvals, by their id."""
+        """Continue with decisions about approvals, by their id."""
         ...
 
     async def stopped(self, turn: Turn) -> None:
@@ -105,18 +105,18 @@ class Turn:
     """The answer to one message.
 
     Attributes:
-        id: Unique.
-        conversation: The id of its conversation.
-        owner: Whose conversation it is.
-        caller: On whose behalf tools are called.
-        asked: What started it.
-        first: Position of its first message in the conversation; None until it is stored.
-        position: Of the message that it answers; None until it is stored.
-        price: Of the tokens of its model, if the user has set one.
-        tool_states: What the settings of the conversation say of tools; see `TurnToolbox`.
-        has_ended: There will be no more events.
-        decided: What was decided about a call, by the model's id of the call.
-        log: Its latest events.
+        id: A unique id.
+        conversation: The id of the conversation.
+        owner: The owner of the conversation.
+        caller: The caller on whose behalf tools are called.
+        asked: The request that started the turn.
+        first: Position of its first message in the conversation; None until that is stored.
+        position: Position of the message that it answers; None until that is stored.
+        price: Price of the model's tokens, if the user has set one.
+        tool_states: The conversation's settings for tools; see `TurnToolbox`.
+        has_ended: Whether there will be no more events.
+        decided: Decisions about calls, by the model's id of the call.
+        log: The latest events.
     """
 
     def __init__(
@@ -146,15 +146,15 @@ class Turn:
         self._task: asyncio.Task[None] | None = None
         self._limit: asyncio.Timeout | None = None
         self._is_stopping = False
-        self._text: list[str] = []  # of the reply under way
+        self._text: list[str] = []  # of the current reply
         self._waiting = TurnText(self._emit_text)
         self._open: dict[str, JsonObject] = {}  # calls that have started
         self._approvals: dict[str, ApprovalAsked] = {}
         self._decisions: dict[str, JsonObject] = {}
         self._deciders: dict[str, asyncio.Future[JsonObject]] = {}
         self._questions: dict[str, QuestionAsked] = {}
-        self._people = 0  # calls and questions that wait for a person
-        self._calls: dict[str, asyncio.Task[Any]] = {}  # that can be stopped, by their id
+        self._people = 0  # number of calls and questions that wait for a person
+        self._calls: dict[str, asyncio.Task[Any]] = {}  # calls that can be stopped, by id
 
     # Events
 
@@ -175,11 +175,10 @@ class Turn:
         return event
 
     def follow(self, listener: Listener) -> None:
-        """Call a function with each event from now on. It must not wait."""
+        """Call a function with each event from now on. It must not block."""
         self._listeners[listener] = None
 
     def unfollow(self, listener: Listener) -> None:
-        """Stop calling a function."""
         self._listeners.pop(listener, None)
 
     @property
@@ -192,7 +191,7 @@ class Turn:
 
     @property
     def state(self) -> str:
-        """ "waiting" for a person, "running" or "ended"."""
+        """ "waiting" (for a person), "running" or "ended"."""
         if self.has_ended:
             return "ended"
         has_open = bool(self._approvals.keys() - self._decisions.keys() or self._questions)
@@ -200,16 +199,14 @@ class Turn:
 
     @property
     def announced(self) -> frozenset[str]:
-        """The calls that were shown so far."""
         asked = (each.tool_call_id for each in self._approvals.values())
         return frozenset((*self._open, *asked))
 
     def hash_of(self, approval: str) -> str:
-        """Return the hash of an approval that is open."""
         return self._approvals[approval].hash
 
     def tool_call_of(self, call_id: str) -> str:
-        """Return the model's id of a call under way, "" if it is unknown."""
+        """Return the model's id of a running call; "" if it is unknown."""
         for id, started in self._open.items():
             if started["call_id"] == call_id:
                 return id
@@ -218,7 +215,6 @@ class Turn:
     # Running
 
     def start(self, message_id: str | None) -> None:
-        """Start answering a message."""
         asked = self.asked
         fields: JsonObject = {"message_id": message_id} if message_id else {}
         if not asked.continues:
@@ -233,7 +229,7 @@ class Turn:
     async def _run(
         self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None
     ) -> None:
-        """Take the events of a run, once the run before it has ended."""
+        """Process the events of a run, once the previous run has ended."""
         started, limit = monotonic(), asyncio.timeout(None)
         try:
             if after is not None:
@@ -271,7 +267,7 @@ class Turn:
                 elif isinstance(event, Stopped) and event.reason == "stopped":
                     self._stop()
                 elif isinstance(event, Stopped) and not is_asking:
-                    # An interrupt of a graph that is not an approval.
+                    # A graph interrupted for something other than an approval.
                     text = "the answer waits for something that this chat cannot ask"
                     self._end("error", code="interrupted", message=text)
 
@@ -283,7 +279,7 @@ class Turn:
     def _note(self, fields: JsonObject) -> None:
         match fields["type"]:
             case "tool_start":
-                self._text.clear()  # what was said before a call is not the answer
+                self._text.clear()  # text before a call is not part of the answer
                 self._open[fields["tool_call_id"]] = fields
             case "tool_complete":
                 self._open.pop(fields["tool_call_id"], None)
@@ -339,22 +335,20 @@ class Turn:
             _log.warning("turn %s was not closed: %s", self.id, error)
         if self._is_stopping:
             self._stop()
-        else:  # the server ends
+        else:  # the server shuts down
             self._end("error", code="interrupted", message="the server restarts; ask again")
 
     async def stop(self) -> None:
-        """Stop the answer on behalf of the user."""
         if self.has_ended:
             return
         self._is_stopping = True
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
-        else:  # it waits for a person
+        else:  # the turn waits for a person
             await self._cancelled()
 
     async def close(self) -> None:
-        """End the turn because the server ends."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -375,15 +369,15 @@ class Turn:
         """Allow or deny a call.
 
         Args:
-            id: The approval.
-            hash: Of the call that was shown.
+            id: The id of the approval.
+            hash: The hash of the call that was shown.
             decision: "allow" or "deny".
             note: A remark for the model.
-            by: Who decides.
+            by: The person who decides.
             arguments: Deny the call, and ask about one with these arguments instead.
 
         Raises:
-            TurnError: The approval does not exist, it was decided, or the call has changed.
+            TurnError: The approval does not exist or was decided already, or the call has changed.
         """
         approval = self._approvals.get(id)
         if approval is None or id in self._decisions or self.has_ended:
@@ -422,7 +416,7 @@ class Turn:
         """Ask for a decision, and wait for it in the task of a call.
 
         Raises:
-            TimeoutError: Nobody decided in time.
+            TimeoutError: No decision came in time.
         """
         id = approval.id
         self._approvals[id] = approval
@@ -445,7 +439,6 @@ class Turn:
             self._deciders.pop(id, None)
 
     def approval(self, id: str) -> ApprovalAsked | None:
-        """Return an approval of this turn."""
         return self._approvals.get(id)
 
     # Questions
@@ -454,7 +447,7 @@ class Turn:
         """Ask a server's question, and wait for the answer in the task of a call.
 
         Raises:
-            TimeoutError: Nobody answered in time.
+            TimeoutError: No answer came in time.
         """
         id = question.id
         self._questions[id] = question
@@ -472,14 +465,13 @@ class Turn:
                 self.emit(type="question_done", question_id=id, action=action)
 
     def question(self, id: str) -> QuestionAsked | None:
-        """Return a question that is open."""
         return self._questions.get(id)
 
     def answer(self, id: str, answer: JsonObject) -> None:
         """Answer a question.
 
         Raises:
-            TurnError: It is not open.
+            TurnError: The question is not open.
         """
         waiting = self._deciders.get(id)
         if id not in self._questions or waiting is None or waiting.done():
@@ -505,7 +497,6 @@ class Turn:
 
     @contextmanager
     def stoppable(self, call_id: str, task: asyncio.Task[Any]) -> Iterator[None]:
-        """Let a person stop a call."""
         self._calls[call_id] = task
         try:
             yield
@@ -513,14 +504,14 @@ class Turn:
             del self._calls[call_id]
 
     def is_calling(self, call_id: str) -> bool:
-        """Whether a call is running, or waits for a person."""
+        """Return whether a call is running, or waits for a person."""
         return call_id in self._calls
 
     def stop_call(self, call_id: str) -> None:
         """Stop one call; the turn continues.
 
         Raises:
-            TurnError: It is not running.
+            TurnError: The call is not running.
         """
         task = self._calls.get(call_id)
         if task is None:

@@ -1,4 +1,4 @@
-"""The events of a turn: text is joined, and the latest are kept for clients that come back."""
+"""The events of a turn: text is joined, and the latest are kept for clients that reconnect."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from interlock.types import JsonObject
 from interlock.web.chat.events import TEXTS, TurnEvent
 
 JOIN_SECONDS = 0.05  # between two events of text
-MAX_EVENTS = 2_000  # of a turn that are kept
+MAX_EVENTS = 2_000  # events of a turn that are kept
 MAX_BYTES = 1024 * 1024
-MAX_JOINED = 1_000  # pieces of text that become one at a time
-_PIECE = 64  # bytes of a piece of text beyond its letters
+MAX_JOINED = 1_000  # pieces of text that are joined into one at a time
+_PIECE = 64  # bytes of memory that a piece of text takes beyond its letters
 
 
 class TurnText:
-    """The text of a turn that was not emitted yet.
+    """The text of a turn that is not emitted yet.
 
     The first piece is emitted at once. Pieces within `JOIN_SECONDS` of the last event wait and
-    become one event, which is encoded once for all who follow the turn.
+    become one event, which is encoded once for all clients of the turn.
 
     Args:
         emit: Called with a kind ("token" or "reasoning") and a text.
@@ -35,7 +35,6 @@ class TurnText:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, kind: str, piece: str) -> None:
-        """Add a piece of text."""
         if kind != self._kind:
             self.flush()
             self._kind = kind
@@ -49,7 +48,6 @@ class TurnText:
             self._timer = asyncio.get_running_loop().call_later(wait, self.flush)
 
     def flush(self) -> None:
-        """Emit what waits."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -74,7 +72,6 @@ class TurnLog:
         self._bytes = 0
 
     def append(self, fields: JsonObject) -> TurnEvent:
-        """Number an event, and keep it."""
         self.seq += 1
         fields["seq"] = self.seq
         event = TurnEvent(self.seq, fields)
@@ -97,7 +94,7 @@ class TurnLog:
         self._bytes += _PIECE + len(event.fields["content"])
 
     def since(self, after: int) -> list[TurnEvent] | None:
-        """Return the events after a number; None if some of them are gone."""
+        """Return the events after a number; None if some of them were dropped or joined."""
         if after < self.seq and (not self._kept or self._kept[0].begin > after + 1):
             return None
         found: list[TurnEvent] = []
@@ -107,7 +104,7 @@ class TurnLog:
             if isinstance(each, TurnEvent):
                 found.append(each)
             elif each.begin <= after < each.first - 1:
-                return None  # within text that was joined
+                return None  # the number is within text that was joined
             else:
                 found.append(each.since(after))
         return found
@@ -136,7 +133,7 @@ class _Text:
 
     Attributes:
         begin: The number of the first piece.
-        first: The number of the first piece that was not joined.
+        first: The number of the first piece that is not joined.
         joined: The text before that piece.
         pieces: The pieces from there on.
     """
@@ -152,17 +149,16 @@ class _Text:
 
     @property
     def seq(self) -> int:
-        """The number of the last piece."""
         return self.first + len(self.pieces) - 1
 
     @property
     def count(self) -> int:
-        """How many events it counts as."""
+        """The number of events that it counts as."""
         return len(self.pieces) + (self.first > self.begin)
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes."""
+        """The approximate memory that it takes, in bytes."""
         letters = len(self.joined) + sum(map(len, self.pieces))
         return letters + _PIECE * self.count
 
@@ -171,7 +167,7 @@ class _Text:
         return self.count > 1
 
     def join(self) -> int:
-        """Join the oldest pieces; return how many events fewer there are."""
+        """Join the oldest pieces; return by how many events the count falls."""
         before = self.count
         some = self.pieces[:MAX_JOINED]
         self.joined = "".join([self.joined, *some])

@@ -1,4 +1,4 @@
-"""The tools of one turn: those its caller may use, as its conversation has set them."""
+"""The tools of one turn: the tools its caller may use, with the conversation's settings."""
 
 from __future__ import annotations
 
@@ -34,13 +34,14 @@ class TurnToolbox:
     Args:
         toolbox: The toolbox.
         turn: The turn.
-        may_use: Whether the caller may use a tool, perhaps with some arguments only; None: all.
-        approve: Returns why a person must allow a call that the rules allow, or None if none must.
-        asks_people: What servers and rules ask goes to the people who see the turn.
-        built_in: The rules are the built-in ones, which the settings of a conversation may replace.
+        may_use: Returns whether the caller may use a tool, perhaps with some arguments only. None
+            allows all tools.
+        approve: Returns why a person must allow a call that the rules allow; None for no reason.
+        asks_people: Whether questions of servers and rules go to the people who see the turn.
+        built_in: Whether the built-in rules apply; settings of a conversation may replace them.
 
     Attributes:
-        results: What servers returned, by the id of the call.
+        results: Results of servers, by the id of the call.
     """
 
     def __init__(
@@ -62,21 +63,20 @@ class TurnToolbox:
         self._approve = approve
         self._asks_people = asks_people
         self._built_in = built_in
-        self._changed: dict[str, JsonObject] = {}  # arguments that a person wants, by call
+        self._changed: dict[str, JsonObject] = {}  # arguments that a person changed, by call
 
     @property
     def version(self) -> int:
-        """Changes whenever a tool of the toolbox does."""
+        """A number that changes whenever a tool of the toolbox does."""
         return self._toolbox.version
 
     def state_of(self, entry: Entry | Item) -> str:
-        """Return "on", "ask", "off", or "" if the conversation says nothing of a tool."""
+        """Return "on", "ask", "off", or "" if the conversation has no setting for a tool."""
         states = self._turn.tool_states
         return states.get(entry.address) or states.get(entry.server, "")
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that the model is offered."""
         return [each for each in self._toolbox.tools if self._is_offered(each)]
 
     def _is_offered(self, entry: Entry) -> bool:
@@ -87,7 +87,7 @@ class TurnToolbox:
         return is_on and self._may_use(self._turn.caller, entry)
 
     def find(self, name: str, caller: Caller) -> Entry:
-        """Find a tool; one that is not offered does not exist."""
+        """Find a tool; a tool that is not offered does not exist here."""
         found = self._toolbox.find(name, caller)
         if not self._is_offered(found):
             raise UnknownTool(f"no tool {name!r}")
@@ -111,7 +111,7 @@ class TurnToolbox:
         return outcome
 
     async def _check_resource(self, call: Call) -> None:
-        """Refuse to read a resource of a server that the conversation has switched off."""
+        """Refuse to read a resource of a server that is switched off in the conversation."""
         uri = call.arguments.get("uri") or ""
         item = await self._toolbox.find_resource(uri, call.caller) if uri else None
         if item is not None and self.state_of(item) == "off":
@@ -134,7 +134,7 @@ class TurnToolbox:
             return _with_note(outcome, arguments)
 
     def _why_ask(self, call: Call) -> str | None:
-        """Return why a person is asked before all rules, "" for no reason; None if none is."""
+        """Return why a person is asked before the rules, "" without a reason; None if not asked."""
         reason = None
         if self._approve is not None and isinstance(call.entry, Entry):
             reason = self._approve(call.caller, call.entry, call.arguments)
@@ -144,7 +144,7 @@ class TurnToolbox:
         """Return whether a call that a rule asks about may run; an `AskCaller`."""
         state = self.state_of(call.entry)
         if state == "ask" or (self._built_in and state == "on"):
-            return True  # to "ask", the person was asked about this very call
+            return True  # in state "ask", the person was already asked about this call
         return await self._ask(call, approval)
 
     async def _ask(self, call: Call, approval: Approval | None, reason: str = "") -> bool:
@@ -152,14 +152,14 @@ class TurnToolbox:
 
         Args:
             call: The call.
-            approval: As it is kept; None where none is.
-            reason: Why they are asked; "" for the rule's.
+            approval: The approval, if it is kept; None otherwise.
+            reason: The reason for the question; "" for the rule's.
 
         Raises:
-            ApprovalMissing: Nobody decided in time.
+            ApprovalMissing: No decision came in time.
         """
         if call.slots is not None:
-            call.slots.give_back()  # people take their time
+            call.slots.give_back()  # a decision may take long
         asked = self._asked(call, approval, reason)
         expires = datetime.fromisoformat(asked.expires)
         seconds = (expires - datetime.now(UTC)).total_seconds()
@@ -195,18 +195,18 @@ class TurnToolbox:
 
 
 def replace_arguments(call: Call, arguments: JsonObject) -> Call:
-    """Return a call with other arguments, which nothing was decided about yet."""
+    """Return a call with other arguments, and without the decisions about it."""
     return replace(call, arguments=arguments, decision=None)
 
 
 def _is_cancelled() -> bool:
-    """Return whether the task that runs now was itself cancelled."""
+    """Return whether the running task was itself cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _with_note(outcome: Outcome, arguments: JsonObject) -> Outcome:
-    """Tell the model that a person changed the arguments."""
+    """Add a note for the model that a person changed the arguments."""
     result: JsonObject = msgspec.json.decode(outcome.raw)
     if result.get("resultType", "complete") != "complete":
         return outcome

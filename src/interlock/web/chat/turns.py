@@ -1,4 +1,4 @@
-"""All turns of a server, whichever clients are connected."""
+"""All turns of a server, no matter which clients are connected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlock.web.chat.events import TurnEvent
 from interlock.web.chat.turn import Asked, Engine, Listener, Turn, TurnLimits
 
 MAX_FOLLOWED = 256  # conversations that one socket follows
-# Events after which a list of conversations shows something else.
+# Events that change an entry in a list of conversations.
 _TELLING = frozenset(
     ("started", "approval", "approval_done", "question", "question_done", "complete", "error")
 )
@@ -26,7 +26,7 @@ class Turns:
     """All turns of a server.
 
     Args:
-        engine: What answers.
+        engine: The engine that answers.
         limits: See `TurnLimits`.
     """
 
@@ -37,8 +37,8 @@ class Turns:
         self._latest: dict[str, Turn] = {}  # by conversation
         self._by_message: dict[tuple[str, str], Turn] = {}
         self._stopping: set[asyncio.Future[None]] = set()
-        self._asked: dict[str, deque[float]] = {}  # times of the messages of a user
-        self._followers: dict[str, dict[Listener, str]] = {}  # and owners, by conversation
+        self._asked: dict[str, deque[float]] = {}  # times of each user's messages
+        self._followers: dict[str, dict[Listener, str]] = {}  # with owners, by conversation
         self._watchers: dict[str, dict[Listener, None]] = {}  # by owner
 
     async def start(
@@ -54,15 +54,15 @@ class Turns:
         """Start a turn.
 
         Args:
-            caller: On whose behalf the turn runs.
+            caller: The caller on whose behalf the turn runs.
             content: The message.
             conversation: The conversation; None for a new one.
-            message_id: The client's id of the message. A repeated one returns its turn.
-            asked: Says more than `content`.
+            message_id: The client's id of the message. A repeated id returns its turn.
+            asked: The request, with more than `content`.
             follow: Called with each event, the first one included.
 
         Raises:
-            TurnError: The message is refused.
+            TurnError: The message was refused.
         """
         owner = caller.owner
         if message_id and (known := self._by_message.get((owner, message_id))):
@@ -134,21 +134,19 @@ class Turns:
             del self._asked[turn.owner]
 
     def find(self, owner: str, conversation: str, turn: str | None = None) -> Turn | None:
-        """Return a turn, the latest one of a conversation by default; None if it is gone."""
+        """Return a turn, by default the latest of a conversation; None if there is none."""
         found = self._turns.get(turn) if turn else self._latest.get(conversation)
         if found is None or found.owner != owner or found.conversation != conversation:
             return None
         return found
 
     def find_approval(self, owner: str, approval: str) -> Turn | None:
-        """Return the turn that waits for an approval."""
         for turn in self._latest.values():
             if turn.owner == owner and turn.approval(approval) is not None:
                 return turn
         return None
 
     def find_question(self, owner: str, question: str) -> Turn | None:
-        """Return the turn that waits for the answer to a question."""
         for turn in self._latest.values():
             if turn.owner == owner and turn.question(question) is not None:
                 return turn
@@ -168,7 +166,7 @@ class Turns:
         """Call a function with each event of later turns of a conversation.
 
         Raises:
-            TurnError: The function follows too many.
+            TurnError: The function follows too many conversations.
         """
         followed = sum(listener in each for each in self._followers.values())
         if followed >= MAX_FOLLOWED and listener not in self._followers.get(conversation, {}):
@@ -180,7 +178,6 @@ class Turns:
         self._watchers.setdefault(owner, {})[listener] = None
 
     def forget(self, owner: str, *listeners: Listener) -> None:
-        """Stop calling functions of a user."""
         for places in (self._followers, self._watchers):
             names = [owner] if places is self._watchers else [*places]
             for name in names:
@@ -194,7 +191,7 @@ class Turns:
         """Return the messages of a conversation.
 
         Raises:
-            TurnError: It is another owner's, or does not exist.
+            TurnError: The conversation has another owner, or does not exist.
         """
         try:
             return await self._engine.messages(owner, conversation)
@@ -202,7 +199,6 @@ class Turns:
             raise TurnError("not_found", "no such conversation") from None
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """Stop the turns of API keys that are not valid any more, by the keys' ids."""
         for turn in self._turns.values():
             principal = turn.caller.principal
             if principal is not None and principal.key_id in keys and not turn.has_ended:
@@ -211,5 +207,4 @@ class Turns:
                 stopping.add_done_callback(self._stopping.discard)
 
     async def close(self) -> None:
-        """End all turns."""
         await asyncio.gather(*(turn.close() for turn in [*self._turns.values()]))

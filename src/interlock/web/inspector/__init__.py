@@ -1,1 +1,1 @@
-"""The inspector: a server with a connection of its own, its wire, and calls by hand."""
+"""The inspector: a separate connection to a server, its wire, and calls by hand."""

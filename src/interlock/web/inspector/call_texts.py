@@ -1,4 +1,4 @@
-"""A call by hand, as texts that run: Python, a command, and a test."""
+"""A call by hand, exported as code that runs: Python, a command, and a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.config import HttpServer, StdioServer
 from interlock.types import JsonObject
 from interlock.web.inspector.inspection import Inspection
 
-LINE = 68  # characters, beside a name
+LINE = 68  # characters of a value beside its name
 
 _PYTHON = """import asyncio
 from pathlib import Path
@@ -56,13 +56,13 @@ def test_{name}_returns_what_it_returned() -> None:
 
 
 def of_call(inspection: Inspection, tool: str, arguments: JsonObject) -> JsonObject:
-    """Return the texts; a reason in their place if the server is in no file.
+    """Return the texts, or the reason if the server is in no file.
 
     Args:
-        inspection: What the tool was called in. Its last call of the tool with these arguments
-            says what the test expects.
+        inspection: The inspection in which the tool was called. The test expects the result of
+            its last call of the tool with these arguments.
         tool: The name of the tool.
-        arguments: As they were sent.
+        arguments: The arguments that were sent.
     """
     path, connection = inspection.host.path, inspection.connection
     key = _key(inspection)
@@ -96,7 +96,7 @@ def _key(inspection: Inspection) -> str | None:
 
 
 def _expected(inspection: Inspection, tool: str, arguments: JsonObject) -> str:
-    """Return what the test asserts of the result: what the last such call returned, if it ran."""
+    """Return the test's assertions about the result, if such a call ran."""
     for card in reversed(inspection.history):
         if (card["name"], card["arguments"], card["state"]) != (tool, arguments, "ran"):
             continue
@@ -115,7 +115,7 @@ def _expected(inspection: Inspection, tool: str, arguments: JsonObject) -> str:
 
 
 def _literal(value: Any, indent: str = "") -> str:
-    """Return a JSON value as Python, on several lines if it is long."""
+    """Return a JSON value as Python code, on several lines if it is long."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or not value:

@@ -44,27 +44,27 @@ _log = logging.getLogger("interlock.web")
 
 
 class InspectedConnection:
-    """A connection of its own to one server.
+    """A separate connection to one server.
 
     Args:
-        name: Of the server.
-        server: As configured.
-        environ: Where `${VAR}` is looked up.
-        wire: Where everything that passes is kept.
+        name: The server's name.
+        server: The server's configuration.
+        environ: The environment for `${VAR}`.
+        wire: Keeps all messages.
         on_change: Called when the state or a list has changed.
         owner: The principal whose credentials are used; "" for the local user.
-        credentials: Those of the users; None if the local user is the only one.
+        credentials: The users' credentials; None if the local user is the only one.
 
     Attributes:
-        name: As given.
-        server: As given.
+        name: The server's name.
+        server: The server's configuration.
         era: The wanted revision, "auto" or "legacy".
         state: "starting", "ok", "failed", "down" or "closed".
-        reason: Why it is not "ok".
+        reason: The reason why the state is not "ok".
         tools: The tools of the last list.
-        items: Resources, resource templates and prompts, by kind, as their server wrote them.
-        problems: What the lists lack, a line for each.
-        redactor: Removes the secrets of the server.
+        items: Resources, resource templates and prompts by kind, as the server sent them.
+        problems: Problems of the lists, a line for each.
+        redactor: Removes the server's secrets.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class InspectedConnection:
         self.problems: list[str] = []
         self.redactor = Redactor()
         admitted = server.tools if isinstance(server, CONFIGURED) else None
-        self._accepts_all = CheckedLists(name, None)  # pins are checked before a call
+        self._accepts_all = CheckedLists(name, None)  # calls check the pins, not lists
         self.tools = ToolList(name, admitted, self._accepts_all)
         self._environ = environ
         self._wire = wire
@@ -108,14 +108,14 @@ class InspectedConnection:
     # Opening and closing
 
     def begin(self) -> None:
-        """Begin to connect, unless that is under way."""
+        """Start to connect, unless that is already under way."""
         if self._opening is None:
             self._set("starting")
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(self._opened)
 
     async def ready(self) -> Client:
-        """Return the open client; connect first if need be.
+        """Return the open client; connect first if necessary.
 
         Raises:
             InterlockError: The server cannot be reached.
@@ -139,7 +139,6 @@ class InspectedConnection:
         self.begin()
 
     async def close(self) -> None:
-        """Disconnect from the server and close the connection pool."""
         await self.disconnect()
         self.state = "closed"
         pool, self._pool = self._pool, None
@@ -147,7 +146,6 @@ class InspectedConnection:
             await pool.close()
 
     async def disconnect(self) -> None:
-        """End the connection."""
         tasks = [*self._tasks, *([self._opening] if self._opening is not None else [])]
         for task in tasks:
             task.cancel()
@@ -282,7 +280,7 @@ class InspectedConnection:
         """Send a call, whatever its arguments; the innermost handler of the stack.
 
         Raises:
-            InterlockError: As `Client.forward`. Secrets are redacted in the text.
+            InterlockError: The same errors as `Client.forward`, without secrets in their texts.
         """
         client = await self.ready()
         try:
@@ -306,7 +304,7 @@ class InspectedConnection:
         """Send any other request, and return the encoded result.
 
         Raises:
-            InterlockError: As `Client.request`.
+            InterlockError: The same errors as `Client.request`.
         """
         client = await self.ready()
         try:
@@ -362,7 +360,7 @@ async def _refuse(_: object) -> NoReturn:
 
 
 def kind_of(server: object) -> str:
-    """Return how a server is reached, as a word."""
+    """Return the kind of a server: "stdio", "http", "openapi" or "python"."""
     match server:
         case StdioServer():
             return "stdio"

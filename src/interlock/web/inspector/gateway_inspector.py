@@ -1,4 +1,4 @@
-"""The inspector of a gateway: through its policy, limits, approvals and audit trail."""
+"""The inspector of a gateway: with its policy, limits, approvals and audit trail."""
 
 from __future__ import annotations
 
@@ -63,15 +63,12 @@ class GatewayInspector:
         return TicketSite(self._inspector.tickets, beside)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the inspections of API keys, by the keys' ids."""
         self._inspector.end_credentials(keys)
 
     def drain(self) -> None:
-        """End all inspections, and begin no new ones."""
         self._inspector.drain()
 
     async def close(self) -> None:
-        """Wait until all inspections have ended."""
         await self._inspector.close()
 
 

@@ -1,4 +1,4 @@
-"""One inspection: a server with a connection of its own, and the calls that a person makes."""
+"""One inspection: a separate connection to a server, and the calls that a person makes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 HISTORY = 50  # calls that are kept
 KEPT_RESULT = 256 * 1024  # bytes of a result that is kept with its call
-# Requests that only read, beside those that pass the policy.
+# Methods that only read, in addition to those that the policy covers.
 _READING = frozenset(
     {
         "ping",
@@ -64,20 +64,20 @@ _READING = frozenset(
 
 
 class Host(Struct, frozen=True):
-    """What inspections need of the program that serves them.
+    """The parts of the serving program that inspections use.
 
     Attributes:
-        servers: Returns the servers by name, as for `Toolbox`.
+        servers: Returns the servers by name, in the form of `Toolbox`.
         layers: Returns the layers of every call.
         policy: Returns the policy.
-        toolbox: The servers that everybody uses.
+        toolbox: The servers that all users share.
         checks_pins: Returns whether definitions must be accepted before they are called.
-        environ: Where `${VAR}` is looked up.
+        environ: The environment for `${VAR}`.
         path: The configuration file; None without one.
-        credentials: Those of users; None if the local user is the only one.
+        credentials: The users' credentials; None if the local user is the only one.
         principal_of: Finds the owner of an API key by the key's id; None without keys.
-        is_local: The person at this machine is the only user, and may start any program.
-        has_gateway: The policy is that of a gateway, so nothing may pass by it.
+        is_local: Whether the person at this machine is the only user, and may start any program.
+        has_gateway: Whether the policy is a gateway's, so that every request must pass it.
     """
 
     servers: Callable[[], Mapping[str, ServerConfig | InProcessServer]]
@@ -98,16 +98,16 @@ class Inspection:
 
     Args:
         host: The program.
-        name: Of the server.
-        server: As configured.
+        name: The server's name.
+        server: The server's configuration.
         caller: The person.
         seen_as: The API key whose rights are shown, and its owner; None for the person's own.
 
     Attributes:
-        id: Cannot be guessed.
-        wire: What has passed.
+        id: An id that cannot be guessed.
+        wire: The messages that have passed.
         connection: The connection.
-        version: Changes with the state, the lists, the history and the questions.
+        version: A number that changes with the state, the lists, the history and the questions.
         history: The calls that have ended, oldest first.
     """
 
@@ -147,7 +147,6 @@ class Inspection:
         self.wire.wake()
 
     async def close(self) -> None:
-        """End the calls and the connection."""
         running = [*self._running.values()]
         for task in running:
             task.cancel()
@@ -155,7 +154,7 @@ class Inspection:
         await self.connection.close()
         self._changed()
 
-    # What the page shows
+    # State for the page
 
     def shown(self) -> JsonObject:
         """Return the state for the page, without secrets."""
@@ -194,7 +193,6 @@ class Inspection:
         return clean
 
     def _remarked(self) -> list[Remark]:
-        """Return the remarks on the lists and on what was received."""
         connection = self.connection
         revision = connection.client.revision if connection.client is not None else ""
         lists = {
@@ -225,7 +223,7 @@ class Inspection:
         return {"definition": definition, **self._rights(item)}
 
     def _rights(self, entry: Entry | Item) -> JsonObject:
-        """Return what the policy says about an item, for whom the lists are shown."""
+        """Return the policy's verdict on an item, for the caller whose rights are shown."""
         caller = self.seen_as[1] if self.seen_as is not None else self.caller
         decision = self.host.policy().decide(caller, entry)
         if decision.effect == "allow" or (decision.effect == "ask" and not self.host.has_gateway):
@@ -241,20 +239,20 @@ class Inspection:
     # Calling
 
     async def restart(self, era: str) -> None:
-        """Connect again; remarks on messages of the earlier connection are forgotten."""
+        """Connect again; forget remarks on messages of the earlier connection."""
         self._wire_remarks.clear()
         await self.connection.restart(era)
 
     async def send(
         self, method: str, params: JsonObject, *, checks: bool = True, by_app: bool = False
     ) -> JsonObject:
-        """Send a request and return its card: how it ended, and the result.
+        """Send a request and return its card: its end, and the result.
 
         Args:
-            method: Of the protocol.
-            params: Its params, without `_meta`.
-            checks: Refuse arguments that do not fit the tool's schema.
-            by_app: The server's app calls, not the person.
+            method: An MCP method.
+            params: The request's params, without `_meta`.
+            checks: Whether to refuse arguments that do not fit the tool's schema.
+            by_app: Whether the server's app makes the call, not the person.
         """
         call = self._call(self._target(method, params), _arguments(params), by_app=by_app)
         card: JsonObject = {
@@ -299,10 +297,10 @@ class Inspection:
         return Call(target, arguments, caller, back=back, capabilities=ASKABLE)
 
     async def app(self, tool: str) -> JsonObject:
-        """Return the app of a tool: the document, and what the page needs to know.
+        """Return the app of a tool: the document, and the data that the page needs.
 
         Raises:
-            Problem: The tool has none, or it cannot be read.
+            Problem: The tool has no app, or the app cannot be read.
         """
         entry = self.connection.entry(tool)
         uri = app_of(entry).uri if entry is not None else ""
@@ -324,7 +322,6 @@ class Inspection:
         }
 
     def is_for_apps(self, tool: str) -> bool:
-        """Return whether the server lets its apps call a tool."""
         entry = self.connection.entry(tool)
         return entry is not None and "app" in app_of(entry).visibility
 
@@ -361,7 +358,7 @@ class Inspection:
                 text = f"{method} is not sent: no policy covers it"
                 raise CallRefused(text, "method_not_covered")
             return Outcome(Raw(await self.connection.request(method, params)))
-        await self.connection.ready()  # so that the tools are known
+        await self.connection.ready()  # the tools are unknown before
         call = msgspec.structs.replace(call, entry=self._accepted(self._target(method, params)))
         if self.seen_as is not None:
             self._check_rights(call, *self.seen_as)
@@ -384,7 +381,7 @@ class Inspection:
             return await self.connection.send(call)
         except InterlockError:
             answer = self.wire.answer(call.method, call.name, first)
-            if answer is not None:  # it does not fit the tool's schema
+            if answer is not None:  # the result does not fit the tool's schema
                 self._raw[call.id] = Raw(msgspec.json.encode(_result_of(answer.text)))
             raise
         finally:
@@ -392,11 +389,11 @@ class Inspection:
                 call.timing.at_server = monotonic() - began
 
     def _accepted(self, entry: Entry | Item) -> Entry | Item:
-        """Return the tool or prompt as the operator has accepted it.
+        """Return the tool or prompt as the operator accepted it.
 
         Raises:
-            CallRefused: Its definition is not accepted.
-            UnknownTool: The operator has left it out, or it cannot be called.
+            CallRefused: The definition is not accepted.
+            UnknownTool: The operator has excluded it, or it cannot be called.
         """
         if isinstance(entry, Item):
             unusable = {each.name: each.detail for each in self.connection.tools.unusable}
@@ -418,10 +415,10 @@ class Inspection:
         raise CallRefused(text, "tool_quarantined")
 
     def _check_rights(self, call: Call, key: str, caller: Caller) -> None:
-        """Check that the key whose rights are shown could make a call.
+        """Check that the key whose rights are shown may make a call.
 
         Raises:
-            CallRefused: It could not.
+            CallRefused: The key may not.
         """
         decision = self.host.policy().decide(caller, call.entry, call.arguments)
         if decision.effect == "deny":
@@ -438,11 +435,11 @@ class Inspection:
         return task is not None and task.cancel()
 
     def problems(self, tool: str, arguments: JsonObject) -> list[str]:
-        """Return what is wrong with arguments, as a call would find it."""
+        """Return the problems of arguments, as a call would report them."""
         return self.connection.tools.errors(tool, arguments, echo=True)
 
     def _check(self, call: Call, result: Any) -> list[str] | None:
-        """Return how a result does not fit the output schema of its tool; None without one."""
+        """Return the mismatches of a result with its output schema; None without a schema."""
         entry = self.connection.entry(call.name) if call.method == "tools/call" else None
         if entry is None or entry.tool.output_schema is None:
             return None
@@ -457,7 +454,7 @@ class Inspection:
     # Questions
 
     async def ask(self, shown: JsonObject, timeout: float) -> JsonObject:
-        """Ask the person, and return the answer; "cancel" if none comes in time."""
+        """Ask the person, and return the answer; "cancel" if no answer comes in time."""
         id = f"q_{secrets.token_urlsafe(9)}"
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._asks[id] = {"id": id, **shown}, answer
@@ -506,9 +503,9 @@ class _Back:
         """Do nothing: the page has no stream."""
 
     async def approve(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask the person whether an exact call may run; where no gateway asks, it may."""
+        """Ask the person whether an exact call may run; without a gateway, their own calls may."""
         if not self._inspection.host.has_gateway and not self._by_app:
-            return True  # the person has named the exact call
+            return True  # the person has specified the exact call
         shown: JsonObject = {
             "kind": "approval",
             "byApp": self._by_app,
@@ -541,7 +538,7 @@ def _result_of(text: str) -> Any:
 
 
 def _is_cancelled() -> bool:
-    """Return whether the task that runs now was itself cancelled."""
+    """Return whether the running task was itself cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -1,4 +1,4 @@
-"""All inspections: who has which, and when they end."""
+"""All inspections: their owners, and when they end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ERAS = ("auto", "legacy", *reversed(revisions.ALL))
 
 
 class Wanted(Struct, frozen=True, rename={"seen_as": "as"}, forbid_unknown_fields=True):
-    """What to inspect.
+    """The server to inspect, and how.
 
     Attributes:
         server: The name of a configured server.
-        command: A command line to start, in place of `server`; of the local user only.
-        url: The URL of a server, likewise.
+        command: A command line to start instead of `server`; for the local user only.
+        url: The URL of a server instead of `server`; for the local user only.
         era: "auto", "legacy" or a revision.
-        seen_as: The id of the API key whose rights to show; "" for one's own.
+        seen_as: The id of the API key whose rights to show; "" for the caller's own.
     """
 
     server: str = ""
@@ -62,7 +62,6 @@ class Inspector:
 
     @property
     def found(self) -> list[Inspection]:
-        """The inspections that are open."""
         return list(self._open.values())
 
     @property
@@ -74,7 +73,7 @@ class Inspector:
         }
 
     async def open(self, principal: Principal, wanted: Wanted) -> Inspection | None:
-        """Return an inspection: the one that the person has of this server, or a new one.
+        """Return the person's inspection of this server, or a new one.
 
         Raises:
             ConfigError: The era is unknown, or a program or URL is not permitted or not valid.
@@ -109,7 +108,7 @@ class Inspector:
         self, principal: Principal, wanted: Wanted
     ) -> tuple[str, ServerConfig | InProcessServer | None]:
         if not (wanted.command or wanted.url):
-            # What was begun by a command or a URL has a name as well, which the page reloads.
+            # An inspection of a command or a URL has a name, too; the page uses it after a reload.
             begun = {each.connection.name: each.connection.server for each in self._of(principal)}
             return wanted.server, (begun | self.servers).get(wanted.server)
         if not self.host.is_local:
@@ -125,7 +124,7 @@ class Inspector:
         return name, StdioServer(command=command, args=tuple(args))
 
     def find(self, principal: Principal, id: str) -> Inspection | None:
-        """Return an inspection of one's own; None if there is none with this id."""
+        """Return one of the person's inspections; None if there is none with this id."""
         found = self._open.get(id)
         if found is None or found not in self._of(principal):
             return None
@@ -140,7 +139,6 @@ class Inspector:
         return [each for each in self._open.values() if is_own(each)]
 
     def touch(self, inspection: Inspection) -> None:
-        """Note that an inspection is in use."""
         timer = self._timers.pop(inspection.id, None)
         if timer is not None:
             timer.cancel()
@@ -150,7 +148,6 @@ class Inspector:
     # Ending
 
     def end(self, inspection: Inspection) -> None:
-        """End an inspection."""
         if self._open.pop(inspection.id, None) is None:
             return
         self._timers.pop(inspection.id).cancel()
@@ -159,19 +156,16 @@ class Inspector:
         task.add_done_callback(self._closing.discard)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the inspections of API keys that are not valid any more, by the keys' ids."""
         for each in [*self._open.values()]:
             if each.caller.principal is not None and each.caller.principal.key_id in keys:
                 self.end(each)
 
     def drain(self) -> None:
-        """End all inspections, and begin no new ones."""
         self.is_closing = True
         for each in [*self._open.values()]:
             self.end(each)
 
     async def close(self) -> None:
-        """End all inspections and wait for that."""
         self.drain()
         if self._closing:
             await asyncio.wait(self._closing)

@@ -27,7 +27,7 @@ from interlock.web.inspector.inspection import Inspection
 from interlock.web.inspector.inspector import ERAS, Inspector, Wanted
 
 WAIT = 25.0  # seconds that a page may wait for the next entry of the wire
-LOOK_EVERY = 0.5  # seconds between two looks at the files of a program
+LOOK_EVERY = 0.5  # seconds between two checks of a program's files
 
 
 async def list_servers(inspector: Inspector, _request: ApiRequest) -> JsonObject:
@@ -84,13 +84,13 @@ async def end(inspector: Inspector, request: ApiRequest) -> None:
 
 
 class RestartBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a restart: the era from now on; "" for the same as before."""
+    """The body of a restart: the era from now on; "" keeps the present one."""
 
     era: str = ""
 
 
 async def restart(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Connect again; a program is started again."""
+    """Connect again; restart a program."""
     if (era := request.body.era) and era not in ERAS:
         raise Problem(422, "not_inspected", f"unknown era; use one of {', '.join(ERAS)}")
     found = _found(inspector, request)
@@ -104,9 +104,9 @@ class After(Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         after: The number of the last entry that the page has.
         version: The state that the page has; a newer one ends the waiting.
-        limit: The most entries.
+        limit: The maximum number of entries.
         wait: Seconds to wait for an entry.
-        whole: Return long texts whole.
+        whole: Whether to return long texts whole.
     """
 
     after: Annotated[int, Meta(ge=0)] = 0
@@ -117,7 +117,7 @@ class After(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_wire(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return what has passed after an entry; wait for it if asked to.
+    """Return the entries after a number; wait for one if the query says so.
 
     While a page waits, a program whose own files change is restarted.
     """
@@ -153,10 +153,10 @@ class Sending(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request to the server.
 
     Attributes:
-        method: Of the protocol.
-        params: Its params, without `_meta`.
-        checks: Refuse arguments that do not fit the tool's schema.
-        app: The app of the server calls one of the tools that are for it.
+        method: An MCP method.
+        params: The request's params, without `_meta`.
+        checks: Whether to refuse arguments that do not fit the tool's schema.
+        app: Whether the server's app makes the call, of a tool that is for apps.
     """
 
     method: Annotated[str, Meta(min_length=1, max_length=200)]
@@ -166,7 +166,7 @@ class Sending(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def send(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Send a request to the server, and return how it ended."""
+    """Send a request to the server, and return its end."""
     given: Sending = request.body
     found = _found(inspector, request)
     if given.app and not _may_call(found, given):
@@ -188,7 +188,7 @@ class ToolBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def open_app(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return the address of a tool's app, which is good for one request."""
+    """Return the address of a tool's app; it can be requested once."""
     app = await _found(inspector, request).app(request.body.tool)
     document = app.pop("document")
     return app | {"path": inspector.tickets.path_of(document.body, document.policy)}
@@ -214,7 +214,7 @@ class ArgumentsBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def check(inspector: Inspector, request: ApiRequest) -> JsonObject:
-    """Return what is wrong with arguments, as a call would find it."""
+    """Return the problems of arguments, as a call would report them."""
     given: ArgumentsBody = request.body
     return {"problems": _found(inspector, request).problems(given.tool, given.arguments)}
 
@@ -246,7 +246,7 @@ async def answer(inspector: Inspector, request: ApiRequest) -> None:
         try:
             problems = schema.compile(encode(form), member="field").errors(given.content)
         except SchemaError:
-            problems = []  # the server has to check it
+            problems = []  # the server must check the answer
         if problems:
             raise Problem(422, "bad_answer", "; ".join(problems)[:500])
     answered: JsonObject = {"action": given.action}
@@ -260,7 +260,7 @@ def routes(scope: str) -> tuple[Route, ...]:
     """Return the routes.
 
     Args:
-        scope: What their callers need.
+        scope: The scope that callers need.
     """
     one = "/api/inspect/{id}"
     table: tuple[tuple[str, str, Any, str, Any, Any], ...] = (

@@ -9,7 +9,7 @@ INSPECTOR = Shell("interlock inspector", "inspect/inspect.js", (*_SHARED, "inspe
 
 
 def shell_at(path: str) -> Shell | None:
-    """Return the page at a path; None if it is not one of the inspector."""
+    """Return the page at a path; None if the path is not the inspector's."""
     is_here = path == "/inspect" or path.startswith("/inspect/")
     return INSPECTOR if is_here else None
 

@@ -1,7 +1,7 @@
-"""Remarks on what a server offers and sends: what breaks the specification, and what helps models.
+"""Remarks on items and messages of a server: breaches of the specification, and advice.
 
-An "error" breaks a rule of the negotiated revision. "advice" is about what the specification only
-recommends, or what makes a tool hard to use.
+An "error" breaks a rule of the negotiated revision. "advice" concerns recommendations of the
+specification, and things that make a tool hard for models to use.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from interlock.web.inspector.wire import WireEntry
 
 Level = Literal["error", "advice"]
 LONG = 1_000  # characters of a description
-MAX_PARSED = 256 * 1024  # characters of a result that is looked at
+MAX_PARSED = 256 * 1024  # characters of a result that is checked
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _25_03, _25_06, _25_11 = "2025-03-26", "2025-06-18", "2025-11-25"
-# The members of what is listed, and the first revision that has each.
+# The members of listed items, and the first revision that has each.
 _COMMON = {"description": "", "title": _25_06, "icons": _25_11, "_meta": _25_06}
 _MEMBERS: dict[str, dict[str, str]] = {
     "tool": _COMMON
@@ -55,8 +55,8 @@ class Remark(Struct, frozen=True):
 
     Attributes:
         about: "server", or the kind and the name of an item: "tool:find".
-        level: How much it matters.
-        text: One line.
+        level: "error" or "advice".
+        text: The remark, in one line.
     """
 
     about: str
@@ -69,8 +69,8 @@ def of_items(kind: str, items: Iterable[JsonObject], revision: str) -> list[Rema
 
     Args:
         kind: "tool", "resource", "template" or "prompt".
-        items: As their server wrote them.
-        revision: The negotiated one.
+        items: The items as the server sent them.
+        revision: The negotiated revision.
     """
     key = {"resource": "uri", "template": "uriTemplate"}.get(kind, "name")
     found = []
@@ -210,11 +210,11 @@ _CHECKS: dict[str, Callable[[JsonObject, str], _Found]] = {
 }
 
 
-# What was sent
+# Messages
 
 
 class WireRemarks:
-    """The remarks on messages, made once for each."""
+    """The remarks on messages; each message is checked once."""
 
     def __init__(self) -> None:
         self._seen = 0
@@ -225,11 +225,11 @@ class WireRemarks:
         self._found.clear()
 
     def update(self, entries: Sequence[WireEntry], revision: str) -> list[Remark]:
-        """Look at new entries, and return all remarks.
+        """Check new entries, and return all remarks.
 
         Args:
-            entries: All that are kept.
-            revision: The negotiated one; "" while there is none.
+            entries: All entries that are kept.
+            revision: The negotiated revision; "" while there is none.
         """
         for entry in entries:
             if entry.n > self._seen and entry.kind in ("received", "lost"):

@@ -1,6 +1,6 @@
 """The wire of an inspected connection: every message, stderr line and HTTP exchange, in one order.
 
-Secrets are removed when an entry is made, so that none is kept here.
+Secrets are removed before an entry is stored.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Form = Literal["request", "notification", "result", "error", "invalid"]
 
 
 class WireEntry(Struct, frozen=True, omit_defaults=True):
-    """A line of the wire.
+    """An entry of the wire: a message or another event.
 
     Attributes:
-        n: Counts from 1.
+        n: The entry's number, from 1.
         at: Seconds since the inspection began.
-        kind: Which way a message went, or what else happened.
-        size: Bytes.
-        text: As it was, without secrets.
-        form: Of a message.
-        method: Of a message, or of the request that it answers.
-        name: The tool, prompt or URI that a request is about.
-        id: Of a request and its answer.
+        kind: The direction of a message, or the kind of another event.
+        size: Size in bytes.
+        text: The text without secrets.
+        form: The form of a message.
+        method: The method of a message, or of the request that it answers.
+        name: The tool, prompt or URI that a request names.
+        id: The id of a request and its answer.
         of: The entry of the request that this answers; 0 for none.
         ms: Milliseconds since that request.
-        problem: Why a message is not valid.
+        problem: The reason why a message is not valid.
     """
 
     n: int
@@ -78,12 +78,12 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 class InspectedWire:
-    """Keeps the last entries of a connection. It is a `Trace`.
+    """The last entries of a connection. It is a `Trace`.
 
     Attributes:
         redactor: See `Trace`.
-        is_paused: New entries are dropped.
-        dropped: How many entries were dropped to make room.
+        is_paused: Whether new entries are dropped.
+        dropped: Number of entries that were dropped to make room.
     """
 
     def __init__(self) -> None:
@@ -102,18 +102,15 @@ class InspectedWire:
         """The number of the newest entry; 0 before the first one."""
         return self._last
 
-    # As `Trace`
+    # Implementation of `Trace`
 
     def sent(self, frame: bytes) -> None:
-        """See `Trace.sent`."""
         self._message("sent", frame)
 
     def received(self, frame: bytes) -> None:
-        """See `Trace.received`."""
         self._message("received", frame)
 
     def noted(self, kind: Note, text: str) -> None:
-        """See `Trace.noted`."""
         if kind != "stderr":
             if kind in ("exit", "lost"):
                 self._end_stderr()
@@ -133,13 +130,11 @@ class InspectedWire:
     # Reading
 
     def since(self, after: int, limit: int) -> list[WireEntry]:
-        """Return entries after a number, oldest first."""
         first = self._entries[0].n if self._entries else 1
         begin = max(0, after + 1 - first)
         return [self._entries[at] for at in range(begin, min(len(self._entries), begin + limit))]
 
     def entries(self) -> tuple[WireEntry, ...]:
-        """Return all entries that are kept."""
         return tuple(self._entries)
 
     def answer(self, method: str, name: str, after: int) -> WireEntry | None:
@@ -153,7 +148,7 @@ class InspectedWire:
         return None
 
     async def wait(self, after: int, seconds: float) -> None:
-        """Wait until there is an entry after a number, or for some seconds."""
+        """Wait until there is an entry after a number, but at most `seconds`."""
         if self._last > after:
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -166,7 +161,6 @@ class InspectedWire:
             self._waiters.discard(waiter)
 
     def wake(self) -> None:
-        """End all waiting."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
