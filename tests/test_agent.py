@@ -165,7 +165,7 @@ async def test_duration_of_a_call_leaves_out_how_long_a_person_took_to_allow_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    for module in ("interlock.agent", "interlock.toolbox.call_stack"):
+    for module in ("interlock.agent", "interlock.layers.delivery"):
         monkeypatch.setattr(f"{module}.monotonic", lambda: now)
 
     def slowly_allowed(handle: CallHandler) -> CallHandler:

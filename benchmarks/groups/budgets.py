@@ -22,7 +22,7 @@ from benchmarks.wire import META, REQUEST, fetch
 from interlock.auth import Principal
 from interlock.auth.gateway_key import GatewayKey
 from interlock.config import StdioServer
-from interlock.gateway import Gateway as McpGateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.store import AuditReader, AuditWriter, KeyStore
@@ -131,7 +131,7 @@ async def _kept_list() -> float:
     """Return the processor seconds from a decoded request to the encoded list."""
     command, *arguments = bare(tools=TOOLS - 2)
     servers = {"up": StdioServer(command=command, args=tuple(arguments))}
-    front = McpGateway(servers, Policy.compile(None), environ={})
+    front = ForwardingServer(servers, Policy.compile(None), environ={})
     request = Request(1, "tools/list", Raw(b"{}"))
     async with front.running():
         context = context_of(Principal("user:bench", frozenset({"mcp:*"})), MODERN)

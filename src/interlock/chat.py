@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from interlock import store
 from interlock.agent import Agent, AgentEvent, Record
 from interlock.attachments import TEXT, block
-from interlock.calls import Around, Caller
+from interlock.calls import Caller
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.config.settings import Settings
@@ -44,6 +44,7 @@ from interlock.errors import (
     UnknownConversation,
 )
 from interlock.layers.results import ResultBudget
+from interlock.layers.stack import AroundCalls
 from interlock.messages import Attachment, Message, SystemMessage, Usage, UserMessage
 from interlock.models import Model, choosing, claude_code
 from interlock.models.anthropic import AnthropicModel
@@ -365,7 +366,7 @@ async def open_chat(
     latest: bool = False,
     system: str = "",
     warn: Callable[[str], None],
-    around: Sequence[Around] = (),
+    around: AroundCalls = (),
     handlers: Callable[[str], ClientOptions] | None = None,
     results: ResultBudget | None = None,
     pins: PinKeeper | None = None,

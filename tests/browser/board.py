@@ -45,7 +45,7 @@ class BoardUnderTest:
     async def key(self, user: str = "mara", *scopes: str, **options: Any) -> str:
         """Create a key that the gateway knows at once."""
         _, key = await self.keys.create(user, scopes=scopes or ADMIN, **options)
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         return key
 
     async def call(self, key: str, name: str, **arguments: Any) -> None:
@@ -55,7 +55,7 @@ class BoardUnderTest:
 
     async def open(self, path: str = "/gateway", *scopes: str, **options: Any) -> Any:
         """Open a page in a session of its own."""
-        found = self.assembly.keys.find((await self.key("mara", *scopes)).encode())
+        found = self.assembly.services.keys.find((await self.key("mara", *scopes)).encode())
         assert found is not None
         session = await self.endpoint.sessions.open(found.principal)
         port = urlsplit(self.url).port
@@ -84,7 +84,7 @@ async def board(
     async with (
         KeyStore.open(folder / "gateway.db") as keys,
         Assembly.open(config, environ={}) as assembly,
-        assembly.gateway.running(),
+        assembly.server.running(),
     ):
         endpoint = Endpoint(
             assembly,

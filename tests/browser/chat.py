@@ -12,8 +12,8 @@ from interlock import Context, Server
 from interlock.auth.page_session import PageSessions
 from interlock.config import Config, StdioServer
 from interlock.errors import ToolError
+from interlock.layers import Layers
 from interlock.layers.asking import asking
-from interlock.layers.enforcement import enforce
 from interlock.messages import AssistantMessage, ToolCall
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER, Policy
@@ -179,9 +179,9 @@ async def chat(
     extend(desk.server)
     policy = Policy.for_local_user(Config())
     database = await open_database(folder / "chat.db")
-    around = [enforce(policy, asks_pass=True), asking(ask_on_page)]
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     given: dict[str, Any] = {"desk": desk.server} if servers is None else {**servers}
-    toolbox = Toolbox(given, around=around, forwards=True, elicitation=_never)
+    toolbox = Toolbox(given, around=layers, forwards=True, elicitation=_never)
     choice = ModelChoice.of(model)
     if models:
         choice.names = ("scripted", *models)

@@ -10,8 +10,8 @@ from typing import Any
 
 from interlock.auth.page_session import PageSessions
 from interlock.config import Config, StdioServer
+from interlock.layers import Layers
 from interlock.layers.asking import asking
-from interlock.layers.enforcement import enforce
 from interlock.models.scripted import ScriptedModel
 from interlock.policy import LOCAL_USER, Policy
 from interlock.store import ConversationStore
@@ -66,14 +66,14 @@ async def inspecting(
 ) -> AsyncIterator[Inspected]:
     """Serve the inspector of some servers; `path` is their configuration file, if there is one."""
     policy = Policy.for_local_user(Config())
-    around = [enforce(policy, asks_pass=True), asking(ask_on_page)]
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     toolbox = Toolbox({})
     async with toolbox, AsyncExitStack() as stack:
         database = await open_database(folder / "inspect.db")
         stack.push_async_callback(database.close)
         host = Host(
             servers=lambda: servers,
-            layers=lambda: ((), around),
+            layers=lambda: layers,
             policy=lambda: policy,
             toolbox=toolbox,
             checks_pins=lambda: False,

@@ -76,7 +76,7 @@ async def test_created_key_is_shown_once_and_stored_nowhere(open_page: OpenPage,
         await dialog.get_by_label("Name").fill("ci-bot")
         await dialog.get_by_role("button", name="Create key").click()
         secret = await page.locator(".secret").inner_text()
-        assert gateway.assembly.keys.find(secret.encode()) is not None
+        assert gateway.assembly.services.keys.find(secret.encode()) is not None
         await page.get_by_role("button", name="I have stored it").click()
 
         await expect(page.get_by_text("ci-bot")).to_be_visible()
@@ -99,8 +99,8 @@ async def test_revoked_key_is_shown_as_revoked_and_stops_working(
 
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await expect(page.get_by_text("revoked", exact=True)).to_be_visible()
-        found = gateway.assembly.keys.find(key.encode())
-        assert found is None or not gateway.assembly.keys.is_active(found)
+        found = gateway.assembly.services.keys.find(key.encode())
+        assert found is None or not gateway.assembly.services.keys.is_active(found)
 
 
 async def test_auditor_sees_the_board_without_buttons_that_change_something(
@@ -173,7 +173,7 @@ async def test_call_is_shown_at_its_address_to_its_user_and_to_operators(
     async with board(tmp_path, open_page, settings, crm=offering("get")) as gateway:
         await gateway.call(await gateway.key("ci", "mcp:*"), "crm__get", amount=8)
         await gateway.call(await gateway.key("mara", "mcp:*"), "crm__get", amount=9)
-        by_user = {each.user: each for each in await gateway.assembly.approvals.list()}
+        by_user = {each.user: each for each in await gateway.assembly.services.approvals.list()}
 
         operator = await gateway.open(f"/calls/{by_user['user:ci'].call}")
         await expect(operator.locator(".arguments")).to_contain_text("8")

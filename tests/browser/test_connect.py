@@ -42,12 +42,12 @@ async def gateway(
     async with (
         served(app) as url,
         Assembly.open(config, environ={}) as assembly,
-        assembly.gateway.running(),
+        assembly.server.running(),
     ):
         address = Address("127.0.0.1", urlsplit(url).port or 0)
         apps["public"] = Endpoint(assembly, f"{url}/mcp", address=address).app
         try:
-            yield Gateway(apps["public"], assembly.key_for_this_run() or "")
+            yield Gateway(apps["public"], assembly.services.callers.key_for_this_run() or "")
         finally:
             await open_page.close()
             await apps["public"].close()

@@ -62,7 +62,7 @@ class ServedGateway:
     async def key(self, user: str, *scopes: str) -> str:
         """Create a key that the gateway knows at once."""
         _, key = await self._keys.create(user, scopes=scopes or ("mcp:*",))
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         return key
 
 
@@ -91,7 +91,7 @@ async def gateway_with_chat(
         served(app) as url,
         KeyStore.open(folder / "gateway.db") as keys,
         Assembly.open(config(**settings), environ={}) as assembly,
-        assembly.gateway.running(),
+        assembly.server.running(),
     ):
         address = Address("127.0.0.1", urlsplit(url).port or 0)
         endpoint = Endpoint(assembly, f"{url}/mcp", address=address, board=Board, chat=GatewayChat)
@@ -118,7 +118,7 @@ async def test_user_signs_in_with_a_key_and_the_graph_engine_answers(
     chat = {"models": [f"scripted:{tmp_path / 'script.json'}"], "engine": "graph"}
     async with gateway_with_chat(tmp_path, open_page, *replies, chat=chat) as gateway:
         page = await open_page(gateway.url)
-        await sign_in(page, gateway.assembly.key_for_this_run() or "")
+        await sign_in(page, gateway.assembly.services.callers.key_for_this_run() or "")
         await expect(page.get_by_text("The policy decides which calls run")).to_be_visible()
         await page.get_by_label("Message", exact=True).fill("Where is the milk?")
         await page.keyboard.press("Enter")
@@ -244,7 +244,7 @@ async def test_call_of_a_program_is_approved_on_its_page_by_its_user(
         asking = Client.http(f"{gateway.url}/mcp", headers=headers)
         async with asking as client:
             await client.call_tool("desk__find", {"text": "milk"})
-            (waiting,) = await gateway.assembly.approvals.list()
+            (waiting,) = await gateway.assembly.services.approvals.list()
             page = await open_page(f"{gateway.url}/calls/{waiting.call}")
             await page.clock.install()
             await sign_in(page, key)

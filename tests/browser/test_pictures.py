@@ -63,7 +63,9 @@ async def add_a_day_of_calls(gateway: BoardUnderTest) -> None:
             if calls
         ]
     work = insert(tables.rollups)
-    await gateway.assembly.database.write(lambda connection: connection.execute(work, rows))
+    await gateway.assembly.services.database.write(
+        lambda connection: connection.execute(work, rows)
+    )
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=SOAK)])

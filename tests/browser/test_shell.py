@@ -42,7 +42,7 @@ async def test_revoked_key_ends_the_page_with_a_sentence(open_page: OpenPage, tm
         await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
         for each in await gateway.keys.list():
             await gateway.keys.revoke(each.id)
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
 
         await page.reload()
 
@@ -60,7 +60,7 @@ async def test_one_time_code_in_the_address_signs_in_once_and_disappears(
     open_page: OpenPage, tmp_path: Path
 ):
     async with board(tmp_path, open_page) as gateway:
-        found = gateway.assembly.keys.find((await gateway.key()).encode())
+        found = gateway.assembly.services.keys.find((await gateway.key()).encode())
         assert found is not None
         code = await gateway.endpoint.sessions.issue_code(found.principal)
 

@@ -114,7 +114,7 @@ async def test_gateway_section_decides_and_records(tmp_path: Path):
     config = loads(json.dumps({"mcpServers": {}, "gateway": gateway}).encode())
     origin = {"session": "s-1", "toolUse": "toolu_1", "agent": ""}
     async with local_calls(config, approved) as local:
-        calls = BuiltInCalls(local.around, CALLER, lambda *_: {**origin})
+        calls = BuiltInCalls(local.layers, CALLER, lambda *_: {**origin})
         assert isinstance(await calls.enter(BASH), Allow)
         calls.finish("toolu_1", "made", False)
         denied = await calls.enter(PermissionRequest("claude-built-in:Write", {}, "toolu_2"))

@@ -207,7 +207,7 @@ async def _changed(toolbox: Toolbox) -> None:
     import asyncio
 
     changed = asyncio.Event()
-    toolbox.on_change = changed.set
+    toolbox.listeners.add(changed.set)
     await changed.wait()
 
 

@@ -19,7 +19,7 @@ from interlock.client import ClientOptions
 from interlock.config import Pool, StdioServer
 from interlock.config.gateway import View
 from interlock.config.servers import Question
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.server.http.serve import UvicornServer
 
@@ -47,7 +47,7 @@ class Everybody:
         return self._principal
 
 
-class LegacyGateway(Gateway):
+class LegacyGateway(ForwardingServer):
     """A gateway that connects to its servers by `initialize`."""
 
     def _handlers(self, server: str) -> ClientOptions:
@@ -63,7 +63,7 @@ def main() -> None:
         # belong to an unknown call.
         server = replace(server, sharing="per_call", pool=Pool(max=64, spare=2))
     policy = Policy.compile(None, views={VIEW: View(names="plain")})
-    kind = LegacyGateway if sys.argv[1] == "legacy" else Gateway
+    kind = LegacyGateway if sys.argv[1] == "legacy" else ForwardingServer
     gateway = kind({"suite": server}, policy)
     UvicornServer(gateway.asgi(auth=Everybody()), "127.0.0.1", 0, announces=True).run()
 

@@ -47,7 +47,7 @@ def config_of(members: dict[str, Any]) -> Config:
 async def gateway_of(config: dict[str, Any], make: Callable[[Assembly], G]) -> AsyncIterator[G]:
     """Run a gateway of a configuration; `make` adds what the row needs."""
     opened = Assembly.open(config_of(config), environ={})
-    async with opened as assembly, assembly.gateway.running():
+    async with opened as assembly, assembly.server.running():
         gateway = make(assembly)
         try:
             yield gateway
@@ -78,14 +78,14 @@ class RefundGateway(Gateway):
     """A gateway, and a client with a key for its tools."""
 
     def __init__(self, assembly: Assembly) -> None:
-        self.failed = False
-        assembly.on_failed = self._fail
         super().__init__(assembly)
-        self._headers = {"x-api-key": assembly.key_for_this_run() or ""}
+        self._headers = {"x-api-key": assembly.services.callers.key_for_this_run() or ""}
         effects.clear()
 
-    def _fail(self) -> None:
-        self.failed = True
+    @property
+    def failed(self) -> bool:
+        """Whether the gateway must end, as it can record no call."""
+        return self.assembly.failed.is_set()
 
     async def recover(self) -> None:
         """Call until that succeeds; on a busy machine a failed commit may still be running."""

@@ -45,9 +45,9 @@ class AskingGateway(RefundGateway):
         """Make a call with a new key, and approve it; return the id of the approval."""
         stored, key = await self.keys.create("anna", scopes=["mcp:*"])
         self.key_id, self._headers = stored.id, {"x-api-key": key}
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         await self.call()
-        approvals = self.assembly.approvals
+        approvals = self.assembly.services.approvals
         (asked,) = await approvals.list(["pending"])
         await approvals.approve(asked.id, asked.hash, None)
         return asked.id
@@ -62,18 +62,18 @@ class AskingGateway(RefundGateway):
         await self.assembly.reload(config_of(configuration(self.ground, groups=groups)))
 
     async def deny(self, id: str) -> None:
-        approvals = self.assembly.approvals
+        approvals = self.assembly.services.approvals
         with suppress(DecisionRefused):  # it is used already
             await approvals.deny(id, (await approvals.get(id)).hash, None)
 
     async def expire(self, id: str) -> None:
-        approvals = self.assembly.approvals
+        approvals = self.assembly.services.approvals
         found = await approvals.get(id)
         approvals._now = lambda: found.expires  # the clock
         await approvals.refresh()
 
     async def change_definition(self, _: str) -> None:
-        self.assembly.approvals.pin_of = lambda _: "another definition"
+        self.assembly.services.approvals._pin_of = lambda _: "another definition"
 
 
 @asynccontextmanager
@@ -96,8 +96,8 @@ async def asking(ground: Ground) -> AsyncIterator[AskingGateway]:
 async def is_raced(ground: Ground) -> None:
     chance = random.Random(ground.folder.name)
     async with asking(ground) as gateway:
-        approvals = gateway.assembly.approvals
-        now, pin_of = approvals._now, approvals.pin_of
+        approvals = gateway.assembly.services.approvals
+        now, pin_of = approvals._now, approvals._pin_of
         changes: list[Callable[[str], Awaitable[None]]] = [
             gateway.revoke,
             gateway.reload,
@@ -106,7 +106,7 @@ async def is_raced(ground: Ground) -> None:
             gateway.change_definition,
         ]
         for number in range(TIMES):
-            approvals._now, approvals.pin_of = now, pin_of
+            approvals._now, approvals._pin_of = now, pin_of
             effects.clear()
             id = await gateway.approve()
             change = changes[number % len(changes)]
@@ -131,7 +131,7 @@ async def is_raced(ground: Ground) -> None:
 )
 async def has_its_clock_set(ground: Ground) -> None:
     async with asking(ground) as gateway:
-        approvals = gateway.assembly.approvals
+        approvals = gateway.assembly.services.approvals
         now = approvals._now
         for hours in (1, -1):
             approvals._now = now

@@ -27,7 +27,7 @@ class UserGateway(Gateway):
 
     def __init__(self, assembly: Assembly) -> None:
         super().__init__(assembly)
-        self.user = User(self, assembly.key_for_this_run() or "")
+        self.user = User(self, assembly.services.callers.key_for_this_run() or "")
 
 
 @asynccontextmanager

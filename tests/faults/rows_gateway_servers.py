@@ -47,7 +47,7 @@ class Stage(Gateway):
     async def key(self, user: str) -> dict[str, str]:
         """Return the headers of a new key."""
         _, key = await self._keys.create(user, scopes=["mcp:*"])
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         return {"x-api-key": key}
 
     async def call(
@@ -162,7 +162,7 @@ async def exits_behind_a_gateway(ground: Ground) -> None:
         assert reason(lost) == "upstream_closed"
         assert "exited with code 3: out of cheese" in lost.text
         assert (await gateway.call("h__echo", text="back")).text == "back"
-        assert gateway.assembly.gateway.toolbox.status["h"].starts == 2
+        assert gateway.assembly.server.toolbox.status["h"].starts == 2
 
 
 @row(
@@ -248,7 +248,7 @@ async def floods_questions(ground: Ground) -> None:
 
     flooding = offering(work)
     async with stage(ground, {}, h=flooding, s=offering()) as gateway:
-        front = gateway.assembly.gateway
+        front = gateway.assembly.server
         async with Client.memory(front, revision=LEGACY, elicitation=answer) as client:
             with ground.promise(outcome="30 are asked, the rest are asks_exceeded"):
                 asking = asyncio.create_task(client.call_tool("h__x"))

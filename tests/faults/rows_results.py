@@ -39,7 +39,10 @@ async def is_full(ground: Ground) -> None:
         "gateway": {"database": str(ground.folder / "gateway.db")},
     }
     async with gateway_of(config, Gateway) as gateway:
-        http, headers = gateway.http, {"x-api-key": gateway.assembly.key_for_this_run() or ""}
+        http, headers = (
+            gateway.http,
+            {"x-api-key": gateway.assembly.services.callers.key_for_this_run() or ""},
+        )
         full = OSError(errno.ENOSPC, "No space left on device")
         with (
             mock.patch.object(durable, "replace", side_effect=full),

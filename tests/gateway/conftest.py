@@ -69,7 +69,7 @@ class RunningGateway:
     async def key(self, user: str = "anna", *scopes: str, **options: Any) -> str:
         """Create a key that the gateway knows at once."""
         _, key = await self.keys.create(user, scopes=scopes or ("mcp:*",), **options)
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         return key
 
     async def names(self, key: str, path: str = "/mcp") -> list[str]:
@@ -87,8 +87,8 @@ class RunningGateway:
 
     async def settle(self) -> None:
         """Wait until all records so far are on the disk."""
-        assert self.assembly.trail is not None
-        await self.assembly.trail.record("config", {}, Principal("user:test"))
+        assert self.assembly.services.trail is not None
+        await self.assembly.services.trail.record("config", {}, Principal("user:test"))
 
     async def reload(self, gateway: Json, **servers: Any) -> list[str]:
         return await self.assembly.reload(loads(self._make(gateway, **servers)))
@@ -127,7 +127,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., An
         async with (
             KeyStore.open(tmp_path / "gateway.db") as keys,
             Assembly.open(config, environ={}) as assembly,
-            assembly.gateway.running(),
+            assembly.server.running(),
         ):
             found = RunningGateway(assembly, keys, make, file)
             try:

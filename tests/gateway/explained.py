@@ -11,9 +11,10 @@ import msgspec
 from interlock.auth.principal import Principal
 from interlock.config import loads
 from interlock.config.gateway import Limits
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.explain.explainer import Explainer
 from interlock.gateway.explain.explanation import Explanation
+from interlock.layers import Layers
 from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from tests.support.scripted_server import MODERN, ScriptedServer, text, tool
@@ -46,15 +47,14 @@ def policy_of(**gateway: Any) -> Policy:
 @asynccontextmanager
 async def explaining(
     policy: Policy, limits: Limits | None = None, **servers: Any
-) -> AsyncIterator[tuple[Gateway, Explainer, Limiter]]:
+) -> AsyncIterator[tuple[ForwardingServer, Explainer, Limiter]]:
     """Run a gateway with its explainer and limiter."""
     limiter = Limiter(limits or Limits())
-    gateway = Gateway(
+    gateway = ForwardingServer(
         servers or {"crm": crm()},
         policy,
         environ={},
-        around=[limiter.around],
-        admit=limiter.admit,
+        layers=Layers(admit=limiter.admit, limits=limiter.around),
     )
     async with gateway.running():
         yield gateway, Explainer(gateway, policy, limiter), limiter

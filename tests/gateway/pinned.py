@@ -47,7 +47,7 @@ def offer(server: ScriptedServer, *tools: Json) -> None:
 
 def definitions(gateway: RunningGateway, **options: Any) -> Definitions:
     """Return the definitions, as an operator has them."""
-    return Definitions(PinStore(gateway.assembly.database), by="user:berta", **options)
+    return Definitions(PinStore(gateway.assembly.services.database), by="user:berta", **options)
 
 
 async def states(gateway: RunningGateway) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from interlock.auth.principal import Principal
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.server.server_connection import ServerConnection
 from interlock.transports import Transport
 from interlock.transports.memory import MemoryTransport
@@ -17,7 +17,7 @@ OWN_TOOLS = ["interlock__read_result"]  # listed to everyone who sees any tool
 
 
 class _AsPrincipal:
-    def __init__(self, gateway: Gateway, principal: Principal) -> None:
+    def __init__(self, gateway: ForwardingServer, principal: Principal) -> None:
         self._gateway = gateway
         self._principal = principal
         self._serving: set[asyncio.Task[None]] = set()
@@ -31,7 +31,7 @@ class _AsPrincipal:
         return theirs
 
 
-def as_principal(gateway: Gateway, principal: Principal) -> _AsPrincipal:
+def as_principal(gateway: ForwardingServer, principal: Principal) -> _AsPrincipal:
     """Return a gateway as one principal sees it, for `Client.memory`."""
     return _AsPrincipal(gateway, principal)
 

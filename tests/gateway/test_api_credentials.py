@@ -42,7 +42,7 @@ def entry(folder: Path, api: ScriptedApi, place: str, auth: Json, **more: Any) -
 async def store(gateway: RunningGateway, user: str, **values: str) -> None:
     for name, value in values.items():
         by = Principal("user:root")
-        await gateway.assembly.vault.set(f"/user:{user}", "shop", name, value, by=by)
+        await gateway.assembly.services.vault.set(f"/user:{user}", "shop", name, value, by=by)
 
 
 @pytest.mark.slow("fills a database")

@@ -10,7 +10,7 @@ import pytest
 from interlock import Client
 from interlock.config import StdioServer
 from interlock.config.servers import AUTO, Question
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.types import (
     CreateMessageParams,
@@ -57,7 +57,7 @@ async def test_server_asks_only_what_its_configuration_permits(
     script = tmp_path / "asking.py"
     script.write_text(ASKING)
     server = StdioServer(command=sys.executable, args=(str(script),), asks=asks)
-    gateway = Gateway({"s": server}, Policy.compile(None))
+    gateway = ForwardingServer({"s": server}, Policy.compile(None))
     for revision in (LEGACY, MODERN):
         async with Client.memory(
             gateway, revision=revision, sampling=sampled, elicitation=declined, roots=[]

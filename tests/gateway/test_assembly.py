@@ -155,7 +155,7 @@ async def test_refused_reads_prompts_and_completions_are_recorded_and_counted(
         headers = bearer(await gateway.key())
         for method, params in asked:
             assert (await gateway.http.ask(method, params, headers=headers)).error == -32602
-        counted = gateway.assembly.metrics.refusals
+        counted = gateway.assembly.services.metrics.refusals
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         recorded = await reader.calls(CallFilter(status="refused"))
 
@@ -256,7 +256,9 @@ async def test_unexpected_error_does_not_end_the_watch_for_changes(
         with monkeypatch.context() as patch:
             patch.setattr(store, method, fail)
             while looks < 2:
-                await gateway.assembly.database.write(lambda each: note_change(each, kind, ""))
+                await gateway.assembly.services.database.write(
+                    lambda each: note_change(each, kind, "")
+                )
                 await asyncio.sleep(0.01)
 
 
@@ -386,12 +388,12 @@ async def test_narrowed_scopes_of_a_key_hold_in_a_session_that_is_open(running):
     crm = offering("x")
     async with running(crm=crm, time=offering("now")) as gateway:
         made, key = await gateway.keys.create("anna", scopes=("mcp:*",))
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
         session = await gateway.http.initialize(headers=bearer(key))
         assert (await session.call("crm__x", {})).text == "done"
 
         await gateway.keys.change(made.id, lambda key: replace(key, scopes=("mcp:time:*",)))
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
 
         assert await gateway.names(key) == ["time__now"]
         assert (await session.call("crm__x", {})).error == -32602

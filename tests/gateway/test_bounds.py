@@ -97,7 +97,7 @@ async def test_refused_calls_of_changed_tools_and_of_servers_that_are_down_are_r
     async with running({}, crm=crm, down=nobody) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key()
         crm.answers["tools/list"]["tools"][0]["description"] = "another"
-        await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+        await gateway.assembly.server.toolbox.upstreams["crm"].restart()
         reasons = []
         for name in ("crm__x", *(f"down__canary{number}" for number in range(50))):
             result = (await gateway.call(name, key)).json["result"]
@@ -123,7 +123,7 @@ async def test_many_callers_get_no_metrics_of_their_own(running):
     async with running({}, crm=offering("x")) as gateway:
         lines = []
         for number in range(200):
-            key = gateway.assembly.keys.issue(f"canary{number}", ["mcp:*"])
+            key = gateway.assembly.services.keys.issue(f"canary{number}", ["mcp:*"])
             assert (await gateway.call("crm__x", key)).text == "done"
             if number in (0, 199):
                 lines.append((await metrics(gateway)).splitlines())

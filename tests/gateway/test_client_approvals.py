@@ -59,13 +59,13 @@ def why(result: Json) -> str:
 
 
 async def pending(gateway: RunningGateway) -> Approval:
-    (found,) = await gateway.assembly.approvals.list(["pending"])
+    (found,) = await gateway.assembly.services.approvals.list(["pending"])
     return found
 
 
 async def approve(gateway: RunningGateway) -> Approval:
     found = await pending(gateway)
-    return await gateway.assembly.approvals.approve(found.id, found.hash, LEAD)
+    return await gateway.assembly.services.approvals.approve(found.id, found.hash, LEAD)
 
 
 def calls(server: ScriptedServer) -> int:
@@ -88,7 +88,7 @@ async def called(
     gateway: RunningGateway, revision: str, answer: Answer | None, **arguments: Any
 ) -> CallToolResult:
     """Call the tool as a user who can be asked by `answer`."""
-    served = as_principal(gateway.assembly.gateway, ANNA)
+    served = as_principal(gateway.assembly.server, ANNA)
     async with Client.memory(served, revision=revision, elicitation=answer) as client:
         return await client.call_tool("s__put", arguments)
 
@@ -125,7 +125,7 @@ async def ask_by_page(gateway: RunningGateway, key: str) -> Retry:
     """Ask the client to open the page of the call, on which its user approves it."""
     retry = await _asked(gateway, key, {"elicitation": {"url": {}}}, {"action": "accept"})
     found = await pending(gateway)
-    await gateway.assembly.approvals.approve(found.id, found.hash, Principal(found.user))
+    await gateway.assembly.services.approvals.approve(found.id, found.hash, Principal(found.user))
     return retry
 
 
@@ -211,7 +211,7 @@ async def alter(
     gateway: RunningGateway, server: ScriptedServer, change: str, gateway_settings: Json
 ) -> None:
     """Change what an approval depends on."""
-    approvals = gateway.assembly.approvals
+    approvals = gateway.assembly.services.approvals
     (found,) = await approvals.list(["pending", "approved"])
     if change == "expiry":
         approvals._now = lambda: found.expires  # the clock
@@ -221,7 +221,7 @@ async def alter(
     elif change == "policy":
         await gateway.reload({**gateway_settings, "groups": {"leads": []}}, s=server)
     elif change == "definition":
-        toolbox = gateway.assembly.gateway.toolbox
+        toolbox = gateway.assembly.server.toolbox
         version = toolbox.version
         server.answers["tools/list"] = {"tools": [tool("put", description="new")]}
         server.notify("notifications/tools/list_changed")
@@ -244,7 +244,7 @@ async def test_approval_of_a_user_without_a_key_is_not_for_another_one(
     async with running(settings(), s=server) as gateway:
         codes = []
         for user in users:
-            async with Client.memory(as_principal(gateway.assembly.gateway, user)) as client:
+            async with Client.memory(as_principal(gateway.assembly.server, user)) as client:
                 codes.append(code(await client.call_tool("s__put", {"a": 1})))
             if len(codes) == 1:
                 await approve(gateway)
@@ -271,7 +271,7 @@ async def test_expiry_of_an_approval_is_recorded(running: Callable[..., Any], tm
     async with running(settings(), s=offering("put")) as gateway:
         await ask_others(gateway, await gateway.key("anna"))
         await alter(gateway, offering("put"), "expiry", {})
-        (found,) = await gateway.assembly.approvals.list()
+        (found,) = await gateway.assembly.services.approvals.list()
 
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = await reader.records(found.call)
@@ -289,14 +289,14 @@ async def test_approval_expires_though_nothing_else_changes(
     monkeypatch.setattr(changes, "POLL_EVERY", 0.01)
 
     async def until(counts: dict[str, int]) -> None:
-        while gateway.assembly.approvals.counts != counts:  # noqa: ASYNC110
+        while gateway.assembly.services.approvals.counts != counts:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
     async with running(settings(), s=offering("put")) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), **APPROVED)
         await until({"pending": 1})
         now = now_micros() + passes * 1_000_000
-        gateway.assembly.approvals._now = lambda: now
+        gateway.assembly.services.approvals._now = lambda: now
         await until({"expired": 1})
 
 
@@ -307,7 +307,7 @@ async def test_denied_call_stays_denied_and_its_note_is_read(running: Callable[.
         key = await gateway.key("anna")
         await gateway.call("s__put", key, a=1)
         found = await approve(gateway)
-        await gateway.assembly.approvals.deny(found.id, found.hash, LEAD, note="too much")
+        await gateway.assembly.services.approvals.deny(found.id, found.hash, LEAD, note="too much")
         denied = await gateway.call("s__put", key, a=1)
 
     assert reason(denied) == "approval_denied"
@@ -323,7 +323,7 @@ async def test_of_100_concurrent_pairs_each_approved_call_has_one_effect(
     limits = {"perKey": {"concurrent": 200}}
     served = server, {"limits": {"concurrent": 200}}
     async with running(settings(limits=limits), s=served) as gateway:
-        key, approvals = await gateway.key("anna"), gateway.assembly.approvals
+        key, approvals = await gateway.key("anna"), gateway.assembly.services.approvals
         for number in range(100):
             await gateway.call("s__put", key, a=number)
         for found in await approvals.list(["pending"]):
@@ -358,7 +358,7 @@ async def test_call_waits_for_an_approval_as_long_as_is_configured(
     async with running(settings(approvals={"wait": 20}), s=server) as gateway:
         key = await gateway.key("anna")
         waiting = asyncio.create_task(gateway.call("s__put", key, a=1))
-        while not (found := await gateway.assembly.approvals.list(["pending"])):  # noqa: ASYNC110
+        while not (found := await gateway.assembly.services.approvals.list(["pending"])):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         # Another process decides, as the command line does.
         place = str(tmp_path / "gateway.db")
@@ -389,7 +389,7 @@ async def test_only_approvers_with_the_scope_decide_and_never_about_their_own_ca
 ):
     async with running(settings(), s=offering("put")) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), a=1)
-        found, approvals = await pending(gateway), gateway.assembly.approvals
+        found, approvals = await pending(gateway), gateway.assembly.services.approvals
         with pytest.raises(DecisionRefused) as changed:
             await approvals.approve(found.id, "another hash", LEAD)
         got = ""
@@ -409,7 +409,7 @@ async def test_call_that_was_asked_about_under_an_earlier_policy_is_not_approved
     server = offering("put")
     async with running(settings(), s=server) as gateway:
         await gateway.call("s__put", await gateway.key("anna"), a=1)
-        found, approvals = await pending(gateway), gateway.assembly.approvals
+        found, approvals = await pending(gateway), gateway.assembly.services.approvals
         await gateway.reload(settings(groups={"leads": ["user:berta", "user:dora"]}), s=server)
         with pytest.raises(DecisionRefused) as refused:
             await approvals.approve(found.id, found.hash, LEAD)

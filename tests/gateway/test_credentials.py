@@ -27,7 +27,7 @@ async def test_all_keys_that_are_not_valid_get_the_same_answer_in_the_same_time(
         good, unknown = await gateway.key("anna"), key_format.generate()[0]
         revoked, expired = await gateway.key("anna"), await gateway.key("anna", lifetime=1e-6)
         await gateway.keys.revoke(key_format.id_of(revoked))
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
         bad = (revoked, expired, unknown, f"{good}x", "ilk_x", "a.b.c", "x" * 5_000)
         for verb, path in product(VERBS, PATHS):
             answers = set()
@@ -65,7 +65,7 @@ async def test_reason_of_a_refused_key_is_in_the_trail_once_a_second(running, tm
         revoked = await gateway.key("anna")
         id = key_format.id_of(revoked)
         await gateway.keys.revoke(id)
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
         for _ in range(20):
             await gateway.call("crm__list", revoked)
             await gateway.call("crm__list", key_format.generate()[0])
@@ -125,8 +125,8 @@ async def test_parked_call_ends_with_its_key(running):
         assert asked.json["result"]["resultType"] == "input_required"
 
         await gateway.keys.revoke(key_format.id_of(key))
-        await gateway.assembly.keys.refresh()
-        gateway.assembly.keys.report_ended()
+        await gateway.assembly.services.keys.refresh()
+        gateway.assembly.services.keys.report_ended()
 
         await crm.heard("notifications/cancelled")
 
@@ -206,7 +206,7 @@ async def test_metrics_state_how_many_records_were_written(running):
     async with running({}, crm=offering("list")) as gateway:
         key = await gateway.key("anna")
         await gateway.call("crm__list", key)
-        text = gateway.assembly.metrics.text()
+        text = gateway.assembly.services.metrics.text()
 
     rows = next(line for line in text.splitlines() if line.startswith("interlock_audit_rows_total"))
     assert int(rows.split()[1]) >= 2

@@ -19,11 +19,12 @@ from interlock.config.gateway import Limits, PolicyRules, Rule, View
 from interlock.config.servers import ToolRisk
 from interlock.context import Context
 from interlock.errors import InterlockError
-from interlock.gateway import Gateway
-from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway import ForwardingServer
+from interlock.gateway.explain.explainer import Explainer, explainer_for
 from interlock.gateway.explain.explanation import Explanation
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.forwarder import Forwarder
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.layers.limits import Limiter
@@ -159,7 +160,7 @@ def context_of(principal: Principal, revision: str) -> Context:
     )
 
 
-async def answer(gateway: Gateway, context: Context, method: str, **params: Any) -> Json:
+async def answer(gateway: ForwardingServer, context: Context, method: str, **params: Any) -> Json:
     """Return the result or the error of a request."""
     request = Request(1, method, msgspec.Raw(msgspec.json.encode(params)))
     try:
@@ -194,7 +195,7 @@ def is_made_or_asked(result: Json) -> bool:
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_tools(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
-    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})
     explainer = Explainer(gateway, policy, Limiter(Limits()))
     async with gateway.running():
         for principal, allowed in TABLE:
@@ -222,7 +223,7 @@ async def test_golden_table_of_principals_and_tools(revision: str):
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_golden_table_of_principals_and_items(revision: str):
     policy = Policy.from_config(loads(msgspec.json.encode(FILE)))
-    gateway = Gateway({name: upstream(name) for name in SERVERS}, policy, environ={})
+    gateway = ForwardingServer({name: upstream(name) for name in SERVERS}, policy, environ={})
     readable = {"user:root": ["crm", "git", "docs", "lab"]}
     async with gateway.running():
         for principal, _ in TABLE:
@@ -313,7 +314,8 @@ def test_every_listed_tool_can_be_called_and_no_other_one(toolbox: Toolbox):
     for _ in range(1_000):
         generated, principal = chance.rules(), chance.principal()
         policy = compiled(generated)
-        catalogue = ToolboxCatalogue(toolbox, policy, Forwarder(toolbox, policy, TaskIds(None)))
+        rules = InForce(policy)
+        catalogue = ToolboxCatalogue(toolbox, rules, Forwarder(toolbox, rules, TaskIds(None)))
         context = context_of(principal, MODERN)
         listed = {each.fields["name"] for each in catalogue.page("tools", "", context)[0]}
 
@@ -410,7 +412,7 @@ async def test_explanation_agrees_with_the_call_in_every_state(running):
     settings = {"policy": {"rules": policy}, "limits": limits}
     async with running(settings, **servers) as gateway:
         crm.answers["tools/list"]["tools"].append(tool("late") | READ)
-        await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+        await gateway.assembly.server.toolbox.upstreams["crm"].restart()
         keys = {
             "anna": await gateway.key("anna"),
             "bert": await gateway.key("bert", "mcp:read"),
@@ -424,7 +426,7 @@ async def test_explanation_agrees_with_the_call_in_every_state(running):
                 for given in ({}, {"amount": "a text"}):
                     reply = await gateway.call(address.replace(":", "__"), key, **given)
                     result = reply.json.get("result", reply.json)
-                    explainer = await gateway.assembly.explainer(caller)
+                    explainer = await explainer_for(caller, gateway.assembly)
                     explained = await explainer.explain_call(
                         caller, address, given, key=stored[user]
                     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from interlock.gateway import login_questions
+from interlock.layers import login_questions
 from tests.gateway.conftest import bearer
 from tests.gateway.notes import Notes, User, reason, serving_notes
 from tests.servers.authorization_server import always, refused
@@ -121,9 +121,9 @@ async def test_fifty_calls_with_a_refused_token_refresh_it_once(
 async def test_two_gateways_on_one_database_refresh_once(running, notes: Notes):
     async with running(notes=notes.entry()) as first, running(notes=notes.entry()) as second:
         anna = await connected(first, notes, "anna")
-        await second.assembly.keys.refresh()
+        await second.assembly.services.keys.refresh()
         elsewhere = User(second, anna.key)
-        await second.assembly.vault.refresh(patience=10)
+        await second.assembly.services.vault.refresh(patience=10)
         assert (await elsewhere.call()).text.startswith("access-1")
         await anna.call("notes__sign_out")
         replies = await asyncio.gather(
@@ -144,7 +144,7 @@ async def test_login_that_cannot_be_refreshed_needs_a_login_and_its_tools_stay_l
         notes.authorization.replies["/token"] = lambda _: _refuse("invalid_grant")
         ended = [reason(await anna.call()) for _ in range(2)]
         names = await gateway.names(anna.key)
-        (listed,) = await gateway.assembly.vault.states("/user:anna", {})
+        (listed,) = await gateway.assembly.services.vault.states("/user:anna", {})
         del notes.authorization.replies["/token"]
         await anna.connect(ended[1]["url"])
         answer = await anna.call()
@@ -225,7 +225,7 @@ async def test_nothing_of_the_callers_key_reaches_the_server_and_no_token_leaves
         notes.authorization.replies["/token"] = lambda _: _refuse("invalid_grant")
         await anna.call("notes__sign_out")
         failed = await anna.call()
-        metrics = gateway.assembly.metrics.text()
+        metrics = gateway.assembly.services.metrics.text()
 
     secret = anna.key.rpartition("_")[2]
     sent = [*notes.requests, *(each.headers for each in notes.authorization.requests)]

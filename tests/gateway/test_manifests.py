@@ -78,11 +78,11 @@ class Running:
         endpoint = Endpoint(assembly, RESOURCE, address=Address("127.0.0.1", 8000))
         self.app = endpoint.app
         self.http = Http(endpoint.app)
-        self.store = PluginStore(assembly.database)
+        self.store = PluginStore(assembly.services.database)
 
     async def key(self, user: str, scope: str = "mcp:*") -> str:
         _, key = await self.keys.create(user, scopes=[scope])
-        await self.assembly.keys.refresh()
+        await self.assembly.services.keys.refresh()
         return key
 
     async def names(self, key: str) -> list[str]:
@@ -106,7 +106,7 @@ async def running(folder: Path) -> AsyncIterator[Running]:
     async with (
         KeyStore.open(folder / "gateway.db") as keys,
         Assembly.open(config.load(path), environ={}) as assembly,
-        assembly.gateway.running(),
+        assembly.server.running(),
     ):
         found = Running(assembly, keys)
         try:
@@ -147,9 +147,9 @@ async def test_explain_names_the_plugin_that_is_not_installed(tmp_path, manifest
     manifest("refunds", LIST)
     async with running(tmp_path) as gateway:
         parts = gateway.assembly.parts
-        explainer = Explainer(gateway.assembly.gateway, parts.policy, parts.limiter)
+        explainer = Explainer(gateway.assembly.server, parts.policy, parts.limiter)
         await gateway.key("anna")
-        (known,) = gateway.assembly.keys._by_id.values()
+        (known,) = gateway.assembly.services.keys._by_id.values()
         explained = explainer.explain(Caller(known.principal), "crm:list_refunds")
 
     assert (explained.effect, explained.reason) == ("deny", "not_installed")
@@ -168,10 +168,10 @@ async def test_bad_manifests_cost_only_themselves(tmp_path, manifest):
             await gateway.store.install(plugin, "user:anna", by="user:local")
         key = await gateway.key("anna")
         await gateway.assembly.parts.plugins.load(gateway.store)
-        gateway.assembly.gateway.rights_changed()
+        gateway.assembly.server.rights_changed()
 
         assert await gateway.names(key) == ["crm__list_orders", "crm__list_refunds"]
-        missing = "\n".join(gateway.assembly.gateway.toolbox.status["crm"].missing)
+        missing = "\n".join(gateway.assembly.server.toolbox.status["crm"].missing)
 
     assert "tool 'gone': " in missing
     assert "tool 'plugin thief: list_orders': another tool has this name" in missing
@@ -187,7 +187,7 @@ async def test_risk_of_a_manifest_only_raises_that_of_the_method(tmp_path, manif
         {"name": "lowered", "operation_id": "createOrder", "risk": "read"},
     )
     async with running(tmp_path) as gateway:
-        toolbox, policy = gateway.assembly.gateway.toolbox, gateway.assembly.parts.policy
+        toolbox, policy = gateway.assembly.server.toolbox, gateway.assembly.parts.policy
 
         assert policy.risk(toolbox.find("crm:raised")) == "write"
         assert policy.risk(toolbox.find("crm:lowered")) == "write"

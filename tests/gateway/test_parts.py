@@ -17,7 +17,7 @@ async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_ow
     async with running(crm=offering("x"), gone=object()) as gateway:
         key = await gateway.key()
         assert await gateway.names(key) == ["crm__x"]
-        reason = gateway.assembly.gateway.toolbox.status["gone"].reason
+        reason = gateway.assembly.server.toolbox.status["gone"].reason
         assert "has no method connect()" in reason
 
 

@@ -103,7 +103,7 @@ async def test_asked_tool_is_denied_until_others_approve_and_then_allowed_once(
 ):
     rules = [*RULES[:2], {**RULES[2], "approvers": ["caller", "user:berta"]}]
     async with running({**SETTINGS, "policy": {"rules": rules}}, s=offering("x")) as gateway:
-        key, approvals = await gateway.key(), gateway.assembly.approvals
+        key, approvals = await gateway.key(), gateway.assembly.services.approvals
         pending = await prompt(gateway, key, "Bash", command="make")
         (found,) = await approvals.list(["pending"])  # the client's form was not asked
         await approvals.approve(found.id, found.hash, LEAD)

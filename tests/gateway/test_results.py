@@ -30,7 +30,7 @@ def library() -> ScriptedServer:
 @pytest.mark.parametrize("revision", ALL)
 async def test_large_result_is_read_on_by_its_user_in_every_revision(running, revision: str):
     async with running(s=library()) as running_gateway:
-        gateway = running_gateway.assembly.gateway
+        gateway = running_gateway.assembly.server
         async with (
             Client.memory(as_principal(gateway, ANNA), revision=revision) as anna,
             Client.memory(as_principal(gateway, BERT), revision=revision) as bert,
@@ -46,7 +46,7 @@ async def test_large_result_is_read_on_by_its_user_in_every_revision(running, re
                 await bert.read_resource(uri)
             with pytest.raises(RemoteError) as absent:
                 await bert.read_resource("interlock://results/r_0")
-        page = running_gateway.assembly.metrics.text()
+        page = running_gateway.assembly.services.metrics.text()
 
     assert excerpt + rest.content[0].text == "".join(  # type: ignore[union-attr]
         f"line {number}\n" for number in range(arguments["line"])
@@ -83,7 +83,7 @@ async def test_record_of_a_call_names_the_result_that_was_kept_or_read(running, 
 @pytest.mark.slow("fills a database")
 async def test_kept_result_can_be_subscribed_to_and_names_no_server(running):
     async with running(s=library()) as gateway:
-        memory = as_principal(gateway.assembly.gateway, ANNA)
+        memory = as_principal(gateway.assembly.server, ANNA)
         async with Client.memory(memory, revision=LEGACY) as client:
             about = (await client.call_tool("s__x")).meta["interlock/result"]
             params = {"uri": f"interlock://results/{about['id']}"}
@@ -128,7 +128,7 @@ async def test_result_of_five_mebibytes_is_read_back_byte_for_byte_in_pieces(run
     answers = {"tools/list": {"tools": [tool("x")]}, "tools/call": text(large)}
     settings = {"results": {"max": 1024 * 1024}}
     async with running(settings, s=ScriptedServer(LEGACY, answers)) as running_gateway:
-        gateway = as_principal(running_gateway.assembly.gateway, ANNA)
+        gateway = as_principal(running_gateway.assembly.server, ANNA)
         async with Client.memory(gateway) as anna:
             result = await anna.call_tool("s__x")
             pieces = []

@@ -15,7 +15,7 @@ import pytest
 from interlock import Client
 from interlock.config import HttpServer
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.revisions import ALL, MODERN
 from interlock.server.http.serve import UvicornServer
@@ -102,7 +102,7 @@ class OnHttp(EvilHttp):
 
 
 @asynccontextmanager
-async def endpoint_of(gateway: Gateway) -> AsyncIterator[str]:
+async def endpoint_of(gateway: ForwardingServer) -> AsyncIterator[str]:
     """Serve a gateway over HTTP; yield the URL of its root."""
     serving = UvicornServer(gateway.asgi(sse=True), "127.0.0.1", 0, handles_signals=False)
     task = asyncio.create_task(serving.serve())
@@ -124,7 +124,7 @@ async def test_every_pair_of_revisions_and_transports_gets_the_same_results():
                 url=url, type="sse" if revision == ALL[0] else "http", auth="none"
             )
             servers[f"stdio{number}"] = OnStdio(revision, pipes)
-        gateway = Gateway(servers, Policy.compile(None), environ={})
+        gateway = ForwardingServer(servers, Policy.compile(None), environ={})
         await stack.enter_async_context(gateway.running())
         url = await stack.enter_async_context(endpoint_of(gateway))
         upstreams = gateway.toolbox.upstreams

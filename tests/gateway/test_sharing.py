@@ -11,7 +11,7 @@ from interlock.auth.principal import Principal
 from interlock.client import Client
 from interlock.config import Pool, StdioServer
 from interlock.config.servers import Sharing
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.revisions import LEGACY, MODERN
 from tests.gateway.support import as_principal
@@ -52,7 +52,7 @@ async def test_callers_share_a_count_as_configured(
     server = StdioServer(
         command=sys.executable, args=(str(script),), sharing=sharing, pool=Pool(max=8)
     )
-    gateway = Gateway({"s": server}, Policy.compile(None))
+    gateway = ForwardingServer({"s": server}, Policy.compile(None))
     named = [{"interlock/session": each} for each in ("one", "one", "two")]
     async with (
         Client.memory(as_principal(gateway, ANNA), revision=revision) as anna,

@@ -115,7 +115,7 @@ async def test_token_cannot_be_verified_while_the_issuer_is_down(issuer, running
     issuer.is_down = True
     async with running(settings(issuer), crm=offering("x")) as gateway:
         reply = await gateway.call("crm__x", issuer.token(groups=["support"]))
-        counted = gateway.assembly.metrics.refusals
+        counted = gateway.assembly.services.metrics.refusals
 
     assert sum(counted.values()) == 1
     assert reply.code == 503

@@ -35,7 +35,7 @@ from interlock.errors import (
     ServerUnavailable,
     ToolError,
 )
-from interlock.layers import audit, refusals
+from interlock.layers import Layers, audit, refusals
 from interlock.layers.audit import AuditTrail
 from interlock.layers.fair_queue import FairQueue, queued
 from interlock.layers.limits import Limiter
@@ -272,7 +272,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
     with failing_disk() as disk:
         async with AuditWriter.open(path) as writer:
             trail = AuditTrail(writer, KEY, Audit())
-            around = [trail.refusals, trail.calls]
+            around = Layers(refusals=trail.refusals, trail=trail.calls)
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
                 await toolbox.call("crm:refund", {"order": 1})
                 disk.arm("full", 1, lasting=True)
@@ -370,7 +370,12 @@ async def test_call_that_is_refused_in_the_stack_is_recorded_and_spends_nothing(
     with failing_disk() as disk:
         async with AuditWriter.open(path) as writer:
             trail = AuditTrail(writer, KEY, Audit())
-            around = [trail.refusals, limiter.around, queued({"crm": queue}), trail.calls]
+            around = Layers(
+                refusals=trail.refusals,
+                limits=limiter.around,
+                queue=queued({"crm": queue}),
+                trail=trail.calls,
+            )
             async with Toolbox({"crm": server}, around=around, environ={}) as toolbox:
                 disk.arm("full", 1, lasting=True)
                 for _ in range(5):

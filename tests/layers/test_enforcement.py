@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from interlock.calls import Call, Caller, Entry, Outcome, build
+from interlock.calls import Call, Caller, Entry, Outcome
 from interlock.config import loads
 from interlock.errors import CallRefused
+from interlock.layers import Layers
 from interlock.layers.asking import asking
-from interlock.layers.enforcement import enforce
 from interlock.policy import Policy
 from interlock.types import Tool
 
@@ -71,8 +71,8 @@ async def called(policy: Policy, *, answer: bool | None) -> list[str]:
         seen.append("sent")
         return Outcome(msgspec.Raw(b"{}"))
 
-    layers = [enforce(policy)] if answer is None else [enforce(policy, asks_pass=True), asking(ask)]
-    await build(send, layers)(Call(entry("put"), {"a": 1}))
+    layers = Layers(policy=policy, approval=None if answer is None else asking(ask))
+    await layers.build(send)(Call(entry("put"), {"a": 1}))
     return seen
 
 

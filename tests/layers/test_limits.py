@@ -24,6 +24,7 @@ from interlock.errors import (
 )
 from interlock.layers import limits
 from interlock.layers.limits import Limiter
+from interlock.types import JsonObject
 from tests.layers.support import Upstream, call_of, settle
 
 NOON = 1_800_014_400.0  # 2027-01-15 12:00 UTC
@@ -47,9 +48,15 @@ class Clock:
 class Limited:
     """Calls through the layer, and what became of them."""
 
-    def __init__(self, given: Limits, servers: dict[str, Rate] | None = None) -> None:
+    def __init__(
+        self,
+        given: Limits,
+        servers: dict[str, Rate] | None = None,
+        *,
+        own: dict[str, JsonObject] | None = None,
+    ) -> None:
         self.clock = Clock()
-        self.limiter = Limiter(given, servers, clock=self.clock, wall=self.clock.wall)
+        self.limiter = Limiter(given, servers, own=own, clock=self.clock, wall=self.clock.wall)
         self.upstream = Upstream()
         self.handle = self.limiter.around(self.upstream.handle)
 
@@ -309,8 +316,8 @@ def test_buckets_agree_with_a_plain_token_bucket(
 
 async def test_rate_of_a_single_key_replaces_the_common_one():
     now = [0.0]
-    limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(1, 1))), clock=lambda: now[0])
-    limiter.own = {"k_fast": {"rate": "3/s"}, "k_odd": {"rate": "3/fortnight"}}
+    own: dict[str, JsonObject] = {"k_fast": {"rate": "3/s"}, "k_odd": {"rate": "3/fortnight"}}
+    limiter = Limiter(Limits(per_key=KeyLimits(rate=Rate(1, 1))), own=own, clock=lambda: now[0])
     handle = limiter.around(Upstream().handle)
 
     async def made(key: str) -> int:
@@ -341,8 +348,7 @@ async def test_rate_of_a_single_key_replaces_the_common_one():
 async def test_each_limit_of_a_single_key_replaces_its_common_one(
     own: dict[str, Any], admitted: int, reason: str
 ):
-    limited = Limited(per_key(rate=Rate(60, 60), burst=5))
-    limited.limiter.own = {"k": own}
+    limited = Limited(per_key(rate=Rate(60, 60), burst=5), own={"k": own})
 
     assert await limited.admitted(20, call_of(key="k")) == admitted
     refusal = await limited.refusal(call_of(key="k"))
@@ -352,8 +358,7 @@ async def test_each_limit_of_a_single_key_replaces_its_common_one(
 
 
 async def test_calls_at_once_of_a_single_key_have_their_own_limit():
-    limited = Limited(per_key(concurrent=1))
-    limited.limiter.own = {"k": {"concurrent": 3}}
+    limited = Limited(per_key(concurrent=1), own={"k": {"concurrent": 3}})
     limited.upstream.gate.clear()
 
     running = [asyncio.create_task(limited.refusal(call_of(key="k"))) for _ in range(4)]
@@ -365,11 +370,11 @@ async def test_calls_at_once_of_a_single_key_have_their_own_limit():
 
 
 async def test_what_a_key_has_spent_today_survives_a_change_of_its_limits():
-    limited = Limited(per_key())
-    limited.limiter.own = {"k": {"perDay": 5}}
+    own: dict[str, JsonObject] = {"k": {"perDay": 5}}
+    limited = Limited(per_key(), own=own)
     assert await limited.admitted(3, call_of(key="k")) == 3
 
-    limited.limiter.own = {"k": {"perDay": 4, "rate": "100/s"}}
+    own["k"] = {"perDay": 4, "rate": "100/s"}
 
     assert await limited.admitted(3, call_of(key="k")) == 1
 

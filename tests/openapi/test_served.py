@@ -21,7 +21,7 @@ from interlock.config.gateway import PolicyRules, Rule
 from interlock.config.openapi import ApiDocument, ApiLogin, ApiSecret
 from interlock.config.servers import ToolFilter, ToolRisk
 from interlock.errors import InterlockError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.oauth.storage import Tokens, UserTokenStore
 from interlock.openapi.server import OpenApiServer
 from interlock.policy import Policy
@@ -111,7 +111,7 @@ async def test_a_gateway_offers_a_reader_what_only_reads(
     api: ScriptedApi, config: OpenApiConfig
 ) -> None:
     risks = {"t": config.tools.risk}
-    gateway = Gateway(
+    gateway = ForwardingServer(
         {"t": config},
         Policy.compile(PolicyRules(read_only=True, rules=(EVERYBODY,)), risks=risks),
         environ={"KEY": "k"},

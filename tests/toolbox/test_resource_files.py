@@ -12,7 +12,7 @@ from interlock.auth import Principal
 from interlock.calls import Caller
 from interlock.config.gateway import PolicyRules, Rule
 from interlock.errors import InvalidArguments
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.layers.enforcement import CallDenied
 from interlock.layers.kept_results import owner_of
 from interlock.layers.results import ResultBudget
@@ -219,7 +219,7 @@ async def test_gateway_reads_a_resource_for_a_file_only_if_its_caller_may(
         allow("tools", "*", "tools", "shop:*"),
         allow("files", "user:ann", "resources", "files:*"),
     )
-    gateway = Gateway(servers, Policy.compile(PolicyRules(rules=rules)))
+    gateway = ForwardingServer(servers, Policy.compile(PolicyRules(rules=rules)))
     given = {"body": {"resource": "file:///cat.png"}}
     async with gateway.running():
         linked = {"body": {"resource": "files:file:///notes/a.txt"}}

@@ -138,7 +138,7 @@ async def test_call_that_must_be_approved_runs_once_its_user_approves_it(running
         socket = asking(gateway, await gateway.key("anna"))
         asked = await socket.until("approval", "complete", "error")
         before = len(crm.sent("tools/call"))
-        (kept,) = await gateway.assembly.approvals.list()
+        (kept,) = await gateway.assembly.services.approvals.list()
         socket.send(
             type="approve", approval_id=asked["approval_id"], hash=asked["hash"], decision="allow"
         )
@@ -173,9 +173,9 @@ async def test_revoked_key_ends_its_turn(running, tmp_path: Path):
         key = await gateway.key()
         socket = asking(gateway, key)
         await began.wait()
-        await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
-        await gateway.assembly.keys.refresh()
-        gateway.assembly.keys.report_ended()
+        await gateway.keys.revoke(gateway.assembly.services.keys.find(key.encode()).stored.id)
+        await gateway.assembly.services.keys.refresh()
+        gateway.assembly.services.keys.report_ended()
         ended = await socket.until("complete", "error")
 
     assert (ended["type"], ended.get("stop_reason")) == ("complete", "stopped")

@@ -98,12 +98,10 @@ class KeyRing:
     Args:
         source: The keys of a database; None for none.
         on_end: Called with the ids of keys that were revoked, have expired or were deleted.
+        limits: Where the ring keeps the limits of keys that have their own, by id.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in nanoseconds since 1970.
 
-    Attributes:
-        on_end: The given callback.
-        limits: Limits by key id, for keys that have limits of their own.
     """
 
     def __init__(
@@ -111,11 +109,12 @@ class KeyRing:
         source: KeySource | None = None,
         *,
         on_end: Callable[[Collection[str]], None] = lambda _: None,
+        limits: dict[str, JsonObject] | None = None,
         clock: Callable[[], float] = monotonic,
         wall: Callable[[], int] = time_ns,
     ) -> None:
-        self.on_end = on_end
-        self.limits: dict[str, JsonObject] = {}
+        self._on_end = on_end
+        self._limits = {} if limits is None else limits
         self._source = source
         self._clock = clock
         self._wall = wall
@@ -296,7 +295,7 @@ class KeyRing:
     def _forget_all_but(self, ids: Collection[str]) -> None:
         for id in self._by_id.keys() - ids:
             del self._by_hash[self._by_id.pop(id).stored.hash]
-            self.limits.pop(id, None)
+            self._limits.pop(id, None)
 
     def _put(self, stored: StoredKey) -> None:
         known = self._by_id.get(stored.id)
@@ -310,9 +309,9 @@ class KeyRing:
             known.admitted = {}
         known.stored = stored
         if stored.limits:
-            self.limits[stored.id] = stored.limits
+            self._limits[stored.id] = stored.limits
         else:
-            self.limits.pop(stored.id, None)
+            self._limits.pop(stored.id, None)
         self._by_hash[stored.hash] = known
 
     def report_ended(self) -> None:
@@ -325,7 +324,7 @@ class KeyRing:
         }
         self._active -= ended
         if ended:
-            self.on_end(ended)
+            self._on_end(ended)
 
 
 def principal_of(stored: StoredKey) -> Principal:

@@ -1,12 +1,4 @@
-"""The stack of a call: functions from handler to handler, built once.
-
-Order: validation, then what `Toolbox(around=...)` was given, then the upstream server. A layer may
-answer by itself, raise, or pass the call on; it sees the arguments that will be sent.
-
-Order of the layers of a gateway: metrics, which let `AuditTrail` record refusals, policy,
-`Limiter.around`, approvals, `fair_queue.queued`, `AuditTrail.calls`. So what refuses a call does
-so before its intent is recorded, its refusal is recorded, and it gets back what it has spent.
-"""
+"""The stack of a call: functions from handler to handler, built once; see `layers.stack`."""
 
 from __future__ import annotations
 

@@ -8,14 +8,16 @@ limits, approvals and the audit trail treat it in the same way as any other call
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Raw, Struct
 
-from interlock.calls import Around, Call, Caller, Item, Outcome, build
+from interlock.calls import Call, Caller, Item, Outcome
 from interlock.claude.decisions import Allow, Deny, PermissionRequest
 from interlock.config.gateway import BUILT_IN
 from interlock.errors import InterlockError
+from interlock.layers import Layers
+from interlock.layers.stack import AroundCalls
 from interlock.protocol.envelope import encode_lossy
 from interlock.types import JsonObject
 
@@ -50,11 +52,11 @@ class BuiltInCalls:
 
     def __init__(
         self,
-        around: Sequence[Around],
+        around: AroundCalls,
         caller: Caller,
         origin: Callable[[str, str], JsonObject],
     ) -> None:
-        self._handle = build(self._wait, around)
+        self._handle = Layers.of(around).build(self._wait)
         self._caller = caller
         self._origin = origin
         self._running: dict[str, _Running] = {}  # by Claude Code's id of the call

@@ -19,7 +19,6 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 
 from interlock import agent
 from interlock.agent import AgentEvent, Record, ToolFinished, ToolStarted
-from interlock.calls import Around
 from interlock.chat import ConversationLog
 from interlock.claude.claude_code import ClaudeCode, Prompt
 from interlock.claude.decisions import allow_all
@@ -31,6 +30,7 @@ from interlock.claude.events import (
     Retrying,
 )
 from interlock.errors import InterlockError, ModelError, ModelUnavailable, UnknownSession
+from interlock.layers.stack import AroundCalls
 from interlock.messages import (
     AssistantMessage,
     Message,
@@ -273,7 +273,7 @@ async def chat_agent(
     messages: Sequence[Message],
     system: str,
     *,
-    around: Sequence[Around],
+    around: AroundCalls,
     warn: Callable[[str], None],
 ) -> AsyncIterator[ChatAgent]:
     """Start Claude Code for a chat; end it afterwards.

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from interlock.aio import in_thread
-from interlock.calls import Around, Caller, Entry
+from interlock.calls import Caller, Entry
 from interlock.claude import program
 from interlock.claude.built_in_calls import BuiltInCalls
 from interlock.claude.conversation import ConversationState, PromptTurn, SystemInit
@@ -48,6 +48,7 @@ from interlock.errors import (
     RequestTimeout,
     UnknownSession,
 )
+from interlock.layers.stack import AroundCalls
 from interlock.policy import Policy
 from interlock.protocol import Progress, ProgressHandler
 from interlock.text.redaction import Redactor, redact_error
@@ -117,7 +118,7 @@ class ClaudeCode:
         sampling: Sample | None = None,
         questions: AnswerQuestions | None = None,
         policy: Policy | None = None,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         direct: Sequence[str] = (),
         program: str | Path | None = None,
         cwd: str | Path | None = None,
@@ -284,7 +285,7 @@ class ClaudeCode:
         await self._built_in.close()
         self._conversation.fail(ConnectionClosed("Claude Code is closed"))
         for each in self._toolboxes:
-            each.on_change = None
+            each.listeners.discard(self._lists.note_change)
             if each is not self._given:
                 await each.close()
         for task in tasks:
@@ -522,7 +523,7 @@ class ClaudeCode:
         return Toolbox(servers, around=self._around, results=results, **handlers)  # type: ignore[arg-type]
 
     def _add_toolbox(self, toolbox: Toolbox) -> None:
-        toolbox.on_change = self._lists.note_change
+        toolbox.listeners.add(self._lists.note_change)
         self._servers.add(toolbox)
 
     # Implementation of `link.Answerer`

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from interlock.lazy import loader
 
 if TYPE_CHECKING:
-    from interlock.gateway.forwarding.server import Gateway
+    from interlock.gateway.forwarding.server import ForwardingServer
 
-__all__ = ["Gateway"]
+__all__ = ["ForwardingServer"]
 
 # `interlock chat` uses parts of this package, but serves nothing.
-__getattr__ = loader(__name__, {"Gateway": "gateway.forwarding.server"})
+__getattr__ = loader(__name__, {"ForwardingServer": "gateway.forwarding.server"})

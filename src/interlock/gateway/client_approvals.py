@@ -14,8 +14,8 @@ from interlock.context import Context, Question, elicitation, url_elicitation
 from interlock.errors import CapabilityError, ClientRefused, InputRequired, RequestTimeout
 from interlock.gateway.forwarding.call_link import CallLink
 from interlock.gateway.forwarding.forwarder import ApprovalTicket, ticket_of
-from interlock.layers.approvals import Approvals, Write
-from interlock.layers.asking import AskCaller
+from interlock.gateway.front import GatewayFront
+from interlock.layers.approvals import Approvals, PinOf, Write
 from interlock.layers.audit import ARGUMENTS_KEY
 from interlock.policy import Policy
 from interlock.protocol.envelope import encode
@@ -38,21 +38,17 @@ FORM = {
     "required": ["approve"],
 }
 
-# Returns the address of the page about a call; None without pages.
-PageOf = Callable[[Approval], "str | None"]
-
 
 class ClientQuestions:
     """Asks the client of a call to approve it. An object is awaited as `AskCaller`.
 
-    Attributes:
-        page_of: Returns the address of the page about a call; None without pages.
-        elsewhere: Asks about calls that no MCP client makes, such as those of the chat.
+    Args:
+        front: Returns what has pages, and asks about calls that no MCP client makes, such as those
+            of the chat.
     """
 
-    def __init__(self, page_of: PageOf = lambda _: None) -> None:
-        self.page_of = page_of
-        self.elsewhere: AskCaller | None = None
+    def __init__(self, front: Callable[[], GatewayFront]) -> None:
+        self._front = front
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
         """Return the client's answer; None if it cannot be asked, or gives none.
@@ -62,7 +58,7 @@ class ClientQuestions:
             MalformedAnswer: The answer is malformed.
         """
         if not isinstance(call.back, CallLink):
-            return None if self.elsewhere is None else await self.elsewhere(call, approval)
+            return await self._front().ask(call, approval)
         if approval is None:
             return None
         if call.slots is not None:
@@ -73,7 +69,7 @@ class ClientQuestions:
             answer = await _ask(context, approval, form)
             if answer is not None:
                 return _is_approval(answer)
-        page = self.page_of(approval)
+        page = self._front().page_of(approval)
         if page is not None:
             text = f"{quoting.visible(call.entry.address)} must be approved on its page"
             answer = await _ask(context, approval, url_elicitation(text, page))
@@ -127,13 +123,13 @@ def _is_approval(answer: ElicitResult) -> bool | None:
     return answer.action == "accept" and (answer.content or {}).get("approve") is True
 
 
-def pin_in(toolbox: Toolbox) -> Callable[[Entry | Item], str]:
+def pin_in(toolbox: Callable[[], Toolbox]) -> PinOf:
     """Return a function that returns the hash of a tool's definition as it is now."""
 
     def pin_of(entry: Entry | Item) -> str:
         if isinstance(entry, Item):
             return ""
-        now = toolbox.by_wire_name(entry.wire_name)
+        now = toolbox().by_wire_name(entry.wire_name)
         return now.pin if now is not None else ""
 
     return pin_of
@@ -148,6 +144,7 @@ async def open_approvals(
     *,
     settings: Callable[[], ApprovalSettings],
     policy: Callable[[], Policy],
+    toolbox: Callable[[], Toolbox] | None = None,
 ) -> AsyncGenerator[Approvals, None]:
     """Open the approvals in a database.
 
@@ -158,6 +155,7 @@ async def open_approvals(
         writer: The audit trail; None without one.
         settings: Returns what the configuration says of approvals now.
         policy: Returns the policy that holds now.
+        toolbox: Returns the toolbox whose definitions count now; None for those of the calls.
     """
     async with AsyncExitStack() as stack:
         write: Write
@@ -171,6 +169,7 @@ async def open_approvals(
             *(ApprovalStore(database, secret), write, secret.derive(ARGUMENTS_KEY)),
             settings=settings,
             policy=policy,
+            pin_of=None if toolbox is None else pin_in(toolbox),
             has_trail=writer is not None,
         )
 

@@ -9,8 +9,11 @@ from time import monotonic
 from msgspec import Struct
 
 from interlock.errors import InterlockError
+from interlock.gateway.assembly import Assembly
+from interlock.gateway.parts import servers_by_name
 from interlock.protocol.envelope import encode
 from interlock.server.http.responses import Page
+from interlock.store.database.changes import note_change
 from interlock.toolbox import ServerStatus
 
 PROBE_DEADLINE = 1.0  # seconds that a page waits for a write to the database
@@ -98,6 +101,31 @@ class Health:
         except InterlockError:
             return False
         return True
+
+
+def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
+    """Return the pages about the health of a gateway.
+
+    Args:
+        gateway: The gateway.
+        is_draining: As for `Health`.
+    """
+    database, server = gateway.services.database, gateway.server
+
+    async def probe() -> None:  # the audit trail is in the same database
+        await database.write(lambda connection: note_change(connection, "probe", ""))
+
+    def required() -> frozenset[str]:
+        servers = servers_by_name(gateway.parts.config).items()
+        return frozenset(name for name, each in servers if each.required)
+
+    return Health(
+        probe,
+        lambda: list(server.toolbox.status.values()),
+        required,
+        is_draining,
+        lambda name: server.toolbox.upstreams[name].start_again(),
+    )
 
 
 def _page(found: Readiness) -> Page:

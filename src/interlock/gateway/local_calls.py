@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from interlock.calls import Around
 from interlock.config import Config, ServerConfig
 from interlock.config.gateway import Results
 from interlock.errors import ConfigError, StoreError
+from interlock.layers import Layers
 from interlock.layers.asking import AskCaller, asking
-from interlock.layers.enforcement import enforce
 from interlock.layers.kept_results import MemoryResults, ResultStore
 from interlock.layers.results import ResultBudget, ResultLimits
 from interlock.policy import Policy
@@ -39,13 +39,13 @@ class LocalCalls(Struct, frozen=True):
 
     Attributes:
         servers: By name.
-        around: The layers of every call.
+        layers: The layers of every call.
         results: The budget of results.
         pins: Which definitions are accepted; None for all.
     """
 
     servers: Mapping[str, ServerConfig | InProcessServer]
-    around: Sequence[Around]
+    layers: Layers
     results: ResultBudget
     pins: PinKeeper | None = None
 
@@ -71,10 +71,10 @@ async def local_calls(
                 stack, config, ask, os.environ if environ is None else environ
             )
             return
-        around = [enforce(Policy.for_local_user(config), asks_pass=True), asking(ask)]
+        layers = Layers(policy=Policy.for_local_user(config), approval=asking(ask))
         kept = _OpenedOnDemand(stack, None, Results())
         yield LocalCalls(
-            config.servers, around, ResultBudget(kept, ResultLimits.from_config(config))
+            config.servers, layers, ResultBudget(kept, ResultLimits.from_config(config))
         )
 
 
@@ -84,10 +84,10 @@ async def _gateway_calls(
     """Open what calls need if the configuration has a gateway; the stack closes it."""
     # These need packages of the extra "serve", which a chat without a gateway does not.
     from interlock.auth.gateway_key import GatewayKey
-    from interlock.gateway.assembly import make_trail
     from interlock.gateway.client_approvals import open_approvals
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.parts import layers_of, limits_of, make_parts
+    from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
     from interlock.store.audit.upkeep import open_trail
     from interlock.store.database.changes import ChangeFeed
     from interlock.store.database.database import open_database
@@ -100,7 +100,7 @@ async def _gateway_calls(
     trail = writer = None
     if audit.mode != "off":
         writer = await stack.enter_async_context(open_trail(location, secret, audit))
-        trail = make_trail(writer, secret, audit)
+        trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
         stack.callback(trail.flush)
     database = await open_database(location)
     stack.push_async_callback(database.close)
@@ -111,7 +111,9 @@ async def _gateway_calls(
     if parts.settings.lock.mode != "off":
         pins = make_pinning(config, parts.settings, database, secret, trail)
         await stack.enter_async_context(pins.following(feed))
-    approve = []
+    layers = layers_of(parts, trail)
+    if trail is not None:
+        layers = replace(layers, refusals=trail.refusals)
     if parts.policy.asks:
         approvals = await stack.enter_async_context(
             open_approvals(
@@ -121,12 +123,10 @@ async def _gateway_calls(
             )
         )
         await stack.enter_async_context(approvals.running(feed))
-        approve = [approvals.around(ask)]
-    outside = [trail.refusals] if trail is not None else []
-    inside = [enforce(parts.policy, asks_pass=True), *layers_of(parts, trail, *approve)]
+        layers = replace(layers, approval=approvals.around(ask))
     kept = _OpenedOnDemand(stack, location, parts.settings.results)
     results = ResultBudget(kept, limits_of(parts))
-    return LocalCalls(parts.servers, [*outside, *inside], results, pins)
+    return LocalCalls(parts.servers, layers, results, pins)
 
 
 @asynccontextmanager

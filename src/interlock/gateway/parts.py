@@ -9,19 +9,32 @@ from msgspec.structs import replace
 
 from interlock.auth.bearer import check_url
 from interlock.auth.issuers import Issuers, TrustedIssuer
-from interlock.calls import Around
 from interlock.config import Config, GatewaySettings, ServerConfig
 from interlock.config.gateway import Rate
 from interlock.config.gateway_reading import resolve
 from interlock.gateway.manifests import Plugins, with_plugins
+from interlock.layers import Layers
 from interlock.layers.audit import AuditTrail
 from interlock.layers.fair_queue import FairQueue, queued
 from interlock.layers.limits import Limiter
 from interlock.layers.results import ResultLimits
 from interlock.policy import Policy
+from interlock.toolbox.user_credentials import needs_of
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
+# Members of `gateway` whose change needs a restart, by field.
+FIXED = {
+    "listen": "listen",
+    "public_url": "publicUrl",
+    "hosts": "hosts",
+    "sse": "sse",
+    "database": "database",
+    "audit": "audit",
+    "admin": "admin",
+    "chat": "chat",
+    "instructions": "instructions",
+}
 _QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
 
 Servers = Mapping[str, ServerConfig | InProcessServer]
@@ -58,8 +71,20 @@ def servers_of(config: Config) -> Servers:
     return {name: _served(each) for name, each in config.servers.items()}
 
 
-def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None = None) -> Parts:
+def make_parts(
+    config: Config,
+    environ: Mapping[str, str],
+    before: Parts | None = None,
+    *,
+    own_limits: Mapping[str, JsonObject] | None = None,
+) -> Parts:
     """Make the parts of a configuration; what counts calls is kept while its limits stay.
+
+    Args:
+        config: The configuration.
+        environ: Where `${VAR}` is looked up.
+        before: The parts that these replace, whose counts go on.
+        own_limits: As for `Limiter`; those of `before` when there are such parts.
 
     Raises:
         ConfigError: The configuration cannot be used.
@@ -69,8 +94,6 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
     config, plugins = with_plugins(config)
     if before is not None:
         plugins.adopt(before.plugins)
-    policy = Policy.from_config(config)
-    policy.plugins = plugins
     if settings.public_url:
         check_url(settings.public_url, "gateway.publicUrl")
     every = config.servers
@@ -81,8 +104,8 @@ def make_parts(config: Config, environ: Mapping[str, str], before: Parts | None 
         config,
         settings,
         servers_of(config),
-        policy,
-        _limiter(config, settings, before),
+        Policy.from_config(config, plugins),
+        _limiter(config, settings, before, own_limits),
         {size: known.get(size) or FairQueue(*size) for size in sizes},
         _issuers(settings, before),
         plugins,
@@ -100,17 +123,41 @@ def described_parts(parts: Parts) -> JsonObject:
     }
 
 
-def layers_of(parts: Parts, trail: AuditTrail | None, *asking: Around) -> list[Around]:
-    """Return the layers inside of the policy, first one outermost.
+def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
+    """Return the layers of a configuration: those that count, record and ask are still absent.
 
     Args:
         parts: The configuration.
         trail: The audit trail; None for none.
-        asking: Layers that may wait for people, so they come before the queue of the server.
     """
-    queues = {server: queue for (server, *_), queue in parts.queues.items()}
-    inner = [trail.calls] if trail is not None else []
-    return [parts.limiter.around, *asking, queued(queues), *inner]
+    return Layers(
+        admit=parts.limiter.admit,
+        policy=parts.policy,
+        limits=parts.limiter.around,
+        queue=queued({server: queue for (server, *_), queue in parts.queues.items()}),
+        trail=None if trail is None else trail.calls,
+    )
+
+
+def restart_needed(started: GatewaySettings, now: GatewaySettings) -> list[str]:
+    """Return the members of the settings at the start that stay in use until a restart."""
+    return [name for field, name in FIXED.items() if getattr(started, field) != getattr(now, field)]
+
+
+def servers_by_name(config: Config) -> dict[str, ServerConfig]:
+    """Return the servers of a configuration by their names in addresses."""
+    return {each.namespace or name: each for name, each in config.servers.items()}
+
+
+def sharing_of(config: Config, server: str) -> str:
+    """Return who may use one connection to a server."""
+    return getattr(servers_by_name(config).get(server), "sharing", "shared")
+
+
+def personal_servers(config: Config) -> frozenset[str]:
+    """Return the servers that may need a credential of the user who calls."""
+    servers = servers_by_name(config).items()
+    return frozenset(name for name, each in servers if needs_of(each) or each.sharing != "shared")
 
 
 def limits_of(parts: Parts) -> ResultLimits:
@@ -118,15 +165,19 @@ def limits_of(parts: Parts) -> ResultLimits:
     return ResultLimits.from_config(parts.config, parts.settings.results)
 
 
-def _limiter(config: Config, settings: GatewaySettings, before: Parts | None) -> Limiter:
+def _limiter(
+    config: Config,
+    settings: GatewaySettings,
+    before: Parts | None,
+    own: Mapping[str, JsonObject] | None,
+) -> Limiter:
     rates = _rates(config)
     if before is None:
-        return Limiter(settings.limits, rates)
+        return Limiter(settings.limits, rates, own=own)
+    limiter = before.limiter
     if before.settings.limits == settings.limits and _rates(before.config) == rates:
-        return before.limiter
-    limiter = Limiter(settings.limits, rates)
-    limiter.days.spent = before.limiter.days.spent
-    return limiter
+        return limiter
+    return Limiter(settings.limits, rates, own=limiter.own, days=limiter.days)
 
 
 def _rates(config: Config) -> dict[str, Rate]:

@@ -9,15 +9,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Raw
 from msgspec.structs import replace
 
-from interlock.calls import Around, Call, Caller, Item, Outcome
-from interlock.calls.stack import build
+from interlock.calls import Call, Caller, Item, Outcome
 from interlock.config.gateway import BUILT_IN, OWN
 from interlock.errors import InterlockError
+from interlock.layers import Layers
 from interlock.protocol.envelope import encode_large
 from interlock.store.approvals import Approval
 from interlock.toolbox.own_tools import OwnTool
@@ -58,7 +58,7 @@ class PermissionPrompts:
             is decided about does.
     """
 
-    def __init__(self, layers: Callable[[], Sequence[Around]]) -> None:
+    def __init__(self, layers: Callable[[], Layers]) -> None:
         self._layers = layers
         self.tool = OwnTool(APPROVE, self.answer, _is_claude_code)
         self.address = f"{OWN}:{APPROVE.name}"
@@ -71,7 +71,7 @@ class PermissionPrompts:
             arguments=call.arguments["input"],
         )
         try:
-            return await build(_allow, self._layers())(asked)
+            return await self._layers().build(_allow)(asked)
         except InterlockError as error:
             return _verdict({"behavior": "deny", "message": str(error)})
 

@@ -14,7 +14,7 @@ from interlock.auth.key_ring import KnownKey
 from interlock.calls import Caller, Entry
 from interlock.config import Config, ToolFilter
 from interlock.gateway.assembly import Assembly
-from interlock.gateway.parts import Parts, make_parts
+from interlock.gateway.parts import Parts, make_parts, restart_needed
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
@@ -29,10 +29,10 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
         ConfigError: It cannot be used.
     """
     now = assembly.parts
-    parts = make_parts(config, assembly.environ, now)
+    parts = make_parts(config, assembly.services.environ, now)
     servers = compared(now.servers, parts.servers)
     gone, hidden = _tools_that_go(assembly, parts)
-    tools = [each for each in assembly.gateway.toolbox.tools if each.address not in gone]
+    tools = [each for each in assembly.server.toolbox.tools if each.address not in gone]
     return {
         "servers": servers,
         "views": compared(now.settings.views, parts.settings.views),
@@ -44,7 +44,7 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
         },
         "names": _changed_names(assembly, parts, tools),
         "rights": await _changed_rights(assembly, tools, parts.policy),
-        "restart": assembly.restart_needed(parts.settings),
+        "restart": restart_needed(assembly.started, parts.settings),
         "warnings": list(config.warnings),
     }
 
@@ -62,7 +62,7 @@ def _tools_that_go(assembly: Assembly, parts: Parts) -> tuple[set[str], set[str]
     """Return the addresses of tools that go, and of hidden ones that a filter now admits."""
     gone, added = set[str](), set[str]()
     by_name = {getattr(each, "namespace", "") or name: each for name, each in parts.servers.items()}
-    for name, upstream in assembly.gateway.toolbox.upstreams.items():
+    for name, upstream in assembly.server.toolbox.upstreams.items():
         server = by_name.get(name)
         if server is None or not getattr(server, "enabled", True):
             gone |= {each.address for each in upstream.entries}
@@ -104,7 +104,7 @@ async def _changed_rights(
     """Return which keys gain or lose the use of tools that stay."""
     before = assembly.parts.policy
     changed = []
-    for known in assembly.keys.active()[:MAX_KEYS]:
+    for known in assembly.services.keys.active()[:MAX_KEYS]:
         gains, loses = _difference(known, tools, before, after)
         if gains or loses:
             stored = known.stored

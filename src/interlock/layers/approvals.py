@@ -52,6 +52,7 @@ _STEP = 1e-9
 # Writes a record together with its claim, which may fail.
 Write = Callable[[AuditRecord, Claim], Awaitable[None]]
 Clock = Callable[[], int]
+PinOf = Callable[["Entry | Item"], str]
 
 
 class Rules(Protocol):
@@ -98,12 +99,12 @@ class Approvals:
         key: Of the hash of arguments, as for `AuditTrail`.
         settings: Returns how long approvals are valid, and how long a call waits for one.
         policy: Returns the policy that holds now.
+        pin_of: Returns the hash of a tool's definition as it is now.
         has_trail: An audit trail further in uses the approvals of calls with their intents.
         now: Returns the time in microseconds since 1970.
 
     Attributes:
         counts: How many approvals there are, by state; read once a second at most.
-        pin_of: Returns the hash of a tool's definition as it is now.
         listeners: Called with the id of each approval that has changed.
     """
 
@@ -115,11 +116,12 @@ class Approvals:
         *,
         settings: Callable[[], ApprovalSettings],
         policy: Callable[[], Rules],
+        pin_of: PinOf | None = None,
         has_trail: bool = True,
         now: Clock | None = None,
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self.pin_of: Callable[[Entry | Item], str] = _pin_of
+        self._pin_of = pin_of or _known_pin
         self.listeners: set[Callable[[str], None]] = set()
         self._store = store
         self._write = write
@@ -333,7 +335,7 @@ class Approvals:
         entry = call.entry
 
         def is_current() -> bool:
-            return self._policy().hash == approval.policy and self.pin_of(entry) == approval.pin
+            return self._policy().hash == approval.policy and self._pin_of(entry) == approval.pin
 
         claim = self._store.use(approval.id, call.id, self._now(), after=after)
         return Grant(approval.id, claim, is_current)
@@ -361,7 +363,7 @@ class Approvals:
             arguments_hash(self._key, canonical(call.arguments)),
             decision.rule,
             self._policy().hash,
-            self.pin_of(entry),
+            self._pin_of(entry),
         )
 
     # Asking
@@ -540,7 +542,7 @@ class Approvals:
             listener(id)
 
 
-def _pin_of(entry: Entry | Item) -> str:
+def _known_pin(entry: Entry | Item) -> str:
     return entry.pin if isinstance(entry, Entry) else ""
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from interlock.calls import Around, Call, CallHandler, Outcome
 from interlock.errors import CallRefused
-from interlock.policy.policy import Policy
 
-_NOTHING: Mapping[str, CallHandler] = MappingProxyType({})
+if TYPE_CHECKING:
+    from interlock.policy import Policy
+
+NOTHING: Mapping[str, CallHandler] = MappingProxyType({})
 
 
 class CallDenied(CallRefused):
@@ -27,9 +30,9 @@ class CallDenied(CallRefused):
 
 
 def enforce(
-    policy: Policy, *, asks_pass: bool = False, instead: Mapping[str, CallHandler] = _NOTHING
+    policy: Policy, *, asks_pass: bool = False, instead: Mapping[str, CallHandler] = NOTHING
 ) -> Around:
-    """Return a layer for `Toolbox(around=[...])`. It raises `CallDenied`.
+    """Return the layer of a policy. It raises `CallDenied`.
 
     Args:
         policy: Decides.

@@ -179,13 +179,15 @@ class Limiter:
     Args:
         limits: Of keys and tools, and in all.
         servers: The rate of each server that has one, by its name.
+        own: Limits of single keys by id, as `limits.perKey` of the configuration: each member
+            replaces the common one. They are looked up in each call, so they may change.
+        days: The calls of the day so far; None to begin with none.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, for quotas a day.
 
     Attributes:
         days: The calls of the day, of keys that have a quota.
-        own: Limits of single keys by id, as `limits.perKey` of the configuration: each member
-            replaces the common one.
+        own: As given.
     """
 
     def __init__(
@@ -193,12 +195,14 @@ class Limiter:
         limits: Limits,
         servers: Mapping[str, Rate] | None = None,
         *,
+        own: Mapping[str, JsonObject] | None = None,
+        days: DayCounter | None = None,
         clock: Clock = monotonic,
         wall: Clock = time,
     ) -> None:
-        self.days = DayCounter(wall)
+        self.days = days or DayCounter(wall)
         self._clock = clock
-        self.own: Mapping[str, JsonObject] = {}
+        self.own: Mapping[str, JsonObject] = {} if own is None else own
         self._per_key = limits.per_key
         self._of_key = self._counters_for(limits.per_key)
         self._of_own: dict[str, tuple[JsonObject, KeyLimits, list[Buckets]]] = {}

@@ -129,6 +129,10 @@ class ResultBudget:
     Args:
         store: Where they are kept; in memory when None.
         limits: How large a result may be.
+
+    Attributes:
+        store: As given.
+        limits: As given, or the latest ones.
     """
 
     def __init__(
@@ -136,6 +140,10 @@ class ResultBudget:
     ) -> None:
         self.store = store or MemoryResults()
         self.limits = limits or ResultLimits()
+
+    def limit_to(self, limits: ResultLimits) -> None:
+        """Cut the results of later calls to other limits."""
+        self.limits = limits
 
     async def fit(self, call: Call, outcome: Outcome) -> Outcome:
         """Return the result of a call as its caller gets it.

@@ -66,7 +66,7 @@ _log = logging.getLogger("interlock.openapi")
 class OpenApiServer:
     """Answers MCP requests with the listed operations of an HTTP API.
 
-    Use it as a server of a `Toolbox` or `Gateway`, with `Client.memory`, or serve `asgi()`.
+    Use it as a server of a `Toolbox` or gateway, with `Client.memory`, or serve `asgi()`.
 
     Args:
         document: A path, an https URL, or the decoded document.

@@ -54,8 +54,6 @@ class Policy:
     object for all requests of one credential and view.
 
     Attributes:
-        plugins: Plugins and their installations; a user sees the tools of installed plugins
-            only. None without plugins.
         hash: Hash of rules, groups, views and risks. An approval is valid for one hash only.
         asks: Whether some calls must be approved.
     """
@@ -67,8 +65,9 @@ class Policy:
         views: Mapping[str, View],
         risks: Mapping[str, ToolRisk],
         trusts_hints: bool = False,
+        plugins: PluginTools | None = None,
     ) -> None:
-        self.plugins: PluginTools | None = None
+        self._plugins = plugins
         self.hash = _hash(policy, dict(groups), dict(views), dict(risks), trusts_hints)
         self._rules = None if policy is None else [CompiledRule(rule) for rule in policy.rules]
         if self._rules is not None:
@@ -93,6 +92,7 @@ class Policy:
         views: Mapping[str, View] | None = None,
         risks: Mapping[str, ToolRisk] | None = None,
         trusts_hints: bool = False,
+        plugins: PluginTools | None = None,
     ) -> Policy:
         """Compile a policy.
 
@@ -102,17 +102,25 @@ class Policy:
             views: The views by name. A caller with an unknown view is denied everything.
             risks: The risks of tools, by server name. The default risk is `write`.
             trusts_hints: A tool without risk is `read` if its server marks it as read-only.
+            plugins: Plugins and their installations; a user sees the tools of installed plugins
+                only. None without plugins.
         """
-        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints)
+        return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints, plugins)
 
     @classmethod
-    def from_config(cls, config: Config) -> Policy:
+    def from_config(cls, config: Config, plugins: PluginTools | None = None) -> Policy:
         """Compile the policy of a file; without one, scopes and views decide."""
         gateway = config.gateway
         risks = _risks(config)
         if gateway is None:
-            return cls.compile(None, risks=risks)
-        return cls.compile(gateway.policy, groups=gateway.groups, views=gateway.views, risks=risks)
+            return cls.compile(None, risks=risks, plugins=plugins)
+        return cls.compile(
+            gateway.policy,
+            groups=gateway.groups,
+            views=gateway.views,
+            risks=risks,
+            plugins=plugins,
+        )
 
     @classmethod
     def for_local_user(cls, config: Config, *, trusts_lists: bool = True) -> Policy:
@@ -262,7 +270,7 @@ class Policy:
     def _remember(self, principal: Principal) -> CallerRights:
         view = self._views.get(principal.view, NOTHING) if principal.view else EVERYTHING
         rights = CallerRights(
-            principal, self._names_of(principal), view, self._rules, self._read_only, self.plugins
+            principal, self._names_of(principal), view, self._rules, self._read_only, self._plugins
         )
         if len(self._callers) >= MAX_CALLERS:
             oldest = self._callers.pop(next(iter(self._callers)))

@@ -43,11 +43,19 @@ class Subscribers:
 
     Each method has an optional `audience`: a function that decides which principals may be
     notified. It is called when the notification is sent, so withdrawing a right ends notifications.
+
+    Args:
+        on_add: Called with each subscriber that was added.
+        on_remove: Called with each subscriber that was removed.
     """
 
-    def __init__(self) -> None:
-        self.on_add: Callable[[Subscriber], None] | None = None
-        self.on_remove: Callable[[Subscriber], None] | None = None
+    def __init__(
+        self,
+        on_add: Callable[[Subscriber], None] = lambda _: None,
+        on_remove: Callable[[Subscriber], None] = lambda _: None,
+    ) -> None:
+        self._on_add = on_add
+        self._on_remove = on_remove
         self._open: dict[Subscriber, asyncio.AbstractEventLoop] = {}
 
     def add(self, subscriber: Subscriber) -> None:
@@ -61,12 +69,11 @@ class Subscribers:
                 f"too many subscriptions (limit {MAX_SUBSCRIBERS}); try again later"
             )
         self._open[subscriber] = asyncio.get_running_loop()
-        if self.on_add is not None:
-            self.on_add(subscriber)
+        self._on_add(subscriber)
 
     def remove(self, subscriber: Subscriber) -> None:
-        if self._open.pop(subscriber, None) is not None and self.on_remove is not None:
-            self.on_remove(subscriber)
+        if self._open.pop(subscriber, None) is not None:
+            self._on_remove(subscriber)
 
     def principals(self) -> list[Principal | None]:
         """Return the principals of all subscribers; the list may have duplicates."""

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from msgspec import Raw
 
 from interlock import config
-from interlock.calls import LOCAL, Around, Call, Caller, CallHandler, Entry, Item, Outcome
+from interlock.calls import LOCAL, Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.client import ClientOptions
 from interlock.client.options import check_options
 from interlock.config import CONFIGURED, ServerConfig, environment
 from interlock.config.gateway import OWN
 from interlock.errors import CapabilityError, ConfigError, RemoteError
+from interlock.layers import Layers
+from interlock.layers.delivery import CallReceiver, Delivery
 from interlock.layers.results import ResultBudget
+from interlock.layers.stack import AroundCalls
 from interlock.protocol import ProgressHandler
 from interlock.protocol.decoding import decode, decode_prompt
 from interlock.revisions import METHOD_NOT_FOUND
 from interlock.toolbox import resource_files
-from interlock.toolbox.call_stack import CallStack, Receiver
 from interlock.toolbox.own_tools import OwnServer, OwnTool
 from interlock.toolbox.pins import PinKeeper
 from interlock.toolbox.resource_files import FindResource
@@ -57,7 +59,7 @@ class Toolbox:
         environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
-        outside: Layers that every call passes before its arguments are validated.
+            Or `Layers`, which have their places.
         forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
         handlers: Returns the handlers for what one server asks, by its name; beside `options`.
         keeps_trying: Start servers that are down in the background, as the back-off allows, and
@@ -66,6 +68,8 @@ class Toolbox:
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         credentials: Those of the users who call; None if the local user is the only one.
         pins: Which definitions are accepted; None for all.
+        find_resource: Finds the resource with a URI as callers write it, for files that name one;
+            by default what servers list is searched.
         options: Handlers for what every server asks; see `ClientOptions`.
 
     Attributes:
@@ -73,9 +77,8 @@ class Toolbox:
         results: As given.
         own: The tools of interlock itself. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
-        on_change: Called after such a change; None for nothing.
-        find_resource: Returns the resource with a URI as callers write it; by default what servers
-            list is searched. It is for files that name a resource.
+        listeners: Called after such a change.
+        find_resource: As given.
         loop: The event loop that it was opened in, where all calls run; None before.
         adapted: What adapters for other frameworks have made of its tools. It is kept here, as it
             refers to the toolbox and must not outlive it.
@@ -86,8 +89,7 @@ class Toolbox:
         servers: Mapping[str, ServerConfig | InProcessServer],
         *,
         environ: Mapping[str, str] | None = None,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
+        around: AroundCalls = (),
         forwards: bool = False,
         handlers: Callable[[str], ClientOptions] | None = None,
         keeps_trying: bool = False,
@@ -95,16 +97,17 @@ class Toolbox:
         own_tools: Iterable[OwnTool] = (),
         credentials: UserCredentials | None = None,
         pins: PinKeeper | None = None,
+        find_resource: FindResource | None = None,
         **options: Unpack[ClientOptions],
     ) -> None:
         check_options(options)
         self.warnings: tuple[str, ...] = ()
         self.results = results or ResultBudget()
-        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
         self.version = 0
         self.adapted: dict[object, Any] = {}
-        self.on_change: Callable[[], None] | None = None
-        self.find_resource: FindResource = self._find_resource
+        self.listeners: set[Callable[[], None]] = set()
+        self.find_resource = find_resource or self._find_listed
+        self.own = OwnServer(self.results, (self._resource_tool(), *own_tools))
         self._environ = os.environ if environ is None else environ
         self._forwards = forwards
         self._handlers = handlers
@@ -118,7 +121,7 @@ class Toolbox:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._upstreams: dict[str, Upstream] = {}
         self.stack: CallHandler
-        self._calls = CallStack(self.results)
+        self._delivery = Delivery(self.results)
         self._replaced: set[Upstream] = set()  # those that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
         self._starting: set[asyncio.Task[None]] = set()  # those that `_start` did not wait for
@@ -126,14 +129,10 @@ class Toolbox:
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
         self._pool: HttpPool | None = None
-        self._install(servers, self._plan(servers), around, outside)
+        self._install(servers, self._plan(servers), around)
 
     def _resource_tool(self) -> OwnTool:
-        return resource_tool(
-            lambda uri, caller: self.find_resource(uri, caller),
-            self.handle,
-            lambda: self._upstreams,
-        )
+        return resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
         """Return the upstream of each server; one whose configuration is the same is kept.
@@ -174,21 +173,22 @@ class Toolbox:
         self,
         servers: Mapping[str, ServerConfig | InProcessServer],
         planned: dict[str, Upstream],
-        around: Sequence[Around],
-        outside: Sequence[Around],
+        around: AroundCalls,
     ) -> None:
         self._servers = {_name_of(key, server): server for key, server in servers.items()}
         self._upstreams = planned
-        receivers: dict[str, Receiver] = {name: each.calls for name, each in planned.items()}
+        receivers: dict[str, CallReceiver] = {name: each.calls for name, each in planned.items()}
         receivers[OWN] = self.own
-        self.stack = self._calls.stack(receivers, around, outside)
+        self.stack = Layers.of(around).build(
+            self._delivery.sending(receivers), self._delivery.validation(receivers)
+        )
 
     @classmethod
     def from_config(
         cls,
         path: str | Path | None = None,
         *,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         **options: Unpack[ClientOptions],
     ) -> Toolbox:
         """Read an `mcpServers` file.
@@ -212,7 +212,7 @@ class Toolbox:
         cls,
         environ: Mapping[str, str] | None = None,
         *,
-        around: Sequence[Around] = (),
+        around: AroundCalls = (),
         **options: Unpack[ClientOptions],
     ) -> Toolbox:
         """Read MCP_ENABLED, MCP_SERVERS and what belongs to them; see `config.environment`.
@@ -321,8 +321,7 @@ class Toolbox:
         self,
         servers: Mapping[str, ServerConfig | InProcessServer],
         *,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
+        around: AroundCalls = (),
         idle_timeout: float | None = None,
         check: Callable[[Mapping[str, Upstream]], None] = lambda _: None,
         swap: Callable[[], None] = lambda: None,
@@ -335,7 +334,7 @@ class Toolbox:
 
         Args:
             servers: As for `Toolbox`.
-            around, outside: As for `Toolbox`.
+            around: As for `Toolbox`.
             idle_timeout: As for `open`, while new servers start.
             check: Called with all servers before that; raises to replace nothing.
             swap: Called in the same step.
@@ -354,7 +353,7 @@ class Toolbox:
                 await asyncio.gather(*(each.close() for each in new))
                 raise
             replaced = {*self._upstreams.values()} - {*planned.values()}
-            self._install(servers, planned, around, outside)
+            self._install(servers, planned, around)
             swap()
             for each in replaced:
                 self._keep(asyncio.create_task(self._retire(each)))
@@ -363,7 +362,7 @@ class Toolbox:
     async def _retire(self, upstream: Upstream) -> None:
         """Close a server that was replaced, after its last call or `RETIREMENT` seconds."""
         self._replaced.add(upstream)
-        await self._calls.last_call(upstream.calls, RETIREMENT)
+        await self._delivery.last_call(upstream.calls, RETIREMENT)
         self._replaced.discard(upstream)
         await upstream.close()
 
@@ -454,8 +453,8 @@ class Toolbox:
     def _changed(self) -> None:
         self._directory.forget()
         self.version += 1
-        if self.on_change is not None:
-            self.on_change()
+        for listener in tuple(self.listeners):
+            listener()
 
     # Calling
 
@@ -551,7 +550,7 @@ class Toolbox:
                 raise
             raise CapabilityError(f"server {call.entry.server!r} has no {kind}") from error
 
-    async def _find_resource(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
+    async def _find_listed(self, uri: str, caller: Caller) -> Item | None:  # noqa: ARG002
         return await resource_files.find(self._upstreams, uri)
 
     async def _read_file(self, uri: str, call: Call) -> JsonObject:

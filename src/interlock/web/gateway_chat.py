@@ -12,6 +12,7 @@ from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
+from interlock.layers.asking import AskCaller
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route, check_scope
 from interlock.store import ConversationStore
@@ -40,6 +41,7 @@ class GatewayChat:
 
     Attributes:
         tables: The JSON routes, for `JsonApi`.
+        ask: Asks about the calls of the page.
 
     Raises:
         MissingExtra: The configured engine needs LangGraph, which is not installed.
@@ -51,8 +53,8 @@ class GatewayChat:
         self._users = _Users(listener.authenticator)
         engine = AgentEngine(
             self._models,
-            assembly.gateway.toolbox,
-            ConversationStore(assembly.database),
+            assembly.server.toolbox,
+            ConversationStore(assembly.services.database),
             may_use=lambda caller, entry: _may_use(assembly, caller, entry),
             system=settings.system,
             asks_people=True,
@@ -65,18 +67,20 @@ class GatewayChat:
             hosts=listener.hosts,
             origins=[origin(listener.public_url)] if listener.public_url else [],
         )
-        self._context = ChatApiContext(engine, self._chat.turns, results=assembly.results)
-        self._apps = Apps(self._context, ChatAppStore(assembly.database))
+        self._context = ChatApiContext(engine, self._chat.turns, results=assembly.services.results)
+        apps_origin = None
         if settings.apps_origin:
             page = origin(listener.public_url) if listener.public_url else ""
-            self._apps.origin = AppsOrigin.of(settings.apps_origin, page)
+            apps_origin = AppsOrigin.of(settings.apps_origin, page)
+        store = ChatAppStore(assembly.services.database)
+        self._apps = Apps(self._context, store, origin=apps_origin)
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._context, chat_api.ROUTES),
             (self._apps, APP_ROUTES),
         ]
         self._site: Site | None = None
         self._closing: asyncio.Task[None] | None = None
-        assembly.approval_questions.elsewhere = ask_on_page
+        self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the ASGI application.

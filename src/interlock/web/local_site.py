@@ -170,7 +170,7 @@ async def open_local_site(
 async def _opened_toolbox(stack: AsyncExitStack, calls: LocalCalls) -> Toolbox:
     toolbox = Toolbox(
         calls.servers,
-        around=calls.around,
+        around=calls.layers,
         results=calls.results,
         pins=calls.pins,
         forwards=True,
@@ -201,7 +201,7 @@ def _inspector_of(config: Config, calls: LocalCalls, policy: Policy, toolbox: To
     return Inspector(
         Host(
             servers=lambda: calls.servers,
-            layers=lambda: ((), calls.around),
+            layers=lambda: calls.layers,
             policy=lambda: policy,
             toolbox=toolbox,
             checks_pins=lambda: calls.pins is not None,

@@ -310,6 +310,7 @@ def test_calls_of_a_file_with_a_gateway_are_in_its_audit_trail(
     allow({"id": "all", "effect": "allow", "who": ["user:local"], "tools": ["*:*"]})
     interlock("call", "e:say", "text=hi")
     interlock("chat", "go", "--model", script({"fail": {"text": "no"}}, "Done."))
+    interlock("chat", "go", "--model", script({"say": {"text": 5}}, "Done."))
 
     with closing(sqlite3.connect(home / "gateway.db")) as database:
         records = database.execute(
@@ -321,4 +322,5 @@ def test_calls_of_a_file_with_a_gateway_are_in_its_audit_trail(
         ("outcome", "user:local", "e:say", "ok"),
         ("intent", "user:local", "e:fail", ""),
         ("outcome", "user:local", "e:fail", "tool_error"),
+        ("refused", "user:local", "e:say", ""),  # its arguments are not valid
     ]

@@ -114,7 +114,7 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
             await refund(gateway, anna, amount)
         # An open approval ends at `expires`, and not a microsecond before.
         asked = {each["arguments"]["amount"]: each for each in await berta.get("/approvals")}
-        found = await gateway.assembly.approvals.list(["pending"])
+        found = await gateway.assembly.services.approvals.list(["pending"])
         now[0] = min(each.expires for each in found) - 1
         async with approvals_in(parts.config, parts.settings.database, decides=True) as command:
             await command.approve(asked[1]["id"], asked[1]["hash"], None)
@@ -123,7 +123,7 @@ async def test_commands_the_api_and_calls_judge_expiry_by_one_wall_clock(
             assert not await refund(gateway, anna, 1)
 
             now[0] = max(each.expires for each in found)
-            await gateway.assembly.approvals.refresh()
+            await gateway.assembly.services.approvals.refresh()
             states = {each["id"]: each["state"] for each in await berta.get("/approvals")}
             shown = {each.id: command.state(each) for each in await command.list()}
             body = {"hash": asked[3]["hash"]}

@@ -28,7 +28,7 @@ async def test_calls_are_listed_in_pages_as_the_command_lists_them(running):
             reply = await operator.send("GET", "/audit", query=query)
             pages.append(reply.json)
             query = (reply.header("link") or "").partition("?")[2].partition(">")[0]
-        async with AuditReader.open(gateway.assembly.database.location) as reader:
+        async with AuditReader.open(gateway.assembly.services.database.location) as reader:
             whole = await reader.calls(CallFilter())
 
         assert [len(each) for each in pages] == [2, 2, 2, 0]
@@ -82,7 +82,10 @@ async def test_verification_finds_a_changed_record(running):
         await gateway.call("crm__x", await gateway.key())
         await gateway.settle()
         assert (await operator.change("POST", "/audit/verify", {}))["whole"]
-        with closing(sqlite3.connect(gateway.assembly.database.location)) as database, database:
+        with (
+            closing(sqlite3.connect(gateway.assembly.services.database.location)) as database,
+            database,
+        ):
             database.execute("UPDATE audit SET \"user\" = 'user:eve' WHERE kind = 'intent'")
         found = await operator.change("POST", "/audit/verify", {})
 

@@ -110,7 +110,7 @@ async def test_arguments_too_long_for_a_form_are_approved_on_the_page(
             deciding.append(asyncio.ensure_future(decide(gateway, opened[-1], key)))
             return ElicitResult(action="accept")
 
-        served = as_principal(gateway.assembly.gateway, ANNA)
+        served = as_principal(gateway.assembly.server, ANNA)
         async with Client.memory(served, revision=revision, elicitation=answer) as client:
             result = await client.call_tool("crm__put", {"text": LARGE})
 
@@ -140,7 +140,7 @@ async def test_call_of_another_user_is_absent_and_an_operator_sees_it(running, t
         anna, bert = await gateway.key("anna"), await gateway.key("bert")
         operator = await gateway.key("olga", "admin:read")
         await gateway.call("crm__put", anna, amount=8)
-        (pending,) = await gateway.assembly.approvals.list()
+        (pending,) = await gateway.assembly.services.approvals.list()
         path = f"/api/calls/{pending.call}"
         body = {"hash": pending.hash}
 

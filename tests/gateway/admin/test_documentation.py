@@ -66,7 +66,7 @@ async def test_examples_are_answered_as_shown(running):
         key = await gateway.key("anna", *scopes)
         await gateway.call("crm__refund", key, amount=80)
         await gateway.settle()
-        own = gateway.assembly.keys.find(key.encode()).stored.id
+        own = gateway.assembly.services.keys.find(key.encode()).stored.id
         seen = 0
         for method, path, body, status, shown in examples():
             path, _, query = path.replace("7fk2m9qdx3ha", own).partition("?")

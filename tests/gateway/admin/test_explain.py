@@ -26,7 +26,7 @@ SETTINGS = {
 async def test_explanation_agrees_with_the_call(running):
     async with running(SETTINGS, crm=offering("refund", "drop")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key("anna")
-        id = gateway.assembly.keys.find(key.encode()).stored.id
+        id = gateway.assembly.services.keys.find(key.encode()).stored.id
         found = {}
         for amount in (10, 80):
             asked = {"key": id, "address": "crm:refund", "arguments": {"amount": amount}}

@@ -17,7 +17,7 @@ def change(server: ScriptedServer, description: str) -> None:
 
 
 async def relisted(gateway: RunningGateway) -> None:
-    await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+    await gateway.assembly.server.toolbox.upstreams["crm"].restart()
 
 
 @pytest.mark.slow("fills a database")

@@ -77,7 +77,7 @@ async def test_login_with_something_else_is_refused(running):
 async def test_code_opens_one_session(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key("anna", "mcp:read")
-        principal = gateway.assembly.keys.find(key.encode()).principal
+        principal = gateway.assembly.services.keys.find(key.encode()).principal
         code = await gateway.endpoint.sessions.issue_code(principal)
 
         assert (await log_in(gateway, code=code)).code == 200
@@ -106,7 +106,7 @@ async def test_request_of_another_site_is_refused_before_the_credential(running)
                 reply = await gateway.http.request("POST", path, b'{"key": "x"}', headers)
                 is_absent = path == "/absent" and status == 415
                 assert reply.code == (404 if is_absent else status), (path, change)
-        assert gateway.assembly.metrics.refusals == {}
+        assert gateway.assembly.services.metrics.refusals == {}
 
 
 @pytest.mark.slow("fills a database")
@@ -133,8 +133,8 @@ async def test_revoked_key_ends_its_sessions(running):
     async with running(crm=offering("x")) as gateway:
         key = await gateway.key()
         headers = session_of(await log_in(gateway, key=key))
-        await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
-        await gateway.assembly.keys.refresh()
+        await gateway.keys.revoke(gateway.assembly.services.keys.find(key.encode()).stored.id)
+        await gateway.assembly.services.keys.refresh()
 
         assert (await gateway.http.request("GET", "/me/sessions", headers=headers)).code == 401
 
@@ -162,7 +162,7 @@ async def test_no_secret_of_a_login_is_logged_or_recorded(running, caplog):
         headers = session_of(opened)
         await log_in(gateway, key="canary-5f0c2b7a9d3e")
         await gateway.http.request("GET", "/me/sessions", headers=headers | {"cookie": "-"})
-        database = Path(gateway.assembly.database.location)
+        database = Path(gateway.assembly.services.database.location)
     dump = database.read_bytes() + caplog.text.encode()  # noqa: ASYNC240
     cookie = headers["cookie"].partition("=")[2]
     for secret in (key, opened.json["pageKey"], cookie, "canary-5f0c2b7a9d3e"):

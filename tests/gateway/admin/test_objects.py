@@ -176,7 +176,7 @@ async def answers(gateway: RunningGateway, server: ScriptedServer) -> dict[str, 
     (pin,) = await admin.get("/lock/crm/get")
     body = {"hash": pin["hash"], "riskFromHints": True}
     check("pin", await admin.change("POST", "/lock/crm/get/accept", body))
-    upstream = gateway.assembly.gateway.toolbox.upstreams["crm"]
+    upstream = gateway.assembly.server.toolbox.upstreams["crm"]
     server.answers["tools/list"]["tools"][1]["description"] = "It and more."
     await upstream.restart()
     check("pin", *await admin.get("/lock"))
@@ -213,7 +213,7 @@ async def answers(gateway: RunningGateway, server: ScriptedServer) -> dict[str, 
     await anna.change("DELETE", "/me/credentials/wiki/TOKEN")
     check("credential", *await anna.get("/me/credentials"))
     await gateway.settle()
-    await gateway.assembly.keys.write_uses()
+    await gateway.assembly.services.keys.write_uses()
     check("key", *await admin.get("/keys"))
     shown = {path: await admin.get(path, "limit=500") for path in SAME.values()}
     (call,) = [each["call"] for each in shown["/audit"] if each["status"] == "ok"]

@@ -132,14 +132,14 @@ async def test_change_whose_record_cannot_be_written_is_not_made(prepared, tmp_p
         with closing(sqlite3.connect(tmp_path / "gateway.db")) as database, database:
             database.execute(REFUSE_RECORDS)
         before = tables_of(tmp_path / "gateway.db")
-        starts = gateway.assembly.gateway.toolbox.status["crm"].starts
+        starts = gateway.assembly.server.toolbox.status["crm"].starts
         loaded = gateway.assembly.loaded_at
 
         for by, method, _, path, body, query in changes:
             refused = await by.refused(method, path, body, query)
             assert refused == (503, "audit_unavailable"), (method, path)
             assert tables_of(tmp_path / "gateway.db") == before, (method, path)
-        assert gateway.assembly.gateway.toolbox.status["crm"].starts == starts
+        assert gateway.assembly.server.toolbox.status["crm"].starts == starts
         assert gateway.assembly.loaded_at == loaded
 
 
@@ -161,7 +161,7 @@ async def test_change_is_answered_as_made_though_nothing_can_be_read_after_its_r
         return await run(*args)
 
     async with prepared() as (gateway, changes):
-        keys = gateway.assembly.keys
+        keys = gateway.assembly.services.keys
         monkeypatch.setattr(AuditWriter, "append", append_and_fail)
         monkeypatch.setattr(Database, "_run", run_unless_down)
         for by, method, route, path, body, query in changes:
@@ -177,7 +177,7 @@ async def test_change_is_answered_as_made_though_nothing_can_be_read_after_its_r
                 await keys.refresh()  # loads all keys, as changes may have been missed
                 assert revoked not in [each.stored.id for each in keys.active()]
             elif path == "/lock/crm/refund/reject":
-                assert gateway.assembly.gateway.toolbox.upstreams["crm"].entries == ()
+                assert gateway.assembly.server.toolbox.upstreams["crm"].entries == ()
 
 
 @pytest.mark.slow("fills a database")

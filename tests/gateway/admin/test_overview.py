@@ -22,7 +22,7 @@ async def test_series_counts_calls_by_outcome_and_by_tool(running):
     async with running({}, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         await called(gateway)
-        gateway.assembly.trail.flush()
+        gateway.assembly.services.trail.flush()
         await gateway.settle()
         by_outcome = await operator.get("/audit/series", "by=outcome&since=1h&buckets=6")
         by_tool = await operator.get("/audit/series", "by=tool&since=1h")

@@ -186,7 +186,7 @@ async def test_answers_are_not_kept_by_browsers(running):
 async def test_error_has_a_reason_and_a_reference_and_no_internals(running):
     async with running({}, crm=offering("x")) as gateway:
         key = await gateway.key("admin", *ROLES["admin"])
-        await gateway.assembly.database.close()
+        await gateway.assembly.services.database.close()
         reply = await gateway.http.request("GET", "/admin/api/v1/keys", headers=bearer(key))
 
     problem = json.loads(reply.body)

@@ -173,7 +173,7 @@ async def test_no_secret_is_in_any_answer_log_record_dump_or_file(
             await send("GET", path)
         await send("GET", "/me", query=f"key={key}")
         await gateway.settle()
-        secret = gateway.assembly.secret
+        secret = gateway.assembly.services.secret
 
         secrets = {
             **CONFIGURED,

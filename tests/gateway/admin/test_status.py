@@ -50,7 +50,7 @@ async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
     settings = {"limits": {"perKey": {"rate": "10/min", "perDay": 100}}}
     async with running(settings, crm=offering("x")) as gateway:
         operator, key = await Operator.of(gateway), await gateway.key()
-        id = gateway.assembly.keys.find(key.encode()).stored.id
+        id = gateway.assembly.services.keys.find(key.encode()).stored.id
         for _ in range(11):
             await gateway.call("crm__x", key)
         found = await operator.get("/usage", f"key={id}")
@@ -60,7 +60,7 @@ async def test_usage_shows_what_is_left_of_the_limits_of_a_key(running):
         assert 5 < rate["retryAfter"] <= 6
         assert (day["limit"], day["left"], day["retryAfter"]) == ("100/day", 90, 0)
         await gateway.call("crm__absent", other := await gateway.key("bert"))
-        of_bert = gateway.assembly.keys.find(other.encode()).stored.id
+        of_bert = gateway.assembly.services.keys.find(other.encode()).stored.id
         assert found["refusals"] == {"rate_limited": 1}
         of_bert = (await operator.get("/usage", f"key={of_bert}"))["refusals"]
         assert of_bert == {"unknown_tool": 1}

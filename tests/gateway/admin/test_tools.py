@@ -25,7 +25,7 @@ async def test_operator_sees_what_a_key_or_a_user_sees(running):
     async with running(SETTINGS, **servers) as gateway:
         operator = await Operator.of(gateway)
         key = await gateway.key("anna")
-        id = gateway.assembly.keys.find(key.encode()).stored.id
+        id = gateway.assembly.services.keys.find(key.encode()).stored.id
         of_key = await operator.get("/tools", f"key={id}")
         of_view = await operator.get("/tools", "user=berta&view=support")
 

@@ -230,7 +230,7 @@ async def test_states_are_a_metric_and_what_waits_is_recorded(running, tmp_path:
     async with running(crm=server) as gateway:
         offer(server, {**DEFINITION, "title": "Other"})
         await until(lambda: waits(gateway))
-        page = gateway.assembly.metrics.text()
+        page = gateway.assembly.services.metrics.text()
         for state, count in (("accepted", 1), ("changed", 1), ("gone", 1), ("new", 0)):
             assert f'interlock_pins{{state="{state}"}} {count}' in page
 

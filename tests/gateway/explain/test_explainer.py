@@ -16,8 +16,8 @@ from interlock.auth.stored_key import StoredKey
 from interlock.calls import Caller
 from interlock.config import PythonServer, ToolFilter
 from interlock.config.gateway import Limits, PolicyRules, Rule
-from interlock.gateway import Gateway
-from interlock.gateway.explain.explainer import Explainer
+from interlock.gateway import ForwardingServer
+from interlock.gateway.explain.explainer import Explainer, explainer_for
 from interlock.layers.limits import Limiter
 from interlock.policy import Policy
 from interlock.schema import condition
@@ -126,10 +126,10 @@ async def test_an_explanation_follows_the_approval_of_exactly_this_call(running)
         key = await gateway.key("anna")
         (stored,) = await gateway.keys.list()
         caller = Caller(principal_of(stored), surface="mcp")
-        approvals = gateway.assembly.approvals
+        approvals = gateway.assembly.services.approvals
 
         async def explained(**arguments: Any) -> tuple[str, str, str]:
-            explainer = await gateway.assembly.explainer(caller)
+            explainer = await explainer_for(caller, gateway.assembly)
             found = await explainer.explain_call(caller, "s:put", arguments, key=stored)
             return found.effect, found.reason, verdicts(found)["approval"]
 
@@ -173,9 +173,9 @@ principals = st.builds(
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[Gateway]:
+def opened() -> Iterator[ForwardingServer]:
     """A gateway with an open toolbox. Nothing is called, so its event loop need not run."""
-    gateway = Gateway({"crm": crm()}, policy_of(), environ={})
+    gateway = ForwardingServer({"crm": crm()}, policy_of(), environ={})
     with asyncio.Runner() as runner:
         runner.run(gateway.toolbox.open())
         yield gateway
@@ -191,7 +191,11 @@ def opened() -> Iterator[Gateway]:
     arguments=st.sampled_from([{}, {"amount": 7}, {"amount": 50}, {"amount": 80}]),
 )
 def test_an_explanation_agrees_with_the_decision_about_the_call(
-    opened: Gateway, generated: list[Rule], read_only: bool, principal: Principal, arguments: Json
+    opened: ForwardingServer,
+    generated: list[Rule],
+    read_only: bool,
+    principal: Principal,
+    arguments: Json,
 ):
     policy = Policy.compile(PolicyRules(rules=tuple(generated), read_only=read_only))
     explainer = Explainer(opened, policy, Limiter(Limits()))

@@ -14,7 +14,7 @@ from interlock.config import loads
 from interlock.config.gateway import View
 from interlock.context import Context
 from interlock.errors import RemoteError, SpawnError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.protocol import Request
 from interlock.transports import Transport
@@ -55,7 +55,9 @@ async def listed(client: Client) -> tuple[list[str], Json]:
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
 async def test_missing_tools_and_servers_are_in_the_list_with_their_reason(revision: str):
     servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
-    async with Client.memory(Gateway(servers, policy(), environ={}), revision=revision) as client:
+    async with Client.memory(
+        ForwardingServer(servers, policy(), environ={}), revision=revision
+    ) as client:
         names, meta = await listed(client)
         broken = await client.call_tool("s__broken")
         down = await client.call_tool("browser__open")
@@ -77,7 +79,9 @@ def reason(result: Any) -> str:
 
 
 async def test_call_of_a_server_that_could_not_be_started_has_the_time_of_the_next_try():
-    async with Client.memory(Gateway({"browser": Missing()}, policy(), environ={})) as client:
+    async with Client.memory(
+        ForwardingServer({"browser": Missing()}, policy(), environ={})
+    ) as client:
         down = await client.call_tool("browser__open")
 
     assert (down.meta or {})["interlock/reason"]["retryAfter"] == 1
@@ -86,7 +90,7 @@ async def test_call_of_a_server_that_could_not_be_started_has_the_time_of_the_ne
 async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
     rules = [{"id": "r", "effect": "allow", "who": ["*"], "tools": ["s:get_*"]}]
     servers = {"s": upstream("get_x", BROKEN), "browser": Missing()}
-    async with Client.memory(Gateway(servers, policy(rules), environ={})) as client:
+    async with Client.memory(ForwardingServer(servers, policy(rules), environ={})) as client:
         names, meta = await listed(client)
         texts = []
         for name in ("s__broken", "s__absent", "browser__open", "absent__x"):
@@ -100,14 +104,14 @@ async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
 
 @pytest.mark.parametrize("tools", [(), ("get_x",)], ids=["no tools", "hidden tools"])
 async def test_empty_list_says_that_nothing_is_granted(tools: tuple[str, ...]):
-    gateway = Gateway({"s": upstream(*tools)}, policy([]), environ={})
+    gateway = ForwardingServer({"s": upstream(*tools)}, policy([]), environ={})
     async with Client.memory(gateway) as client:
         assert await listed(client) == ([], {"interlock/reason": "nothing_granted"})
 
 
 async def test_tool_of_a_server_that_went_down_stays_listed_with_its_state():
     server = upstream(tool("get_x", _meta={"x-team": "billing"}))
-    async with Client.memory(Gateway({"s": server}, policy(), environ={})) as client:
+    async with Client.memory(ForwardingServer({"s": server}, policy(), environ={})) as client:
         await server.end()
         meta: Json = {}
         while STATE not in meta:
@@ -122,7 +126,7 @@ TEAM = Principal("user:anna", EVERYTHING, view="team")
 
 async def test_plain_view_has_the_names_that_the_servers_use():
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get z")
-    gateway = Gateway(
+    gateway = ForwardingServer(
         {"one": one, "two": two, "three": upstream("get_w")},
         policy(team=View(servers=("one", "two"), deny=("one:get_y",), names="plain")),
         environ={},
@@ -154,7 +158,7 @@ async def test_added_servers_and_tools_change_no_wire_name():
     for _ in range(50):
         servers: dict[str, ScriptedServer] = {name(): upstream(*{name(), name()})}
         views: dict[str, View] = {}
-        gateway = Gateway(servers, policy(), environ={})
+        gateway = ForwardingServer(servers, policy(), environ={})
         async with gateway.running():
             seen: dict[str, str] = {}
             for _ in range(10):
@@ -184,7 +188,7 @@ async def test_every_broken_tool_is_missing_also_where_another_one_has_its_name(
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get_y")
     two.answers["tools/list"] = {"tools": [tool(name) | broken for name in ("get_x", "get_y")]}
     plain = policy(team=View(servers=("one", "two"), names="plain"))
-    gateway = Gateway({"one": one, "two": two}, plain, environ={})
+    gateway = ForwardingServer({"one": one, "two": two}, plain, environ={})
     async with Client.memory(as_principal(gateway, TEAM)) as client:
         names, meta = await listed(client)
 
@@ -195,7 +199,7 @@ async def test_every_broken_tool_is_missing_also_where_another_one_has_its_name(
 
 async def test_encoded_list_is_kept_until_something_changes():
     s = upstream("get_x")
-    gateway = Gateway({"s": s}, policy(), environ={})
+    gateway = ForwardingServer({"s": s}, policy(), environ={})
     request = Request(1, "tools/list", msgspec.Raw(b"{}"))
     async with gateway.running():
         anna = Principal("user:anna", EVERYTHING)
@@ -216,7 +220,7 @@ async def test_encoded_list_is_kept_until_something_changes():
 )
 async def test_encoded_list_is_not_given_to_a_principal_with_other_rights(other: Principal):
     rule = {"id": "anna", "effect": "allow", "who": ["user:anna"], "tools": ["s:*"]}
-    gateway = Gateway({"s": upstream("get_x")}, policy([rule]), environ={})
+    gateway = ForwardingServer({"s": upstream("get_x")}, policy([rule]), environ={})
     request = Request(1, "tools/list", msgspec.Raw(b"{}"))
     async with gateway.running():
         own = await gateway.answer(request, context_of(Principal("user:anna", EVERYTHING)))

@@ -13,7 +13,7 @@ from interlock import Client
 from interlock.auth.principal import Principal
 from interlock.config import loads
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.forwarding import changes
 from interlock.policy import Policy
 from interlock.toolbox import server_lists
@@ -61,10 +61,10 @@ def server(revision: str = LEGACY) -> ScriptedServer:
 HIDDEN = {"uri": "secret://1", "name": "secret"}
 
 
-def gateway_of(upstream: ScriptedServer, rules: list[Json] | None = None) -> Gateway:
+def gateway_of(upstream: ScriptedServer, rules: list[Json] | None = None) -> ForwardingServer:
     file = {"mcpServers": {}, "gateway": {"policy": {"rules": RULES if rules is None else rules}}}
     policy = Policy.from_config(loads(msgspec.json.encode(file)))
-    return Gateway({"s": upstream}, policy, environ={})
+    return ForwardingServer({"s": upstream}, policy, environ={})
 
 
 async def until(holds: Callable[[], Any]) -> None:

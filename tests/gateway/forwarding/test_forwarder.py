@@ -13,7 +13,7 @@ from interlock import Client
 from interlock.auth.principal import Principal
 from interlock.client import features
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.policy import Policy
 from interlock.store import AuditReader
 from interlock.types import ElicitParams, ElicitResult, LogMessage
@@ -35,8 +35,8 @@ def server(revision: str, call: Any) -> ScriptedServer:
     return ScriptedServer(revision, answers, capabilities={"tools": {}, "logging": {}})
 
 
-def gateway_of(upstream: ScriptedServer) -> Gateway:
-    return Gateway({"s": upstream}, Policy.compile(None), environ={})
+def gateway_of(upstream: ScriptedServer) -> ForwardingServer:
+    return ForwardingServer({"s": upstream}, Policy.compile(None), environ={})
 
 
 @pairs

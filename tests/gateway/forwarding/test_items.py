@@ -11,7 +11,8 @@ from interlock import Client
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
+from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.revisions import ALL
 from interlock.types import (
@@ -60,12 +61,14 @@ def library(name: str = "lib", *, revision: str = LEGACY) -> ScriptedServer:
     )
 
 
-def gateway_of(servers: dict[str, Any], rules: list[Json] | None = None, **more: Any) -> Gateway:
+def gateway_of(
+    servers: dict[str, Any], rules: list[Json] | None = None, **more: Any
+) -> ForwardingServer:
     policy = Policy.compile(None)
     if rules is not None:
         file = {"mcpServers": {}, "gateway": {"policy": {"rules": rules}}}
         policy = Policy.from_config(loads(msgspec.json.encode(file)))
-    return Gateway(servers, policy, environ={}, **more)
+    return ForwardingServer(servers, policy, environ={}, **more)
 
 
 @pytest.mark.parametrize("revision", ALL)
@@ -185,7 +188,9 @@ async def test_requests_for_items_pass_the_layers_of_the_stack():
 
         return note
 
-    async with Client.memory(gateway_of({"lib": library()}, around=[around])) as client:
+    async with Client.memory(
+        gateway_of({"lib": library()}, layers=Layers(around=[around]))
+    ) as client:
         await client.read_resource("doc://one")
         await client.get_prompt("lib__review")
 

@@ -15,7 +15,7 @@ from interlock.calls import Call, Caller, Item, Outcome
 from interlock.config.gateway import KeyLimits, Limits
 from interlock.context import Context
 from interlock.errors import AskRefused, InputRequired, InvalidArguments
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.forwarding import parking
 from interlock.gateway.forwarding.parking import Parking, StaleState, Ticket
 from interlock.layers.fair_queue import FairQueue, queued
@@ -75,7 +75,7 @@ def context_of(principal: Principal) -> Context:
 
 
 async def call(
-    gateway: Gateway,
+    gateway: ForwardingServer,
     name: str,
     arguments: Json | None = None,
     *,
@@ -99,9 +99,9 @@ def answered(result: Json, answer: Json = ACCEPT) -> Json:
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[Gateway]:
+async def gateway() -> AsyncIterator[ForwardingServer]:
     servers = {"s": asking("who", "other"), "plain": asking()}
-    gateway = Gateway(servers, Policy.compile(None), environ={})
+    gateway = ForwardingServer(servers, Policy.compile(None), environ={})
     async with gateway.running():
         yield gateway
 
@@ -112,7 +112,7 @@ async def anna(_: ElicitParams) -> ElicitResult:
 
 async def test_question_of_a_legacy_server_is_answered_by_a_modern_client():
     server = asking("who")
-    gateway = Gateway({"s": server}, Policy.compile(None), environ={})
+    gateway = ForwardingServer({"s": server}, Policy.compile(None), environ={})
     async with Client.memory(gateway, revision=MODERN, elicitation=anna) as client:
         result = await client.call_tool("s__who", {"times": 3})
 
@@ -121,7 +121,7 @@ async def test_question_of_a_legacy_server_is_answered_by_a_modern_client():
 
 
 async def test_abandoned_call_costs_the_others_one_question_at_most(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+    gateway: ForwardingServer, monkeypatch: pytest.MonkeyPatch
 ):
     asked = await call(gateway, "s__who")
     kept = await call(gateway, "s__who", principal=BERT)  # Anna may be about to answer
@@ -137,7 +137,7 @@ async def test_abandoned_call_costs_the_others_one_question_at_most(
     assert ended["_meta"]["interlock/reason"]["code"] == "cancelled"
 
 
-async def test_state_of_a_parked_call_is_used_once(gateway: Gateway):
+async def test_state_of_a_parked_call_is_used_once(gateway: ForwardingServer):
     asked = await call(gateway, "s__who", {"times": 2})
     more = await call(gateway, "s__who", {"times": 2}, **answered(asked))
 
@@ -155,7 +155,7 @@ async def test_state_of_a_parked_call_is_used_once(gateway: Gateway):
     ids=["tool", "arguments", "user"],
 )
 async def test_state_of_a_parked_call_is_refused_with_another_request(
-    gateway: Gateway, changed: Json
+    gateway: ForwardingServer, changed: Json
 ):
     asked = await call(gateway, "s__who", {"times": 1})
     request = {"name": "s__who", "arguments": {"times": 1}} | changed
@@ -164,7 +164,7 @@ async def test_state_of_a_parked_call_is_refused_with_another_request(
         await call(gateway, **request, **answered(asked))
 
 
-async def test_malformed_answer_is_refused_and_the_call_stays_parked(gateway: Gateway):
+async def test_malformed_answer_is_refused_and_the_call_stays_parked(gateway: ForwardingServer):
     asked = await call(gateway, "s__who")
 
     with pytest.raises(InvalidArguments, match="is not an answer"):

@@ -11,7 +11,8 @@ from interlock import Client
 from interlock.calls import Call, CallHandler, Outcome
 from interlock.config import loads
 from interlock.errors import RemoteError
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
+from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.types import ElicitParams, ElicitResult
 from tests.gateway.support import OWN_TOOLS
@@ -23,9 +24,9 @@ def policy(**gateway: Any) -> Policy:
     return Policy.from_config(loads(msgspec.json.encode(file | {"gateway": gateway})))
 
 
-def gateway_of(server: Any, rules: list[Json] | None = None) -> Gateway:
+def gateway_of(server: Any, rules: list[Json] | None = None) -> ForwardingServer:
     found = policy() if rules is None else policy(policy={"rules": rules})
-    return Gateway({"s": server}, found, environ={})
+    return ForwardingServer({"s": server}, found, environ={})
 
 
 def upstream(*names: str, revision: str = LEGACY) -> ScriptedServer:
@@ -102,7 +103,8 @@ async def test_reference_of_a_refusal_is_the_id_of_the_call_in_its_records():
 
         return note
 
-    gateway = Gateway({"s": upstream("pay")}, policy(policy={"rules": [SMALL]}), outside=[noted])
+    found = policy(policy={"rules": [SMALL]})
+    gateway = ForwardingServer({"s": upstream("pay")}, found, layers=Layers(counting=noted))
     async with Client.memory(gateway) as client:
         denied = await client.call_tool("s__pay", {"amount": 80})
 

@@ -128,7 +128,7 @@ async def test_commands_use_and_revoke_the_login_that_the_local_user_made_on_the
         deleted = await interlock(
             gateway, "credentials", "delete", "notes", "login", "--user=local"
         )
-        await gateway.assembly.vault.refresh()
+        await gateway.assembly.services.vault.refresh()
 
         assert called == token
         assert deleted == "deleted login of user:local for server 'notes'"

@@ -68,7 +68,9 @@ def crm(tmp_path: Path) -> dict[str, Any]:
 
 async def store(gateway: RunningGateway, user: str, value: str) -> None:
     owner = owner_of(Place(f"user:{user}", "crm", ""))
-    await gateway.assembly.vault.set(owner, "crm", "TOKEN", value, by=Principal(f"user:{user}"))
+    await gateway.assembly.services.vault.set(
+        owner, "crm", "TOKEN", value, by=Principal(f"user:{user}")
+    )
 
 
 def reason(reply: Any) -> dict[str, Any]:
@@ -99,7 +101,7 @@ async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_d
             await gateway.call("crm__token", key)
         await store(gateway, "anna", "anna-2")
         changed = (await gateway.call("crm__token", anna)).text
-        vault = gateway.assembly.vault
+        vault = gateway.assembly.services.vault
         await vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:anna"))
         refused = await gateway.call("crm__token", anna)
         other = (await gateway.call("crm__token", bert)).text
@@ -145,7 +147,7 @@ async def test_restarted_gateway_lists_its_tools_of_before(running, crm, mode: s
     async with running(lock, crm=crm) as gateway:
         key = await gateway.key("bert")
         names = await gateway.names(key)
-        connections = gateway.assembly.gateway.toolbox.status["crm"].connections
+        connections = gateway.assembly.server.toolbox.status["crm"].connections
         refused = await gateway.call("crm__token", key)
         answer = (await gateway.call("crm__token", await gateway.key("anna"))).text
 
@@ -181,7 +183,9 @@ async def test_resources_and_prompts_use_the_credential_of_the_tools(running, cr
         await gateway.call("crm__token", key)
         read = await gateway.http.ask("resources/read", {"uri": "crm://mine"}, headers=bearer(key))
         got = await gateway.http.ask("prompts/get", {"name": "crm__greet"}, headers=bearer(key))
-        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:anna"))
+        await gateway.assembly.services.vault.delete(
+            "/user:anna", "crm", "TOKEN", by=Principal("user:anna")
+        )
         refused = await gateway.http.ask("prompts/get", {"name": "crm__greet"}, headers=bearer(key))
 
     assert read.json["result"]["contents"][0]["text"] == "anna-1"
@@ -200,10 +204,10 @@ async def test_change_by_another_process_is_used_within_two_seconds(
         CredentialStore.open(tmp_path / "gateway.db") as elsewhere,
     ):
         key = await gateway.key("anna")
-        change = gateway.assembly.vault.next_change("/user:anna", "crm")
+        change = gateway.assembly.services.vault.next_change("/user:anna", "crm")
         await elsewhere.set(Place("user:anna", "crm", "TOKEN"), "anna-1")
         await change.wait()
-        await gateway.assembly.vault.refresh(patience=10)
+        await gateway.assembly.services.vault.refresh(patience=10)
 
         assert (await gateway.call("crm__token", key)).text == "anna-1 1"
 
@@ -219,8 +223,8 @@ async def test_nothing_of_the_callers_key_reaches_the_server_and_no_value_leaves
         environment = (await gateway.call("crm__environment", key)).text
         failed = await gateway.call("crm__fail", key)
         await gateway.call("crm__token", key, nonsense=1)
-        listed = await gateway.assembly.vault.list()
-        metrics = gateway.assembly.metrics.text()
+        listed = await gateway.assembly.services.vault.list()
+        metrics = gateway.assembly.services.metrics.text()
 
     secret = key.rpartition("_")[2]
     assert "canary-of-anna" in environment
@@ -240,7 +244,7 @@ def contents(folder: Path) -> list[bytes]:
 @pytest.mark.slow("fills a database")
 async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     async with running(crm=crm) as gateway:
-        vault = gateway.assembly.vault
+        vault = gateway.assembly.services.vault
         needs = {"crm": needs_of(gateway.assembly.parts.config.servers["crm"])}
         (missing,) = await vault.states("/user:anna", needs)
         await store(gateway, "anna", "anna-1")
@@ -285,7 +289,9 @@ def test_owner_of_a_user_names_the_same_user(place: Place):
 async def test_changes_are_in_the_audit_trail_without_values(running, crm, tmp_path: Path):
     async with running(crm=crm) as gateway:
         await store(gateway, "anna", "canary-of-anna")
-        await gateway.assembly.vault.delete("/user:anna", "crm", "TOKEN", by=Principal("user:root"))
+        await gateway.assembly.services.vault.delete(
+            "/user:anna", "crm", "TOKEN", by=Principal("user:root")
+        )
     async with AuditReader.open(tmp_path / "gateway.db") as reader:
         records = [each async for page in reader.export() for each in page]
     seen = [
@@ -325,7 +331,7 @@ async def test_users_with_other_definitions_of_a_tool_do_not_change_its_pin(
     async with running(crm=crm) as gateway:
         anna, bert = await gateway.key("anna"), await gateway.key("bert")
         both = ["crm__greet", "crm__token"]
-        pins = PinStore(gateway.assembly.database)
+        pins = PinStore(gateway.assembly.services.database)
         seen = []
         for user in ("anna", "bert", "anna"):
             await store(gateway, user, f"{user}-1")

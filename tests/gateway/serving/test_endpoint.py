@@ -80,9 +80,9 @@ async def test_revoked_key_ends_its_calls_and_sessions(running):
         began.clear()
         legacy = session.begin_call("crm__x")
         await began.wait()
-        await gateway.keys.revoke(gateway.assembly.keys.find(key.encode()).stored.id)
-        await gateway.assembly.keys.refresh()
-        gateway.assembly.keys.report_ended()
+        await gateway.keys.revoke(gateway.assembly.services.keys.find(key.encode()).stored.id)
+        await gateway.assembly.services.keys.refresh()
+        gateway.assembly.services.keys.report_ended()
 
         assert (await modern.finished()).code == 401
         await legacy.finished()

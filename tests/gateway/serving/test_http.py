@@ -7,8 +7,6 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +15,7 @@ from interlock import Server
 from interlock.config import Config
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, StoreLocked
-from interlock.gateway import Gateway
+from interlock.gateway import ForwardingServer
 from interlock.gateway.serving.process import bound, only_gateway
 from interlock.gateway.serving.stdio import serve_stdio
 from interlock.policy import Policy
@@ -77,11 +75,10 @@ async def test_handshake_over_stdio_is_answered_while_servers_start_and_lists_wa
     def late() -> str:
         return ""
 
-    gateway = Gateway({"s": server}, Policy.from_config(Config()), environ={})
-    assembly: Any = SimpleNamespace(gateway=gateway)
+    gateway = ForwardingServer({"s": server}, Policy.from_config(Config()), environ={})
     theirs, to_gateway = os.pipe()
     from_gateway, ours = os.pipe()
-    serving = asyncio.create_task(serve_stdio(assembly, theirs, ours))
+    serving = asyncio.create_task(serve_stdio(gateway, theirs, ours))
     reader = asyncio.StreamReader()
     pipe, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_gateway, "rb")

@@ -236,7 +236,7 @@ async def test_server_that_is_down_stops_nothing_and_joins_the_conversation_late
     async with kb.served() as entry, chat_of(settings(program, entry), place, *script) as chat:
         events = await chat.ask()
         joined = asyncio.Event()
-        chat.toolbox.on_change = joined.set
+        chat.toolbox.listeners.add(joined.set)
         late.write_bytes(ECHO.read_bytes())
         await joined.wait()
         later = await chat.ask("more", conversation_id=events[0]["conversation_id"])

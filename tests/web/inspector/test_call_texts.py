@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from interlock.config import load
+from interlock.layers import Layers
 from interlock.layers.asking import asking
-from interlock.layers.enforcement import enforce
 from interlock.policy import LOCAL_USER, Policy
 from interlock.toolbox import Toolbox
 from interlock.web.by_hand import ask_on_page
@@ -30,11 +30,11 @@ def inspector_of(path: Path) -> Inspector:
     """Return the inspector of a configuration file, for the local user."""
     config = load(path)
     policy = Policy.for_local_user(config)
-    around = [enforce(policy, asks_pass=True), asking(ask_on_page)]
+    layers = Layers(policy=policy, approval=asking(ask_on_page))
     return Inspector(
         Host(
             servers=lambda: config.servers,
-            layers=lambda: ((), around),
+            layers=lambda: layers,
             policy=lambda: policy,
             toolbox=Toolbox({}),
             checks_pins=lambda: False,

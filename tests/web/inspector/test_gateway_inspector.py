@@ -75,7 +75,7 @@ async def test_tool_whose_definition_is_held_is_shown_and_not_called(running):
     async with running({}, crm=crm) as gateway:
         changed = tool("refund") | {"description": "Refund and mail."}
         crm.answers["tools/list"] = {"tools": [changed]}
-        await gateway.assembly.gateway.toolbox.upstreams["crm"].restart()
+        await gateway.assembly.server.toolbox.upstreams["crm"].restart()
         inspecting = await begun(gateway)
         card = await inspecting.call("refund")
         state = await inspecting.state()
@@ -108,10 +108,10 @@ async def test_gateway_starts_no_program_and_no_url_that_is_not_configured(runni
 async def test_revoked_key_ends_its_inspections(running):
     async with running({}, crm=offering("x")) as gateway:
         inspecting = await begun(gateway)
-        connections = gateway.assembly.gateway.toolbox.status["crm"].connections
+        connections = gateway.assembly.server.toolbox.status["crm"].connections
         for each in await gateway.keys.list():
             await gateway.keys.revoke(each.id)
-        await gateway.assembly.keys.refresh()
+        await gateway.assembly.services.keys.refresh()
         reply = await inspecting.ask("GET", f"/{inspecting.id}")
 
     assert reply.code == 401

@@ -101,7 +101,7 @@ async def _main(
         async with (
             local_calls(config, approval) as calls,
             _opened(calls, questions.handlers) as toolbox,
-            ClaudeCode(toolbox, permissions=allow_all, around=calls.around, **options) as opened,  # type: ignore[arg-type]
+            ClaudeCode(toolbox, permissions=allow_all, around=calls.layers, **options) as opened,  # type: ignore[arg-type]
         ):
             screen.release()
             warn_of_broken(opened.status.values())
@@ -127,7 +127,7 @@ async def _opened(
 
     toolbox = Toolbox(
         calls.servers,
-        around=calls.around,
+        around=calls.layers,
         handlers=handlers,
         results=calls.results,
         pins=calls.pins,

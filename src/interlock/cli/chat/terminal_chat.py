@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from interlock.calls import Around
 from interlock.chat import Chat, ModelWishes, OtherAgent, open_chat
 from interlock.cli.chat.output import Screen, introduce
 from interlock.cli.questions import TerminalQuestions
@@ -17,6 +16,7 @@ from interlock.cli.terminal_prompt import TerminalApproval, TerminalPrompt
 from interlock.config import Config
 from interlock.errors import CapabilityError
 from interlock.gateway.local_calls import local_calls
+from interlock.layers.stack import AroundCalls
 from interlock.models import Model, claude_code
 from interlock.policy import find_unasked
 
@@ -72,11 +72,11 @@ async def open_terminal_chat(
                 open_chat(
                     None if config is None else calls.servers,
                     warn=warn,
-                    around=calls.around,
+                    around=calls.layers,
                     pins=calls.pins,
                     handlers=questions.handlers,
                     results=calls.results,
-                    agents={claude_code.PROVIDER: partial(_claude_code, calls.around)},
+                    agents={claude_code.PROVIDER: partial(_claude_code, calls.layers)},
                     **options,
                 )
             )
@@ -90,9 +90,7 @@ async def open_terminal_chat(
             yield TerminalChat(chat, screen, approval)
 
 
-def _claude_code(
-    around: Sequence[Around], *arguments: Any
-) -> AbstractAsyncContextManager[OtherAgent]:
+def _claude_code(around: AroundCalls, *arguments: Any) -> AbstractAsyncContextManager[OtherAgent]:
     from interlock.claude.chat import chat_agent
 
     return chat_agent(*arguments, around=around, warn=warn)

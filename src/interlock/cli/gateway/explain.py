@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from interlock.gateway.explain.explainer import Explainer
     from interlock.gateway.explain.explanation import Explanation
     from interlock.gateway.parts import Parts, Servers
+    from interlock.layers.limits import Limiter
     from interlock.store.database.database import Database
     from interlock.toolbox import Toolbox
     from interlock.types import JsonObject
@@ -104,7 +105,7 @@ async def _explainer(
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.definitions.pinning import make_pinning
     from interlock.gateway.explain.explainer import Explainer, credentials_of, reading_approvals
-    from interlock.gateway.forwarding.server import Gateway
+    from interlock.gateway.forwarding.server import ForwardingServer
     from interlock.gateway.logins.vault import Vault
     from interlock.gateway.parts import make_parts
     from interlock.store.credentials import CredentialStore
@@ -113,12 +114,15 @@ async def _explainer(
     from interlock.store.pins import PinStore
     from interlock.store.plugins import PluginStore
 
-    parts = make_parts(config, os.environ)
+    own_limits: dict[str, JsonObject] = {}
+    parts = make_parts(config, os.environ, own_limits=own_limits)
     location = database_of(config)
     database = await open_database(location)
     try:
         caller, key = await _caller(database, key_id, user, view)
-        await _load_limits(parts, database, key)
+        if key is not None and key.limits:
+            own_limits[key.id] = key.limits
+        await _load_limits(parts.limiter, database)
         await parts.plugins.load(PluginStore(database))
         secret = GatewayKey.load(folder_beside(location))
         vault = Vault(CredentialStore(database, secret), secret)
@@ -127,7 +131,7 @@ async def _explainer(
         pins = None
         if parts.settings.lock.mode != "off":
             pins = make_pinning(config, parts.settings, database, secret, None)
-        gateway = Gateway(servers, parts.policy, credentials=vault, pins=pins)
+        gateway = ForwardingServer(servers, parts.policy, credentials=vault, pins=pins)
         try:
             with working("listing the tools"):
                 await gateway.toolbox.restore(idle_timeout=IDLE_TIMEOUT)
@@ -187,14 +191,11 @@ async def _caller(
     return Caller(replace(principal, view=view or principal.view)), key
 
 
-async def _load_limits(parts: Parts, database: Database, key: StoredKey | None) -> None:
+async def _load_limits(limiter: Limiter, database: Database) -> None:
     """Load the stored use of limits. Rates are missing: a gateway keeps them in memory."""
     from interlock.layers.quotas import Quotas
     from interlock.store.quotas import QuotaStore
 
-    limiter = parts.limiter
-    if key is not None and key.limits:
-        limiter.own = {key.id: key.limits}
     await Quotas(QuotaStore(database), lambda: limiter.days).load()
 
 

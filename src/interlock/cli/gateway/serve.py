@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interlock.config.gateway import Address
     from interlock.gateway.assembly import Assembly
     from interlock.gateway.serving.http import Served
-    from interlock.toolbox import ServerStatus
+    from interlock.toolbox import ServerStatus, Toolbox
 
     ServeHttp = Callable[..., Coroutine[Any, Any, None]]
 
@@ -143,17 +143,18 @@ async def _serve_http(
     from interlock.gateway.serving.listeners import listeners
 
     async with Assembly.open(config) as assembly:
-        with listeners(assembly, address) as bound:
+        callers = assembly.services.callers
+        with listeners(assembly.parts.settings, callers, address) as bound:
             # The servers start while the rest of the gateway is being imported.
             importing = beside(in_thread(partial(_import_http, config)))
-            async with importing as imported, assembly.gateway.running():
+            async with importing as imported, assembly.server.running():
                 serve_http = await imported
                 await serve_http(
                     assembly,
                     bound,
                     view=view,
-                    announce=lambda served: _announce(served, assembly),
-                    announce_servers=lambda: _say_servers(assembly),
+                    announce=lambda served: _announce(served, assembly.server.toolbox),
+                    announce_servers=lambda: _say_servers(assembly.server.toolbox),
                     reload=_Reloading(assembly, file).begin,
                 )
 
@@ -181,7 +182,7 @@ async def _serve_stdio(
 
     async with Assembly.open(config) as assembly:
         reload = _Reloading(assembly, file).begin
-        await serve_stdio(assembly, source, target, view=view, reload=reload)
+        await serve_stdio(assembly.server, source, target, view=view, reload=reload)
 
 
 class _Reloading:
@@ -222,7 +223,7 @@ class _Reloading:
             complain(f"not reloaded, the old configuration is served: {error}")
             return
         say(f"reloaded {found.path}" if found.path else "reloaded")
-        states = self._assembly.pins.states
+        states = self._assembly.services.pins.states
         if waiting := states["changed"] + states["new"]:
             warn(f"{_count(waiting, 'definition')} wait: see `interlock lock status`")
         if fixed:
@@ -232,7 +233,7 @@ class _Reloading:
 # Output
 
 
-def _announce(served: Served, assembly: Assembly) -> None:
+def _announce(served: Served, toolbox: Toolbox) -> None:
     open_log(logging.WARNING)
     gc.freeze()  # these objects stay, so the garbage collector need not look at them again
     say(f"serving at {served.url}")
@@ -241,16 +242,15 @@ def _announce(served: Served, assembly: Assembly) -> None:
         say(f"board at {origin(served.admin)}/gateway")
     if served.chat:
         say(f"chat at {served.chat}")
-    _say_servers(assembly)
-    for each in assembly.gateway.toolbox.status.values():
+    _say_servers(toolbox)
+    for each in toolbox.status.values():
         _warn_of(each)
     if served.key is not None:
         say(f"key for this run: {served.key}")
     _say_clients(served.url, served.key or "YOUR_KEY")
 
 
-def _say_servers(assembly: Assembly) -> None:
-    toolbox = assembly.gateway.toolbox
+def _say_servers(toolbox: Toolbox) -> None:
     enabled = [each for each in toolbox.status.values() if each.state != "disabled"]
     up = sum(each.state == "ok" for each in enabled)
     tools = len(toolbox.tools)

@@ -37,7 +37,7 @@ async def open_toolbox(
         questions = TerminalQuestions(prompt, config)
         handlers = questions.handlers
         async with Toolbox(
-            servers, around=calls.around, handlers=handlers, pins=calls.pins
+            servers, around=calls.layers, handlers=handlers, pins=calls.pins
         ) as toolbox:
             completion.remember(toolbox)
             yield toolbox

@@ -31,7 +31,7 @@ class ApprovalDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
 async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
     """List approvals, newest first."""
     wanted: ApprovalQuery = request.query
-    approvals = gate.assembly.approvals
+    approvals = gate.services.approvals
     states = [wanted.state] if wanted.state else None
     try:
         found = await approvals.list(states, limit=wanted.limit, after=wanted.after)
@@ -44,20 +44,20 @@ async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     """Show one approval with all arguments of its call."""
     try:
-        found = await gate.assembly.approvals.get(request.path["id"])
+        found = await gate.services.approvals.get(request.path["id"])
     except UnknownApproval:
         raise _unknown() from None
-    return gate.assembly.approvals.shown(found)
+    return gate.services.approvals.shown(found)
 
 
 async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
     """Approve one call with exactly the arguments that were shown."""
-    return await _decided(gate, request, gate.assembly.approvals.approve)
+    return await _decided(gate, request, gate.services.approvals.approve)
 
 
 async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
     """Deny one call, also one that was approved and has not run yet."""
-    return await _decided(gate, request, gate.assembly.approvals.deny)
+    return await _decided(gate, request, gate.services.approvals.deny)
 
 
 async def _decided(
@@ -73,7 +73,7 @@ async def _decided(
     except DecisionRefused as error:
         status = 403 if error.reason == "not_permitted" else 409
         raise Problem(status, error.reason, str(error)) from None
-    return gate.assembly.approvals.shown(decided)
+    return gate.services.approvals.shown(decided)
 
 
 def _unknown() -> Problem:

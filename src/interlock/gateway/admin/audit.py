@@ -124,7 +124,7 @@ async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: 
         raise Problem(
             409, "busy", "another verification is under way; wait for its end", retry_after=5.0
         )
-    secret, copy = gate.assembly.secret, gate.assembly.started.audit.copy
+    secret, copy = gate.services.secret, gate.assembly.started.audit.copy
     marks: dict[str, Mark] = {}
     compared: JsonObject = {}
     async with gate.verifying, gate.reading_audit() as reader:

@@ -54,11 +54,11 @@ def _shown(
     if kept is not None:
         shown = _of_chat(kept)
     else:
-        state = "" if approval is None else gate.assembly.approvals.state(approval)
+        state = "" if approval is None else gate.services.approvals.state(approval)
         shown = _of_records(request.path["id"], records, approval, state)
     if approval is not None:
-        about: JsonObject = gate.assembly.approvals.shown(approval)
-        may_decide = gate.assembly.approvals.may_decide(request.principal, approval)
+        about: JsonObject = gate.services.approvals.shown(approval)
+        may_decide = gate.services.approvals.may_decide(request.principal, approval)
         shown["asked"] = {**about, "mayDecide": may_decide and about["state"] == "pending"}
     return shown
 
@@ -74,7 +74,7 @@ async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) -> JsonObject:
-    approvals, given = gate.assembly.approvals, request.body
+    approvals, given = gate.services.approvals, request.body
     records = await _records(gate, request, request.path["id"])
     kept = await _kept(gate, request, request.path["id"])
     approval = await _approval(gate, records)
@@ -106,7 +106,7 @@ async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[J
 
 async def _kept(gate: Operations, request: ApiRequest, id: str) -> ChatCall | None:
     """Return a call that the caller's chat made; None if it did not."""
-    store = ChatCallStore(gate.assembly.database, Caller(request.principal).owner)
+    store = ChatCallStore(gate.services.database, Caller(request.principal).owner)
     try:
         return await store.get(id)
     except UnknownConversation:
@@ -118,7 +118,7 @@ async def _approval(gate: Operations, records: Sequence[JsonObject]) -> Approval
     if not named:
         return None
     try:
-        return await gate.assembly.approvals.get(named[-1])
+        return await gate.services.approvals.get(named[-1])
     except UnknownApproval:  # it is deleted 30 days after its end
         return None
 

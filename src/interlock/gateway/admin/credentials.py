@@ -44,7 +44,7 @@ async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
     user = principal_id(wanted.user) if wanted.user else ""
     found = [
         each.as_json(now_micros())
-        for each in await gate.assembly.vault.list(user=user)
+        for each in await gate.services.vault.list(user=user)
         if not wanted.server or each.place.server == wanted.server
     ]
     return page_of(
@@ -60,7 +60,7 @@ async def delete(gate: Operations, request: ApiRequest) -> None:
     given: OneCredential = request.query
     owner = owner_of(Place(principal_id(given.user), given.server, given.name))
     by = request.principal
-    if not await gate.assembly.logins.delete(owner, given.server, given.name, by=by):
+    if not await gate.services.logins.delete(owner, given.server, given.name, by=by):
         raise not_found("no such credential")
 
 
@@ -68,11 +68,11 @@ async def list_own(gate: Operations, request: ApiRequest) -> object:
     """List what the caller has and needs, and where to connect to a server."""
     caller = Caller(request.principal)
     needs = {
-        name: gate.assembly.logins.needs(name)
-        for name in gate.assembly.gateway.toolbox.upstreams
-        if gate.assembly.parts.policy.may_use_any(caller, name)
+        name: gate.services.logins.needs(name)
+        for name in gate.server.toolbox.upstreams
+        if gate.parts.policy.may_use_any(caller, name)
     }
-    return await gate.assembly.vault.states(caller.owner, needs)
+    return await gate.services.vault.states(caller.owner, needs)
 
 
 async def store_own(gate: Operations, request: ApiRequest) -> None:
@@ -82,7 +82,7 @@ async def store_own(gate: Operations, request: ApiRequest) -> None:
         raise not_found("no server needs such a value of you")
     owner, by = request.principal.owner, request.principal
     try:
-        await gate.assembly.vault.set(owner, server, name, request.body.value, by=by)
+        await gate.services.vault.set(owner, server, name, request.body.value, by=by)
     except StoreError as error:
         if type(error) is not StoreError:
             raise
@@ -93,14 +93,14 @@ async def delete_own(gate: Operations, request: ApiRequest) -> None:
     """Delete a credential of the caller."""
     server, name = request.path["server"], request.path["name"]
     owner, by = request.principal.owner, request.principal
-    if not await gate.assembly.logins.delete(owner, server, name, by=by):
+    if not await gate.services.logins.delete(owner, server, name, by=by):
         raise not_found("no such credential")
 
 
 def _needs(gate: Operations, request: ApiRequest) -> Needs:
     server = request.path["server"]
-    may_use = gate.assembly.parts.policy.may_use_any(Caller(request.principal), server)
-    return gate.assembly.logins.needs(server) if may_use else Needs()
+    may_use = gate.parts.policy.may_use_any(Caller(request.principal), server)
+    return gate.services.logins.needs(server) if may_use else Needs()
 
 
 _OWN = "/me/credentials/{server}/{name}"

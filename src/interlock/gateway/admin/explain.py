@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from interlock.gateway.admin.operations import BASE, Operations
+from interlock.gateway.explain.explainer import explainer_for
 from interlock.server.http.json_api import ApiRequest, Route
 from interlock.types import JsonObject
 
@@ -25,7 +26,7 @@ async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
     """Explain a call by the checks that it would pass, or the listing of every tool."""
     asked: ExplainBody = request.body
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
-    explainer = await gate.assembly.explainer(caller)
+    explainer = await explainer_for(caller, gate.assembly)
     if asked.address:
         explained = await explainer.explain_call(caller, asked.address, asked.arguments, key=key)
         return explained.as_json()

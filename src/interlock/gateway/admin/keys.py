@@ -85,7 +85,7 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
     """Create a key; only this answer has it."""
     given: NewKey = request.body
     user = given.user.removeprefix("user:")
-    views = gate.assembly.parts.settings.views
+    views = gate.parts.settings.views
     limits = {name: value for name in LIMITS if (value := getattr(given, name))}
     problem = user_problem(user) or rights_problem(given.scopes, given.view, limits, views)
     if problem:
@@ -104,7 +104,7 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
         created_by=request.principal.id,
         record=_recording(gate, request, "key_created"),
     )
-    await gate.assembly.keys.use(stored)
+    await gate.services.keys.use(stored)
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
@@ -124,7 +124,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
         for name in ("name", "scopes", "expires", "view", *LIMITS)
         if (value := getattr(given, name)) is not UNSET
     }
-    settings = gate.assembly.parts.settings
+    settings = gate.parts.settings
     try:
         _, after = await gate.keys.change(
             request.path["id"],
@@ -137,7 +137,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
         raise Problem(409, "key_ended", str(error)) from None
     except InvalidArguments as error:
         raise Problem(400, "not_narrower", f"body: {error}") from None
-    await gate.assembly.keys.use(after)
+    await gate.services.keys.use(after)
     return _shown(after)
 
 
@@ -158,7 +158,7 @@ async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
         raise _unknown() from None
     except KeyEnded as error:
         raise Problem(409, "key_ended", str(error)) from None
-    await gate.assembly.keys.use(stored)
+    await gate.services.keys.use(stored)
     return JsonReply(stored.as_json(now_micros(), key), 201)
 
 
@@ -169,7 +169,7 @@ async def revoke(gate: Operations, request: ApiRequest) -> JsonObject:
         after = await gate.keys.revoke(request.path["id"], record=record)
     except UnknownKey:
         raise _unknown() from None
-    await gate.assembly.keys.use(after)
+    await gate.services.keys.use(after)
     return _shown(after)
 
 

@@ -64,7 +64,7 @@ async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
         after = await definitions.accept(pin, given.hash, risk_from_hints=given.risk_from_hints)
     except DefinitionChanged:
         raise _changed() from None
-    await gate.assembly.pins.obey(pin.server)
+    await gate.services.pins.obey(pin.server)
     return as_json(after)
 
 
@@ -76,17 +76,17 @@ async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
         after = await definitions.reject(pin, request.body.hash)
     except DefinitionChanged:
         raise _changed() from None
-    await gate.assembly.pins.obey(pin.server)
+    await gate.services.pins.obey(pin.server)
     return None if after is None else as_json(after)
 
 
 def _definitions(gate: Operations, request: ApiRequest) -> Definitions:
-    store, record = PinStore(gate.assembly.database), _recording(gate, request)
+    store, record = PinStore(gate.services.database), _recording(gate, request)
     return Definitions(store, by=request.principal.id, record=record)
 
 
 def _recording(gate: Operations, request: ApiRequest) -> Record | None:
-    trail = gate.assembly.trail
+    trail = gate.services.trail
     if trail is None:
         return None
 
@@ -112,7 +112,7 @@ async def _named(request: ApiRequest, definitions: Definitions) -> list[Pin]:
 
 async def _decided(gate: Operations, request: ApiRequest, definitions: Definitions) -> Pin:
     """Return the definition with the hash that was shown."""
-    if gate.assembly.parts.settings.lock.mode == "strict":
+    if gate.parts.settings.lock.mode == "strict":
         text = "definitions are accepted in the lock file, which is not changed over HTTP"
         raise Problem(409, "lock_strict", text)
     for each in await _named(request, definitions):

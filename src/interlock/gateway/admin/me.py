@@ -13,16 +13,16 @@ ROLES = (("admin", "admin:write"), ("operator", "admin:approve"), ("auditor", "a
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
     """Return the caller, what their credential grants, and what this gateway offers."""
     principal = request.principal
-    settings = gate.assembly.parts.settings
+    settings = gate.parts.settings
     role = next((name for name, scope in ROLES if scope in principal.scopes), "user")
     return {
         "user": principal.id,
         "key": principal.key_id or None,
         "scopes": sorted(principal.scopes),
         "role": role,
-        "groups": sorted(gate.assembly.parts.policy.groups_of(principal)),
+        "groups": sorted(gate.parts.policy.groups_of(principal)),
         "view": principal.view or None,
-        "usage": gate.assembly.parts.limiter.usage(principal.key_id or principal.owner),
+        "usage": gate.parts.limiter.usage(principal.key_id or principal.owner),
         "features": {"chat": settings.chat is not None, "plugins": settings.plugins is not None},
         "version": __version__,
     }

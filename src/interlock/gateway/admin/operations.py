@@ -22,6 +22,7 @@ from interlock.calls import Caller
 from interlock.config import Config
 from interlock.errors import UnknownKey
 from interlock.gateway.assembly import Assembly
+from interlock.gateway.parts import Parts
 from interlock.schema.condition import Condition
 from interlock.server.http.json_api import ApiRequest, JsonReply, Problem, not_found
 from interlock.store.audit.reading import AuditReader
@@ -52,17 +53,29 @@ class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
 class Operations:
     """A running gateway, for the people who operate it.
 
-    Attributes:
+    Args:
         assembly: The gateway.
+
+    Attributes:
+        assembly: As given, for what concerns the whole of it.
+        services: What it has opened.
+        server: Answers the requests of clients.
         keys: The stored API keys.
         verifying: Held during a verification of the audit trail, which reads all of it.
     """
 
     def __init__(self, assembly: Assembly) -> None:
         self.assembly = assembly
-        self.keys = KeyStore(assembly.database)
+        self.services = assembly.services
+        self.server = assembly.server
+        self.keys = KeyStore(assembly.services.database)
         self.verifying = asyncio.Lock()
         self._started = monotonic()
+
+    @property
+    def parts(self) -> Parts:
+        """What the configuration says now."""
+        return self.assembly.parts
 
     @property
     def uptime(self) -> float:
@@ -72,11 +85,11 @@ class Operations:
     @property
     def configuration_hash(self) -> str:
         """The hash of the configuration that is in use; see `hash_of`."""
-        return self.hash_of(self.assembly.parts.written)
+        return self.hash_of(self.parts.written)
 
     def hash_of(self, config: Config) -> str:
         """Return a keyed hash of a configuration; comments and whitespace do not matter."""
-        key = self.assembly.secret.derive("configuration")
+        key = self.services.secret.derive("configuration")
         said = (config.servers, config.gateway)
         encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
         return hmac.digest(key, encoded, "sha256").hex()[:16]
@@ -95,15 +108,15 @@ class Operations:
         Raises:
             AuditUnavailable: The record could not be made durable, so the change must not be made.
         """
-        if self.assembly.trail is not None:
+        if self.services.trail is not None:
             about = _described(request, body)
-            await self.assembly.trail.record("admin", about, request.principal, claim=claim)
+            await self.services.trail.record("admin", about, request.principal, claim=claim)
 
     def record_soon(self, request: ApiRequest, body: JsonObject) -> None:
         """Record how a change ended that has been made; see `record`. The answer does not wait."""
-        if self.assembly.trail is not None:
+        if self.services.trail is not None:
             about = _described(request, body)
-            self.assembly.trail.record_soon("admin", about, request.principal)
+            self.services.trail.record_soon("admin", about, request.principal)
 
     def recording(self, request: ApiRequest, describe: Callable[..., JsonObject]) -> Record | None:
         """Return what writes a change with its audit record; None without an audit trail.
@@ -116,7 +129,7 @@ class Operations:
         async def record(claim: Claim, *about: Any) -> None:
             await self.record(request, describe(*about), claim)
 
-        return None if self.assembly.trail is None else record
+        return None if self.services.trail is None else record
 
     @asynccontextmanager
     async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:
@@ -135,7 +148,7 @@ class Operations:
         """
         if bool(key) == bool(user):
             raise Problem(400, "bad_request", "name either a key or a user")
-        if view and view not in self.assembly.parts.settings.views:
+        if view and view not in self.parts.settings.views:
             raise not_found("no view has this name")
         if user:
             return Caller(Principal(principal_id(user), frozenset({"mcp:*"}), view=view)), None

@@ -36,7 +36,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         series = await reader.series(
             "outcome", now - RANGES[request.query.range], now, buckets=BUCKETS
         )
-    statuses = gate.assembly.gateway.toolbox.status.values()
+    statuses = gate.server.toolbox.status.values()
     servers = [server(gate, each) for each in statuses]
     return {
         "range": request.query.range,
@@ -46,12 +46,12 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         "needs": {
             "servers": [each for each in servers if each["state"] not in ("ok", "disabled")],
             "approvals": [
-                gate.assembly.approvals.shown(each)
-                for each in await gate.assembly.approvals.list(["pending"], limit=MAX_SHOWN)
+                gate.services.approvals.shown(each)
+                for each in await gate.services.approvals.list(["pending"], limit=MAX_SHOWN)
             ],
             "definitions": [
                 as_json(each)
-                for each in await Definitions(PinStore(gate.assembly.database), by="").list()
+                for each in await Definitions(PinStore(gate.services.database), by="").list()
                 if each.waits
             ][:MAX_SHOWN],
             "keys": _ending_keys(gate, now),
@@ -67,7 +67,7 @@ def _figures(gate: Operations, series: Series) -> JsonObject:
         "refused": sum(calls.get(each, 0) for each in _REFUSED),
         "p50": series.total.total["p50"],
         "p95": series.total.total["p95"],
-        "ownP95": gate.assembly.metrics.own_share(95),
+        "ownP95": gate.services.metrics.own_share(95),
     }
 
 
@@ -75,7 +75,7 @@ def _ending_keys(gate: Operations, now: int) -> list[JsonObject]:
     """Return the keys in use that expire soon, the first one first."""
     ending = sorted(
         (stored.expires, stored.id, stored.user)
-        for stored in (each.stored for each in gate.assembly.keys.active())
+        for stored in (each.stored for each in gate.services.keys.active())
         if stored.expires is not None and stored.expires - now < SOON and not stored.replaced_by
     )
     return [

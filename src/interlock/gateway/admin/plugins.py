@@ -12,7 +12,7 @@ from interlock.types import JsonObject
 
 async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the plugins with their tools and users, and what is wrong with their manifests."""
-    installed = await PluginStore(gate.assembly.database).list()
+    installed = await PluginStore(gate.services.database).list()
     found = [
         {
             "name": each.name,
@@ -21,7 +21,7 @@ async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
             "users": [one.user for one in installed if one.plugin == each.name],
             "problems": dict(each.problems),
         }
-        for each in gate.assembly.parts.plugins.found
+        for each in gate.parts.plugins.found
     ]
     return page_of(found, request.query, request, lambda each: each["name"])
 
@@ -34,9 +34,9 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
 async def install(gate: Operations, request: ApiRequest) -> JsonReply:
     """Give a user the tools of a plugin."""
     name, user = request.path["name"], _user(request)
-    if name not in {each.name for each in gate.assembly.parts.plugins.found}:
+    if name not in {each.name for each in gate.parts.plugins.found}:
         raise not_found("no plugin has this name")
-    store = PluginStore(gate.assembly.database)
+    store = PluginStore(gate.services.database)
     record = _recording(gate, request, "plugin_installed")
     made = await store.install(name, user, by=request.principal.id, record=record)
     if made is not None:
@@ -46,13 +46,13 @@ async def install(gate: Operations, request: ApiRequest) -> JsonReply:
 
 async def remove(gate: Operations, request: ApiRequest) -> None:
     """Take the tools of a plugin from a user."""
-    store, record = PluginStore(gate.assembly.database), _recording(gate, request, "plugin_removed")
+    store, record = PluginStore(gate.services.database), _recording(gate, request, "plugin_removed")
     if not await store.remove(request.path["name"], _user(request), record=record):
         raise _not_installed()
 
 
 async def _installation(gate: Operations, request: ApiRequest) -> Installation:
-    store = PluginStore(gate.assembly.database)
+    store = PluginStore(gate.services.database)
     found = await store.find(request.path["name"], _user(request))
     if found is None:
         raise _not_installed()

@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from interlock import __version__
 from interlock.gateway.admin.operations import BASE, EmptyBody, Operations
+from interlock.gateway.parts import sharing_of
 from interlock.server.http.json_api import ApiRequest, Route, not_found
 from interlock.text.timestamps import rfc3339
 from interlock.toolbox import ServerStatus
@@ -24,25 +25,40 @@ class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
     """Return the state of the gateway."""
-    assembly, parts = gate.assembly, gate.assembly.parts
+    parts = gate.parts
     return {
         "version": __version__,
         "uptime": round(gate.uptime, 1),
         "configuration": {
             "file": str(parts.config.path or "") or None,
             "hash": gate.configuration_hash,
-            "loaded": rfc3339(assembly.loaded_at),
+            "loaded": rfc3339(gate.assembly.loaded_at),
             "warnings": list(parts.config.warnings),
         },
-        "servers": [server(gate, each) for each in assembly.gateway.toolbox.status.values()],
-        "audit": assembly.audit_state(),
+        "servers": [server(gate, each) for each in gate.server.toolbox.status.values()],
+        "audit": _audit_state(gate),
         "calls": parts.limiter.usage(),
+    }
+
+
+def _audit_state(gate: Operations) -> JsonObject:
+    """Return the mode of the audit trail and how far its writer is."""
+    state: JsonObject = {"mode": gate.assembly.started.audit.mode}
+    writer = gate.services.writer
+    if writer is None:
+        return state
+    return state | {
+        "writer": writer.id,
+        "head": {"seq": writer.head.seq, "hash": writer.head.hash.hex()},
+        "records": writer.rows,
+        "lost": writer.dropped,
+        "lag": round(writer.lag, 3),
     }
 
 
 def server(gate: Operations, status: ServerStatus) -> JsonObject:
     """Return what lists show of a server."""
-    parts = gate.assembly.parts
+    parts = gate.parts
     queues = {name: queue for (name, *_), queue in parts.queues.items()}
     return {
         "name": status.name,
@@ -51,7 +67,7 @@ def server(gate: Operations, status: ServerStatus) -> JsonObject:
         "revision": status.revision or None,
         "tools": status.tools,
         "instances": status.connections,
-        "calls": gate.assembly.metrics.in_flight(status.name),
+        "calls": gate.services.metrics.in_flight(status.name),
         "queue": queues[status.name].waiting if status.name in queues else 0,
     }
 
@@ -62,7 +78,7 @@ async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
     status = upstream.status
     more = asdict(status)
     shown = {
-        "sharing": gate.assembly.sharing(status.name),
+        "sharing": sharing_of(gate.parts.config, status.name),
         "serverInfo": status.server_info or None,
         "startSeconds": round(status.start_seconds, 3),
         "starts": status.starts,
@@ -95,7 +111,7 @@ async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
 
 async def test(gate: Operations, request: ApiRequest) -> JsonObject:
     """Send a request to a server and report how long its answer took, or why there was none."""
-    seconds, problem = await gate.assembly.gateway.test(_upstream(gate, request).name)
+    seconds, problem = await gate.server.test(_upstream(gate, request).name)
     return {"ok": not problem, "ms": round(seconds * 1_000, 1), "reason": problem or None}
 
 
@@ -106,16 +122,16 @@ async def stderr(gate: Operations, request: ApiRequest) -> JsonObject:
 
 async def usage(gate: Operations, request: ApiRequest) -> JsonObject:
     """Return how much of the limits is used, and how many requests were refused, by reason."""
-    assembly, key = gate.assembly, request.query.key
-    if key and assembly.keys.by_id(key) is None:
+    key = request.query.key
+    if key and gate.services.keys.by_id(key) is None:
         raise not_found("no key has this id")
-    metrics = assembly.metrics
+    metrics = gate.services.metrics
     refusals = metrics.refusals_of.get(key, Counter()) if key else metrics.refusals
-    return assembly.parts.limiter.usage(key) | {"refusals": dict(refusals)}
+    return gate.parts.limiter.usage(key) | {"refusals": dict(refusals)}
 
 
 def _upstream(gate: Operations, request: ApiRequest) -> Any:
-    upstream = gate.assembly.gateway.toolbox.upstreams.get(request.path["name"])
+    upstream = gate.server.toolbox.upstreams.get(request.path["name"])
     if upstream is None:
         raise not_found("no server has this name")
     return upstream

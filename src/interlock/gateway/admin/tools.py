@@ -28,16 +28,16 @@ async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the tools that a key or a user sees, those that are missing, and all others."""
     wanted: ToolQuery = request.query
     caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
-    tools, missing = gate.assembly.gateway.tools_of(caller)
+    tools, missing = gate.server.tools_of(caller)
     seen = {each["address"] for each in (*tools, *missing)}
-    there = (each.address for each in gate.assembly.gateway.toolbox.tools)
+    there = (each.address for each in gate.server.toolbox.tools)
     denied = sorted(each for each in there if each not in seen and wanted.q.lower() in each.lower())
     return _listed(request, tools, missing, denied=denied[: wanted.limit])
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:
     """List the tools that the caller sees, and those that are missing."""
-    return _listed(request, *gate.assembly.gateway.tools_of(Caller(request.principal)))
+    return _listed(request, *gate.server.tools_of(Caller(request.principal)))
 
 
 def _listed(

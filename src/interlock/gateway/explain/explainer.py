@@ -16,10 +16,11 @@ from interlock.calls import Call, Caller, Entry, Item
 from interlock.config import GatewaySettings, ServerConfig
 from interlock.config.gateway import OWN
 from interlock.errors import StoreError
+from interlock.gateway.assembly import Assembly
 from interlock.gateway.client_approvals import pin_in
 from interlock.gateway.explain.checks import CHECKS, policy_checks
 from interlock.gateway.explain.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
-from interlock.gateway.forwarding.server import Gateway
+from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.logins.vault import Vault
 from interlock.layers.approvals import Approvals
 from interlock.layers.audit import ARGUMENTS_KEY
@@ -28,6 +29,7 @@ from interlock.policy import Policy
 from interlock.store.approvals import Approval, ApprovalStore
 from interlock.store.database.database import Database
 from interlock.store.pin import Pin
+from interlock.store.pins import PinStore
 from interlock.toolbox.names import address as address_of
 from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
@@ -52,7 +54,7 @@ class Explainer:
 
     def __init__(
         self,
-        gateway: Gateway,
+        gateway: ForwardingServer,
         policy: Policy,
         limiter: Limiter,
         credentials: Sequence[JsonObject] = (),
@@ -199,6 +201,20 @@ async def credentials_of(
     return await vault.states(caller.owner, needs) if needs else []
 
 
+async def explainer_for(caller: Caller, gateway: Assembly) -> Explainer:
+    """Return what explains the calls of a caller to a running gateway.
+
+    Raises:
+        StoreError: The database does not answer.
+    """
+    parts, services = gateway.parts, gateway.services
+    credentials = await credentials_of(services.vault, caller, parts.config.servers)
+    pins = await PinStore(services.database).list()
+    return Explainer(
+        gateway.server, parts.policy, parts.limiter, credentials, pins, services.approvals
+    )
+
+
 def _is_uncertain(question: ExplainedCall, decisive: Check | None) -> bool:
     is_denied = decisive is not None and decisive.verdict == "deny"
     decision = question.decision
@@ -210,22 +226,21 @@ def reading_approvals(
     secret: GatewayKey,
     settings: GatewaySettings,
     policy: Policy,
-    gateway: Gateway,
+    gateway: ForwardingServer,
 ) -> Approvals:
     """Return the approvals of a database, only to look at them."""
 
     async def refuse(*_: object) -> NoReturn:
         raise StoreError("approvals are only read here")
 
-    approvals = Approvals(
+    return Approvals(
         ApprovalStore(database, secret),
         refuse,
         secret.derive(ARGUMENTS_KEY),
         settings=lambda: settings.approvals,
         policy=lambda: policy,
+        pin_of=pin_in(lambda: gateway.toolbox),
     )
-    approvals.pin_of = pin_in(gateway.toolbox)
-    return approvals
 
 
 # What the checks amount to
@@ -284,4 +299,4 @@ def _state(question: ExplainedCall) -> str:
     return question.upstream.obstacle[0] or "ok"
 
 
-__all__ = ["Explainer", "credentials_of", "reading_approvals"]
+__all__ = ["Explainer", "credentials_of", "explainer_for", "reading_approvals"]

@@ -11,6 +11,7 @@ from interlock.config.gateway import OWN
 from interlock.context import Context
 from interlock.errors import InvalidArguments
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.items import (
     ForwardedCompletion,
     ForwardedPrompt,
@@ -20,7 +21,6 @@ from interlock.gateway.forwarding.offers import ListedItem, Offers
 from interlock.gateway.forwarding.refusals import REASON_KEY
 from interlock.gateway.forwarding.tool import ForwardedTool, UnusableTool
 from interlock.layers.kept_results import URI
-from interlock.policy import Policy
 from interlock.protocol.envelope import encode
 from interlock.revisions import TASKS_EXTENSION
 from interlock.server.catalogue import Definition, EncodedDefinition, Kind
@@ -42,13 +42,15 @@ class ToolboxCatalogue:
 
     What is listed can be called, and what is not listed does not exist for the caller.
 
-    Attributes:
-        policy: As given; may be replaced.
+    Args:
+        toolbox: What there is.
+        in_force: The policy.
+        forwarder: Passes requests on.
     """
 
-    def __init__(self, toolbox: Toolbox, policy: Policy, forwarder: Forwarder) -> None:
+    def __init__(self, toolbox: Toolbox, in_force: InForce, forwarder: Forwarder) -> None:
         self._toolbox = toolbox
-        self.policy = policy
+        self._in_force = in_force
         self._forwarder = forwarder
         self._uris = forwarder.uris
         self._own = {
@@ -140,7 +142,7 @@ class ToolboxCatalogue:
         offers = self._offers_to(caller)
         seen = []
         for name, tool in offers.tools.items():
-            decision = self.policy.decide(caller, tool.entry)
+            decision = self._in_force.policy.decide(caller, tool.entry)
             if decision.effect == "deny":
                 continue
             definition = tool.entry.tool
@@ -149,7 +151,7 @@ class ToolboxCatalogue:
                 "name": name,
                 "title": definition.title,
                 "description": definition.description or None,
-                "risk": self.policy.risk(tool.entry),
+                "risk": self._in_force.policy.risk(tool.entry),
                 "effect": decision.effect,
                 "state": tool.state or "ok",
             }
@@ -160,7 +162,7 @@ class ToolboxCatalogue:
         missing = [
             _missing(server, reason, detail, self._connect_url(caller, server, reason))
             for server, (reason, detail) in offers.down.items()
-            if self.policy.may_use_any(caller, server)
+            if self._in_force.policy.may_use_any(caller, server)
         ]
         missing += [
             _missing(tool.item.address, tool.reason, tool.detail)
@@ -243,7 +245,7 @@ class ToolboxCatalogue:
             return tool if self.may_use(caller, tool.item) else None
         server, _, original = name.partition("__")
         state = offers.down.get(server)
-        if state is None or not original or not self.policy.may_use_any(caller, server):
+        if state is None or not original or not self._in_force.policy.may_use_any(caller, server):
             return None
         url = self._connect_url(caller, server, state[0])
         next_try = self._toolbox.upstream(server).next_try
@@ -331,19 +333,19 @@ class ToolboxCatalogue:
 
     def rights_changed(self) -> None:
         """Decide again what each caller may use."""
-        self.policy.forget_rights()
+        self._in_force.policy.forget_rights()
         self._rights_changes += 1
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
         """Return whether a caller may use something, perhaps with some arguments only."""
-        return self.policy.decide(caller, entry).effect != "deny"
+        return self._in_force.policy.decide(caller, entry).effect != "deny"
 
     def _offers_to(self, caller: Caller) -> Offers:
         """Return what there is, by the names of the caller's view."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._before, self._offers = self._offers, {}
-        view = self.policy.view_of(caller)
+        view = self._in_force.policy.view_of(caller)
         principal = caller.principal
         name = principal.view if principal is not None and view.is_plain else ""
         offers = self._offers.get(name)

@@ -17,6 +17,7 @@ from interlock.config.gateway import OWN
 from interlock.context import Context
 from interlock.errors import InterlockError
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue, basis_of_rights
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.parking import Parking
 from interlock.gateway.forwarding.refusals import refused
 from interlock.protocol.envelope import encode
@@ -35,21 +36,25 @@ class Changes:
     Args:
         toolbox: The servers.
         catalogue: What each caller sees of them.
-        subscribers: The clients to notify.
         parking: The parked calls.
+        in_force: The policy.
+
+    Attributes:
+        subscribers: The clients to notify.
     """
 
     def __init__(
         self,
         toolbox: Toolbox,
         catalogue: ToolboxCatalogue,
-        subscribers: Subscribers,
         parking: Parking,
+        in_force: InForce,
     ) -> None:
         self._toolbox = toolbox
         self._catalogue = catalogue
-        self._subscribers = subscribers
+        self.subscribers = Subscribers(self._remember, self._removed)
         self._parking = parking
+        self._in_force = in_force
         self._seen: dict[Hashable, dict[ListKind, int]] = {}
         self._checked_at = -GAP
         self._timer: asyncio.TimerHandle | None = None
@@ -57,8 +62,6 @@ class Changes:
         self._beginning: dict[str, asyncio.Task[None]] = {}  # subscriptions on their way
         self._unfollowing: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        subscribers.on_add = self._remember
-        subscribers.on_remove = self._removed
 
     # Lists
 
@@ -75,7 +78,7 @@ class Changes:
         self._start(self._check())
 
     async def _check(self) -> None:
-        principals = {basis_of_rights(each): each for each in self._subscribers.principals()}
+        principals = {basis_of_rights(each): each for each in self.subscribers.principals()}
         self._seen = {key: each for key, each in self._seen.items() if key in principals}
         changed: dict[ListKind, set[Hashable]] = {kind: set() for kind in KINDS}
         for basis, principal in principals.items():
@@ -87,7 +90,7 @@ class Changes:
             await asyncio.sleep(0)  # a list may be long
         for kind, whose in changed.items():
             if whose:
-                self._subscribers.list_changed(kind, _is_one_of(whose))
+                self.subscribers.list_changed(kind, _is_one_of(whose))
 
     def _remember(self, subscriber: Subscriber) -> None:
         basis = basis_of_rights(subscriber.principal)
@@ -138,7 +141,7 @@ class Changes:
 
     def _drop_unwanted(self) -> None:
         self._unfollowing = None
-        wanted = self._subscribers.uris()
+        wanted = self.subscribers.uris()
         for uri in [each for each in self._followed if each not in wanted]:
             self._start(self._unfollow(self._followed.pop(uri)))
 
@@ -157,13 +160,13 @@ class Changes:
         def may_use(principal: Principal | None) -> bool:
             return self._catalogue.may_use(Caller(principal), item)
 
-        self._subscribers.resource_updated(self._catalogue.shown(item), may_use)
+        self.subscribers.resource_updated(self._catalogue.shown(item), may_use)
 
     # Log messages that belong to no call
 
     async def set_log_level(self, level: LogLevel, context: Context) -> None:
         """Have the servers that the caller may use log at a level, or at a lower one."""
-        policy, caller = self._catalogue.policy, Caller(context.principal)
+        policy, caller = self._in_force.policy, Caller(context.principal)
         wanted = [
             each.want_log_level(level)
             for name, each in self._toolbox.upstreams.items()
@@ -175,9 +178,9 @@ class Changes:
         """Pass a message of a server on to the sessions that may see it, and want its level."""
 
         def may_use(principal: Principal | None) -> bool:
-            return self._catalogue.policy.may_use_any(Caller(principal), server)
+            return self._in_force.policy.may_use_any(Caller(principal), server)
 
-        self._subscribers.logged(message.level, encode(message), may_use)
+        self.subscribers.logged(message.level, encode(message), may_use)
 
     # Tasks
 

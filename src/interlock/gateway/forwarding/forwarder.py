@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
-from interlock.client.caller_answers import lacking
 from interlock.context import Context
 from interlock.errors import InputRequired, InvalidArguments, MissingCapability
 from interlock.gateway.forwarding.call_link import CallLink
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.parking import Parking, Ticket
 from interlock.gateway.forwarding.task_ids import TaskIds
 from interlock.gateway.forwarding.uris import Uris
+from interlock.gateway.observer import GatewayObserver
 from interlock.layers.enforcement import CallDenied
 from interlock.layers.kept_results import URI
-from interlock.policy import Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
@@ -28,6 +29,7 @@ from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 MAX_SESSION = 64  # characters of a session that a modern client names
 SESSION_KEY = "interlock/session"
 _LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of blocks that have a URI
+_IGNORES = GatewayObserver()
 _NOTHING = (None, None, None)  # what a client declares that answers no questions
 
 
@@ -45,8 +47,6 @@ class ApprovalTicket(Struct, tag="approval"):
     approval: str  # its id
 
 
-# Given the caller, the reason, the tool or None, else a name, and the id of the call.
-NoteRefusal = Callable[[Caller, str, "Entry | Item | None", str, str], None]
 _decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
 
 
@@ -55,21 +55,24 @@ class Forwarder:
 
     Args:
         toolbox: The servers.
-        policy: Decides again about a request that goes on after questions.
+        in_force: The policy decides again about a request that goes on after questions.
         task_ids: Makes the ids of tasks that clients see.
-
-    Attributes:
-        on_refused: Called when a call is refused that cannot be sent: with the caller, the reason,
-            the tool, or a name that may be made up, and the id of the call.
+        observer: Is notified of calls that cannot be sent.
     """
 
-    def __init__(self, toolbox: Toolbox, policy: Policy, task_ids: TaskIds) -> None:
-        self.on_refused: NoteRefusal = lambda *_: None
+    def __init__(
+        self,
+        toolbox: Toolbox,
+        in_force: InForce,
+        task_ids: TaskIds,
+        observer: GatewayObserver = _IGNORES,
+    ) -> None:
+        self.observer = observer
         self.parking = Parking(toolbox.handle)
         self.uris = Uris()
         self.task_ids = task_ids
         self._toolbox = toolbox
-        self.policy = policy
+        self.in_force = in_force
 
     async def forward(
         self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
@@ -113,7 +116,7 @@ class Forwarder:
         call.back = link = CallLink(context)
         if context.progress_token is not None:
             call.progress = link.progress
-        if self.policy.asks:  # without parking, only an approval is waited for
+        if self.in_force.policy.asks:  # without parking, only an approval is waited for
             call.slots = Slots()
         outcome = await self._toolbox.stack(call)
         if link.latest is not None:
@@ -169,7 +172,7 @@ class Forwarder:
     async def _resume(
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
     ) -> Raw:
-        decision = self.policy.decide(caller_of(context), entry, arguments)
+        decision = self.in_force.policy.decide(caller_of(context), entry, arguments)
         if decision.effect == "deny":  # its rights have changed since
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)

@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import (
-    AsyncGenerator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, NoReturn, Unpack
 
+from msgspec.structs import replace
+
 from interlock import __version__
-from interlock.auth import Principal
-from interlock.calls import Around, Caller, CallHandler, Entry, Item
+from interlock.calls import Caller, Item
 from interlock.client import ClientOptions
 from interlock.config import ServerConfig
 from interlock.context import Context
-from interlock.errors import AskRefused, CallRefused, ConfigError, InterlockError
+from interlock.errors import AskRefused, CallRefused, InterlockError
 from interlock.gateway.forwarding.catalogue import ToolboxCatalogue
 from interlock.gateway.forwarding.changes import Changes
-from interlock.gateway.forwarding.forwarder import Forwarder, NoteRefusal, caller_of
+from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
+from interlock.gateway.forwarding.in_force import InForce
 from interlock.gateway.forwarding.offers import check_names
 from interlock.gateway.forwarding.task_ids import TaskIds
-from interlock.gateway.forwarding.tasks import ForwardedTasks, NoteTask
-from interlock.layers.enforcement import enforce
+from interlock.gateway.forwarding.tasks import ForwardedTasks
+from interlock.gateway.observer import GatewayObserver
+from interlock.layers import Layers
 from interlock.layers.results import ResultBudget
 from interlock.policy import Policy
 from interlock.protocol import Request
@@ -46,7 +40,6 @@ from interlock.server.lifespan import Lifespan
 from interlock.server.methods import Methods
 from interlock.server.sealing import EncryptingSeal
 from interlock.server.server_connection import ServerConnection
-from interlock.server.subscribers import Subscribers
 from interlock.server.tasks import TASK_TTL
 from interlock.toolbox import Toolbox
 from interlock.toolbox.own_tools import OwnTool
@@ -61,16 +54,16 @@ if TYPE_CHECKING:
     from interlock.server.http.app import HttpApp
     from interlock.server.http.http_options import HttpKeywords
 
-Admit = Callable[[Principal | None], None]
-NoteUnknown = Callable[[Caller, Kind, str, "Entry | Item | None"], None]
 
+_NO_LAYERS = Layers()
+_IGNORES = GatewayObserver()
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
 SERVERS = "servers"  # in place of instructions: those of the servers
 MAX_INSTRUCTIONS = 4_096  # characters of one server
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
 
 
-class Gateway:
+class ForwardingServer:
     """Answers MCP requests with the tools of a toolbox, as a policy lets each caller use them.
 
     The first connection opens the toolbox, the last one closes it.
@@ -79,11 +72,7 @@ class Gateway:
         servers: As for `Toolbox`.
         policy: Who may use which tool. Lists and calls obey it alike.
         environ: Where `${VAR}` is looked up; `os.environ` when None.
-        around: Further layers around every call, inside the policy.
-        outside: Further layers outside of policy and validation, such as the record of refusals.
-        instead: The handlers of single tools by address, in place of `around`.
-        admit: Refuses calls of a caller, whatever their tool, by an exception.
-        name: For display.
+        layers: The other layers of every call.
         instructions: What a model should know before it uses the tools; "servers" for what the
             servers of each caller say.
         sealing_key: Encrypts what modern clients return between rounds of questions; random when
@@ -94,14 +83,7 @@ class Gateway:
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
         pins: Which definitions are accepted; None for all.
-        asks_pass: A layer of `around` handles calls that must be approved. Otherwise they are
-            denied.
-        on_not_admitted: Called with the caller and the error when `admit` has refused a call.
-        on_unknown: Called when a client names a tool, resource or prompt that does not exist for
-            it: with the caller, the kind, the name, and what exists under it for others.
-        on_refused: Called when a client calls a tool that cannot be called; see `Forwarder`.
-        on_task: Called when the client answers or cancels the task that a call began, and when it
-            reads that the task has ended.
+        observer: Is notified of what is refused, and of tasks.
         refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
             Later, such a clash costs the second tool only.
 
@@ -118,11 +100,7 @@ class Gateway:
         policy: Policy,
         *,
         environ: Mapping[str, str] | None = None,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
-        instead: Mapping[str, CallHandler] | None = None,
-        admit: Admit | None = None,
-        name: str = "interlock",
+        layers: Layers = _NO_LAYERS,
         instructions: str | None = None,
         sealing_key: bytes | None = None,
         idle_timeout: float | None = None,
@@ -130,69 +108,53 @@ class Gateway:
         results: ResultBudget | None = None,
         own_tools: Iterable[OwnTool] = (),
         pins: PinKeeper | None = None,
-        asks_pass: bool = False,
-        on_not_admitted: Callable[[Principal | None, CallRefused], None] = lambda _, __: None,
-        on_unknown: NoteUnknown = lambda *_: None,
-        on_refused: NoteRefusal = lambda *_: None,
-        on_task: NoteTask | None = None,
+        observer: GatewayObserver = _IGNORES,
         refuses_clashes: bool = False,
     ) -> None:
         self._refuses_clashes = refuses_clashes
-        self._enforce = partial(enforce, asks_pass=asks_pass, instead=instead or {})
+        self._observer = observer
+        self._idle_timeout = idle_timeout
+        self._in_force = InForce(policy, layers.admit)
         self.toolbox = Toolbox(
             servers,
             environ=environ,
-            around=[self._enforce(policy), *around],
-            outside=outside,
+            around=replace(layers, policy=policy),
             forwards=True,
             handlers=self._handlers,
             credentials=credentials,
             pins=pins,
+            find_resource=self._find_resource,
             **_ASKING,
             results=results,
             own_tools=own_tools,
         )
         self.dropped: Counter[str] = Counter()
-        self.subscribers = Subscribers()
-        self._forward_to_toolbox(policy, sealing_key, on_refused)
-        self._admit, self._on_not_admitted = admit, on_not_admitted
-        self._idle_timeout = idle_timeout
-        self._on_unknown = on_unknown
+        task_ids = TaskIds(sealing_key)
+        self._forwarder = Forwarder(self.toolbox, self._in_force, task_ids, observer)
+        self._catalogue = ToolboxCatalogue(self.toolbox, self._in_force, self._forwarder)
+        self._changes = Changes(
+            self.toolbox, self._catalogue, self._forwarder.parking, self._in_force
+        )
+        self.subscribers = self._changes.subscribers
         self.tells_of_servers = instructions == SERVERS
-        self._methods = self._make_methods(name, instructions, sealing_key, on_task)
+        self._methods = self._make_methods(instructions, EncryptingSeal(sealing_key))
         self._lifespan = Lifespan(self._open)
         self._memory_connections: set[asyncio.Task[None]] = set()
 
-    def _forward_to_toolbox(
-        self, policy: Policy, sealing_key: bytes | None, on_refused: NoteRefusal
-    ) -> None:
-        self._forwarder = Forwarder(self.toolbox, policy, TaskIds(sealing_key))
-        self._forwarder.on_refused = on_refused
-        self._catalogue = ToolboxCatalogue(self.toolbox, policy, self._forwarder)
-        self.toolbox.find_resource = self._find_resource
-        parking = self._forwarder.parking
-        self._changes = Changes(self.toolbox, self._catalogue, self.subscribers, parking)
-
-    def _make_methods(
-        self,
-        name: str,
-        instructions: str | None,
-        sealing_key: bytes | None,
-        on_task: NoteTask | None,
-    ) -> Methods:
-        info = Implementation(name=name, version=__version__)
+    def _make_methods(self, instructions: str | None, seal: EncryptingSeal) -> Methods:
+        info = Implementation(name="interlock", version=__version__)
         return Methods(
             info,
             self._instructions_of_servers if self.tells_of_servers else instructions,
             self._catalogue,
             self.subscribers,
-            EncryptingSeal(sealing_key),
+            seal,
             LIST_TTL_MS,
             None,
             TASK_TTL,
             self._changes,
             self._unknown,
-            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info), on_task).table,
+            ForwardedTasks(self.toolbox, self._forwarder, Encoder(info)).table,
         )
 
     # As `Answering`
@@ -206,11 +168,11 @@ class Gateway:
         method = request.method
         if method not in _LIMITED:
             return self._methods.answer(request, context)
-        if self._admit is not None:
+        if self._in_force.admit is not None:
             try:
-                self._admit(context.principal)
+                self._in_force.admit(context.principal)
             except CallRefused as error:
-                self._on_not_admitted(context.principal, error)
+                self._observer.not_admitted(context.principal, error)
                 raise
         return self._methods.table[method](request, context)  # which a gateway always offers
 
@@ -243,7 +205,8 @@ class Gateway:
 
     def _unknown(self, kind: Kind, name: str, context: Context) -> None:
         caller = caller_of(context)
-        self._on_unknown(caller, kind, name, self._catalogue.find_hidden(kind, name, caller))
+        hidden = self._catalogue.find_hidden(kind, name, caller)
+        self._observer.unknown(caller, kind, name, hidden)
 
     def _instructions_of_servers(self, context: Context) -> str | None:
         """Return what the servers that a caller may use say, each under its name."""
@@ -251,7 +214,7 @@ class Gateway:
         parts = []
         for name, upstream in self.toolbox.upstreams.items():
             text = upstream.instructions
-            if text and self._catalogue.policy.may_use_any(caller, name):
+            if text and self._in_force.policy.may_use_any(caller, name):
                 cut = text if len(text) <= MAX_INSTRUCTIONS else text[:MAX_INSTRUCTIONS] + " [cut]"
                 parts.append(f"{name}:\n{cut}")
         return "\n\n".join(parts) or None
@@ -270,18 +233,17 @@ class Gateway:
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[None, None]:
-        self.toolbox.on_change = self._changes.toolbox_changed
-        await self.toolbox.open(idle_timeout=self._idle_timeout)
+        self.toolbox.listeners.add(self._changes.toolbox_changed)
         try:
-            self._check_names(self._catalogue.policy, self.toolbox.upstreams)
-        except ConfigError:
-            await self.toolbox.close()
-            raise
-        refreshing = asyncio.create_task(self._changes.refresh())
-        try:
-            yield
+            await self.toolbox.open(idle_timeout=self._idle_timeout)
+            self._check_names(self._in_force.policy, self.toolbox.upstreams)
+            refreshing = asyncio.create_task(self._changes.refresh())
+            try:
+                yield
+            finally:
+                refreshing.cancel()
         finally:
-            refreshing.cancel()
+            self.toolbox.listeners.discard(self._changes.toolbox_changed)
             await self._changes.close()
             await self._forwarder.parking.close()
             await self._methods.tasks.close()
@@ -292,9 +254,7 @@ class Gateway:
         servers: Mapping[str, ServerConfig | InProcessServer],
         policy: Policy,
         *,
-        around: Sequence[Around] = (),
-        outside: Sequence[Around] = (),
-        admit: Admit | None = None,
+        layers: Layers = _NO_LAYERS,
     ) -> None:
         """Replace servers, policy and layers in one step: see `Toolbox.replace`.
 
@@ -303,14 +263,11 @@ class Gateway:
         """
 
         def swap() -> None:
-            self._catalogue.policy = policy
-            self._forwarder.policy = policy
-            self._admit = admit
+            self._in_force.policy, self._in_force.admit = policy, layers.admit
 
         await self.toolbox.replace(
             servers,
-            around=[self._enforce(policy), *around],
-            outside=outside,
+            around=replace(layers, policy=policy),
             idle_timeout=self._idle_timeout,
             check=lambda upstreams: self._check_names(policy, upstreams),
             swap=swap,

@@ -19,12 +19,10 @@ SEP-2663, and the extension's specification 2026-07-28: tasks.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 
 from msgspec import Raw
 
-from interlock.calls import Call, Caller, Entry, Outcome
-from interlock.client.caller_answers import lacking
+from interlock.calls import Call, Entry, Outcome
 from interlock.context import Context
 from interlock.errors import InterlockError, InvalidArguments, MissingCapability, RemoteError
 from interlock.gateway.forwarding.forwarder import Forwarder, caller_of
@@ -33,6 +31,7 @@ from interlock.gateway.forwarding.task_ids import SealedTask
 from interlock.protocol import Request
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode, encode_large
+from interlock.protocol.questions import lacking
 from interlock.revisions import INVALID_PARAMS
 from interlock.server.encoders import Encoder
 from interlock.server.tasks import (
@@ -48,9 +47,6 @@ from interlock.types import InputRequest, JsonObject
 MAX_NOTED = 10_000  # tasks whose end is known to be recorded
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
-# Called with the caller, the tool, the id of the call, and what happened to its task.
-NoteTask = Callable[[Caller, Entry, str, str], None]
-
 
 class ForwardedTasks:
     """The tasks of a gateway. `table` has the handlers of their methods.
@@ -59,16 +55,12 @@ class ForwardedTasks:
         toolbox: The servers.
         forwarder: Began the tasks.
         encoder: Encodes results for clients.
-        note: Records what happens to tasks; None for nothing.
     """
 
-    def __init__(
-        self, toolbox: Toolbox, forwarder: Forwarder, encoder: Encoder, note: NoteTask | None
-    ) -> None:
+    def __init__(self, toolbox: Toolbox, forwarder: Forwarder, encoder: Encoder) -> None:
         self._toolbox = toolbox
         self._forwarder = forwarder
         self._encoder = encoder
-        self._note = note
         self._noted: OrderedDict[str, None] = OrderedDict()  # calls whose end is recorded
         self.table: dict[str, Handler] = {
             "tasks/get": self._get,
@@ -118,7 +110,7 @@ class ForwardedTasks:
         sealed = self._forwarder.task_ids.read(id, context.principal)
         entry = self._toolbox.by_wire_name(sealed.tool)
         caller = caller_of(context)
-        if entry is None or self._forwarder.policy.decide(caller, entry).effect == "deny":
+        if entry is None or self._forwarder.in_force.policy.decide(caller, entry).effect == "deny":
             raise InvalidArguments(NO_SUCH_TASK)
         return sealed, entry
 
@@ -159,5 +151,5 @@ class ForwardedTasks:
         return self._forwarder.with_links(entry, outcome.raw)
 
     def _record(self, event: str, sealed: SealedTask, entry: Entry, context: Context) -> None:
-        if self._note is not None:
-            self._note(caller_of(context), entry, sealed.call, event)
+        note = self._forwarder.observer.task_changed
+        note(caller_of(context), entry, sealed.call, event)

@@ -83,7 +83,7 @@ class ForwardedTool:
     def _refuse(self, text: str, context: Context, id: str) -> Raw:
         """Refuse arguments that no layer of a call could read."""
         error = InvalidArguments(text)
-        note = self._forwarder.on_refused
+        note = self._forwarder.observer.unavailable
         note(caller_of(context), reason_of(error), self.entry, "", id)
         return refusal(self.entry, error, id)
 
@@ -153,5 +153,5 @@ class UnusableTool:
             error = LoginNeeded(f"{text}; open {self.url} and call again", self.url)
         entry = self.item if self._is_known else None
         name = "" if self._is_known else self.item.address
-        self._forwarder.on_refused(caller_of(context), error.reason, entry, name, id)
+        self._forwarder.observer.unavailable(caller_of(context), error.reason, entry, name, id)
         return refusal(self.item, error, id)

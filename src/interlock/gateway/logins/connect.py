@@ -158,7 +158,7 @@ class Logins:
 
     @property
     def _callback(self) -> str:
-        return f"{self.vault.public_url}{CALLBACK_PATH}"
+        return f"{self.vault.public_url()}{CALLBACK_PATH}"
 
     async def _oauth(self, server: str, store: TokenStore, ask: Ask | None) -> OAuth:
         """Return the login of a user to a server.
@@ -330,7 +330,7 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
 
 
 def _set_cookie(logins: Logins, name: str, value: str) -> tuple[bytes, bytes]:
-    is_secure = logins.vault.public_url.startswith("https:")
+    is_secure = logins.vault.public_url().startswith("https:")
     parts = [f"{name}={value}", f"Path={CALLBACK_PATH}", "HttpOnly", "SameSite=Lax"]
     parts += ["Secure"] * is_secure + [f"Max-Age={LOGIN_TTL:.0f}"]
     return b"set-cookie", "; ".join(parts).encode()

@@ -21,6 +21,7 @@ from weakref import WeakValueDictionary
 from interlock.auth.gateway_key import GatewayKey
 from interlock.auth.principal import Principal
 from interlock.auth.stored_key import TENANT
+from interlock.calls import Call
 from interlock.config import HttpServer
 from interlock.errors import InterlockError, LoginRequired, StoreCorrupt, StoreError
 from interlock.server.sealing import EncryptingSeal
@@ -59,11 +60,13 @@ class Vault:
             what.
         recording: Returns what writes a change with its audit record, given what is done and by
             whom.
+        upstreams: Returns the servers by name.
+        public_url: Returns the origin of the public listener; "" without one.
 
     Attributes:
         is_local: See `UserCredentials`.
-        public_url: The origin of the public listener; "" without one.
-        upstreams: Returns the servers by name.
+        upstreams: As given.
+        public_url: As given.
     """
 
     def __init__(
@@ -72,10 +75,12 @@ class Vault:
         secret: GatewayKey,
         note: Callable[[str, str, Place], None] = lambda *_: None,
         recording: Callable[[str, Principal], Record | None] = lambda *_: None,
+        upstreams: Callable[[], Mapping[str, Upstream]] = dict,
+        public_url: Callable[[], str] = str,
     ) -> None:
-        self.public_url = ""
         self.is_local = False
-        self.upstreams: Callable[[], Mapping[str, Upstream]] = dict
+        self.upstreams = upstreams
+        self.public_url = public_url
         self._store = store
         self._note = note
         self._recording = recording
@@ -194,6 +199,24 @@ class Vault:
         users = await self._store.users_of(server)
         return [owner_of(Place(user, server, "", tenant)) for tenant, user in users]
 
+    # As `CheckedLogins`
+
+    def is_needed(self, server: str) -> bool:
+        """Return whether a server needs a credential of each user."""
+        upstream = self.upstreams().get(server)
+        return upstream is not None and bool(upstream.needs)
+
+    async def check(self, call: Call) -> None:
+        """Check that the user of a call has what its server needs.
+
+        Raises:
+            LoginRequired: Something is missing.
+            InterlockError: Whether that is so cannot be determined.
+        """
+        upstream = self.upstreams().get(call.entry.server)
+        if upstream is not None:
+            await upstream.calls.check_credentials(call)
+
     # Users
 
     async def list(self, *, user: str = "", tenant: str = TENANT) -> _Credentials:
@@ -290,10 +313,11 @@ class Vault:
 
     def connect_url(self, owner: str, server: str) -> str:
         """Return where a user connects to a server; "" without a public listener."""
-        if not self.public_url:
+        public_url = self.public_url()
+        if not public_url:
             return ""
         id = self._links.close(f"{server}\n{owner}".encode(), b"").rstrip("=")
-        return f"{self.public_url}{CONNECT_PATH}{id}"
+        return f"{public_url}{CONNECT_PATH}{id}"
 
     def opened_link(self, id: str) -> _Key:
         """Return owner and server of a link.

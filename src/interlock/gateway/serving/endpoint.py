@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from interlock.auth import Authenticator, Principal
-from interlock.auth.authenticator import Headers
+from interlock.auth import Authenticator
 from interlock.auth.page_session import PageAuth, PageSessions, SessionCookie
+from interlock.calls import Call
 from interlock.config.gateway import Address, ChatPage
-from interlock.errors import AuthError
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.admin.operations import Operations
 from interlock.gateway.admin.routes import ADMIN_ROUTES, USER_ROUTES
 from interlock.gateway.assembly import Assembly
+from interlock.gateway.front import GatewayFront
+from interlock.gateway.health import health_of
 from interlock.gateway.logins import connect
 from interlock.gateway.logins.connect_pages import ConnectPages
 from interlock.gateway.logins.login_pages import LoginPages
-from interlock.gateway.metrics import Samples
 from interlock.gateway.serving.admin_app import AdminApp
+from interlock.gateway.serving.view_auth import InView, LatestAuth
+from interlock.layers.asking import AskCaller
 from interlock.server.http.app import HttpApp
 from interlock.server.http.guard import LOOPBACK
 from interlock.server.http.http_options import AsgiApp, HttpOptions, MakePage
@@ -37,7 +37,6 @@ from interlock.store.page_sessions import PageSessionStore
 from interlock.text import urls
 
 PATH = "/mcp"
-MAX_SEEN = 1_000  # callers that are kept as they are in the only view
 _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -75,6 +74,7 @@ class ServedChat(Protocol):
     """The chat beside the endpoint."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
+    ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return the application; `beside` serves all other paths."""
@@ -100,6 +100,7 @@ class ServedInspector(Protocol):
     """The inspector beside the admin API."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
+    ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return an application that serves what is inspected, and passes other paths on."""
@@ -121,7 +122,7 @@ class ServedInspector(Protocol):
 MakeInspector = Callable[[Assembly], ServedInspector]
 
 
-class Endpoint:
+class Endpoint(GatewayFront):
     """Serves an assembly over HTTP, whatever its configuration is at the moment.
 
     Args:
@@ -158,27 +159,30 @@ class Endpoint:
         self._make_inspector = inspector
         self._make_chat = chat
         self._assembly = assembly
+        self._services, self._callers = assembly.services, assembly.services.callers
         self._resource = resource
+        self.origin = urls.origin(resource)
         self._view = view
         self._board = board
-        self.health = assembly.health(lambda: self.app.is_draining)
-        assembly.metrics.gauges["interlock_sessions"] = ("Open sessions.", self._count)
+        self.health = health_of(assembly, lambda: self.app.is_draining)
         settings = assembly.parts.settings
         self.sessions = PageSessions(
-            PageSessionStore(assembly.database), assembly.keys, is_trusted=self._is_trusted
+            PageSessionStore(self._services.database),
+            self._services.keys,
+            is_trusted=self._is_trusted,
         )
         self._operations = Operations(assembly)
-        self._follows_reload: list[_Latest] = []
+        self._follows_reload: list[LatestAuth] = []
         is_local = urls.is_loopback(address.host) and not settings.public_url
         self.serves_operators = is_local and settings.admin is None
         pages: dict[str, MakePage] = {"/healthz": self.health.alive, "/readyz": self.health.ready}
         if self.serves_operators:
             pages["/metrics"] = self.metrics
         self.app = HttpApp(
-            assembly.gateway,
+            assembly.server,
             HttpOptions(
                 path=PATH,
-                auth=assembly.authenticator(resource, view),
+                auth=self._callers.authenticator(resource, view),
                 views=self._views(),
                 pages=pages,
                 hosts=self._hosts(address.host),
@@ -186,13 +190,12 @@ class Endpoint:
                 beside=self._beside(address),
             ),
         )
-        assembly.on_reload = self._reloaded
-        assembly.keys.on_end = self._end_credentials
+        assembly.serve_by(self)
 
     def _is_trusted(self, user: str) -> bool:
         """Return whether a user without a key may still use a session."""
         issuer, is_of_issuer, _ = user.rpartition("#")
-        known = (each.issuer for each in self._assembly.login_issuers())
+        known = (each.issuer for each in self._callers.login_issuers())
         return not is_of_issuer or issuer in known
 
     def admin_app(self, address: Address) -> AdminApp:
@@ -203,7 +206,7 @@ class Endpoint:
         """
         authenticator = None
         if not urls.is_loopback(address.host):
-            authenticator = self._assembly.authenticator(self._resource, scope="admin:read")
+            authenticator = self._callers.authenticator(self._resource, scope="admin:read")
         api = self._api(address, is_admin=True)
         return AdminApp(
             {"/healthz": self.health.alive, "/readyz": self.health.ready_in_detail},
@@ -214,21 +217,48 @@ class Endpoint:
 
     def _beside(self, address: Address) -> AsgiApp:
         """Return what is served on the public listener beside the endpoint."""
-        assembly, hosts = self._assembly, self._hosts(address.host)
-        assembly.vault.public_url = urls.origin(self._resource)
-        pages: AsgiApp = ConnectPages(assembly.logins, self._api(address), hosts)
+        hosts = self._hosts(address.host)
+        pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
         has_board = self._board is not None and self.serves_operators
-        if self.chat is not None or has_board:
-            assembly.approval_questions.page_of = self._page_of
+        self._has_pages = self.chat is not None or has_board
         if self.chat is not None:
             pages = self.chat.site(pages)
         if self._board is None or not has_board:
             return pages
         return self._board(pages, PageGuard(hosts), has_chat=self.chat is not None)
 
-    def _page_of(self, approval: Approval) -> str:
+    # As `GatewayFront`
+
+    @property
+    def open_sessions(self) -> int:
+        """See `GatewayFront`."""
+        return len(self.app.sessions)
+
+    def page_of(self, approval: Approval) -> str | None:
         """Return the address of the page on which a user decides about a call of their own."""
-        return f"{urls.origin(self._resource)}/calls/{approval.call}"
+        return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
+
+    async def ask(self, call: Call, approval: Approval | None) -> bool | None:
+        """Ask on the page that a call was made on."""
+        page = self.chat or self._inspector
+        return None if page is None else await page.ask(call, approval)
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """See `GatewayFront`."""
+        self.app.end_credentials(keys)
+        if self.chat is not None:
+            self.chat.end_credentials(keys)
+        if self._inspector is not None:
+            self._inspector.end_credentials(keys)
+
+    def reloaded(self) -> None:
+        """See `GatewayFront`."""
+        own = self._callers.authenticator(self._resource, self._view)
+        self.app.admit_by(own, self._views())
+        for each in self._follows_reload:
+            each.renew()
+
+    # The applications
 
     def _api(self, address: Address, *, is_admin: bool = False) -> AsgiApp:
         """Return the JSON routes of a listener, and the logins to its pages."""
@@ -236,11 +266,11 @@ class Endpoint:
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
         cookie = SessionCookie.of(is_local=is_local, port=address.port, is_admin=is_admin)
-        keys = _Latest(lambda: self._assembly.authenticator(self._resource, scope=""))
+        keys = LatestAuth(lambda: self._callers.authenticator(self._resource, scope=""))
         self._follows_reload.append(keys)
-        pages = Pages(self.sessions, cookie, keys, self._assembly.login_issuers)
+        pages = Pages(self.sessions, cookie, keys, self._callers.login_issuers)
         hosts = None if is_admin else self._hosts(address.host)
-        on_refused = self._assembly.refused
+        on_refused = self._services.recorder.credential_refused
         tables: list[tuple[Any, Sequence[Route]]] = [
             (pages, login.ROUTES),
             (self._operations, USER_ROUTES),
@@ -248,11 +278,11 @@ class Endpoint:
         if is_admin or self.serves_operators:
             tables.append((self._operations, ADMIN_ROUTES))
         if not is_admin:
-            tables.append((self._assembly.logins, connect.ROUTES))
+            tables.append((self._services.logins, connect.ROUTES))
         guard = PageGuard(hosts, public_url)
         auth: Authenticator = PageAuth(self.sessions, cookie, keys, on_refused=on_refused)
         if self._view and not is_admin:
-            auth = _InView(auth, self._view)
+            auth = InView(auth, self._view)
         if settings.chat is not None and self._make_chat and not is_admin:
             listener = Listener(auth, guard, hosts, public_url)
             self.chat = self._make_chat(self._assembly, settings.chat, listener)
@@ -265,21 +295,13 @@ class Endpoint:
             JsonApi(tables, guard, auth),
             self.sessions,
             cookie,
-            self._assembly.secret,
-            self._assembly.login_issuers,
+            self._services.secret,
+            self._callers.login_issuers,
             hosts=hosts,
             public_url=public_url,
             on_refused=on_refused,
         )
         return self._inspector.site(logins) if inspects and self._inspector else logins
-
-    def _end_credentials(self, keys: Collection[str]) -> None:
-        self.app.end_credentials(keys)
-        self._assembly.gateway.end_credentials(keys)
-        if self.chat is not None:
-            self.chat.end_credentials(keys)
-        if self._inspector is not None:
-            self._inspector.end_credentials(keys)
 
     def drain(self) -> None:
         """End chats and inspections; calls of MCP clients may finish."""
@@ -297,21 +319,12 @@ class Endpoint:
 
     async def metrics(self) -> Page:
         """Return the page `/metrics`."""
-        return Page(self._assembly.metrics.text().encode(), kind=_TEXT)
-
-    def _count(self) -> Samples:
-        return {(): float(len(self.app.sessions))}
+        return Page(self._services.metrics.text().encode(), kind=_TEXT)
 
     def _views(self) -> Views:
-        assembly, resource = self._assembly, self._resource
-        names = [self._view] if self._view else assembly.parts.settings.views
-        return Views(names, lambda name: assembly.authenticator(f"{resource}/{name}", name))
-
-    def _reloaded(self) -> None:
-        self.app.authenticator = self._assembly.authenticator(self._resource, self._view)
-        self.app.views = self._views()
-        for each in self._follows_reload:
-            each.renew()
+        resource, callers = self._resource, self._callers
+        names = [self._view] if self._view else self._assembly.parts.settings.views
+        return Views(names, lambda name: callers.authenticator(f"{resource}/{name}", name))
 
     def _hosts(self, listening: str) -> list[str] | None:
         """Return the allowed values of `Host`; None for the default of an endpoint."""
@@ -320,74 +333,3 @@ class Endpoint:
             return None
         public = [urlsplit(settings.public_url).netloc] if settings.public_url else []
         return [*LOOPBACK, listening, *settings.hosts, *public]
-
-
-class _InView:
-    """Identifies callers who see one view only, as the listener serves no other one.
-
-    Args:
-        authenticator: Identifies callers.
-        view: The view.
-    """
-
-    def __init__(self, authenticator: Authenticator, view: str) -> None:
-        self._authenticator = authenticator
-        self._view = view
-        self._seen: OrderedDict[int, tuple[Principal, Principal]] = OrderedDict()
-
-    @property
-    def challenge(self) -> str:
-        """See `Authenticator`."""
-        return self._authenticator.challenge
-
-    def published(self, path: str) -> bytes | None:
-        """See `Authenticator`."""
-        return self._authenticator.published(path)
-
-    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """See `Authenticator`. A key that is bound to another view opens nothing."""
-        principal = await self._authenticator.authenticate(headers, peer)
-        if principal.view == self._view:
-            return principal
-        if principal.view:
-            raise AuthError("nothing is served at this path", 404)
-        known = self._seen.get(id(principal))
-        if known is None or known[0] is not principal:  # a policy remembers callers by identity
-            known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
-            if len(self._seen) > MAX_SEEN:
-                self._seen.popitem(last=False)
-        return known[1]
-
-
-class _Latest:
-    """The authenticator that the present configuration makes.
-
-    Args:
-        make: Makes it.
-    """
-
-    def __init__(self, make: Callable[[], Authenticator]) -> None:
-        self._make = make
-        self.renew()
-
-    def renew(self) -> None:
-        """Make it again."""
-        self._made = self._make()
-        self.known = getattr(self._made, "known", _unknown)
-
-    @property
-    def challenge(self) -> str:
-        """See `Authenticator`."""
-        return self._made.challenge
-
-    def published(self, path: str) -> bytes | None:
-        """See `Authenticator`."""
-        return self._made.published(path)
-
-    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """See `Authenticator`."""
-        return await self._made.authenticate(headers, peer)
-
-
-def _unknown(_: Headers) -> None:
-    return None

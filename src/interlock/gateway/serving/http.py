@@ -20,6 +20,7 @@ from interlock.gateway.serving.listeners import Listeners, address_of
 from interlock.gateway.serving.process import on_signals
 from interlock.server.http.serve import UvicornServer
 from interlock.text import urls
+from interlock.toolbox import Toolbox
 
 
 class Served(Struct, frozen=True):
@@ -77,7 +78,7 @@ async def serve_http(
     )
     announced = partial(announce, _served(endpoint, listeners)), announce_servers
     await _serve(assembly, endpoint, listeners, reload, *announced)
-    if assembly.has_failed:
+    if assembly.failed.is_set():
         raise AuditFailed("calls cannot be recorded any more; start the gateway again")
 
 
@@ -101,20 +102,25 @@ async def _serve(
         endpoint.drain()
         server.end()
 
-    async with assembly.gateway.running(), _admin_listener(listeners.admin, endpoint):
+    async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
         listeners.public.listen()  # so that no client is refused once the address is printed
         serving = asyncio.create_task(server.serve([listeners.public]))
-        assembly.on_failed = end
         with on_signals(end, reload):
             announce()
-            async with beside(_announce_later(assembly, announce_servers)):
+            announcing = _announce_later(assembly.server.toolbox, announce_servers)
+            async with beside(announcing), beside(_end_after(assembly.failed, end)):
                 await serving
         await endpoint.close()
 
 
-async def _announce_later(assembly: Assembly, announce_servers: Callable[[], None]) -> None:
-    if await assembly.gateway.toolbox.finish_starting():
+async def _announce_later(toolbox: Toolbox, announce_servers: Callable[[], None]) -> None:
+    if await toolbox.finish_starting():
         announce_servers()
+
+
+async def _end_after(failed: asyncio.Event, end: Callable[[], None]) -> None:
+    await failed.wait()
+    end()
 
 
 def _served(endpoint: Endpoint, listeners: Listeners) -> Served:

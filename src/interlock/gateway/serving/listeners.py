@@ -9,9 +9,10 @@ from importlib.util import find_spec
 
 from msgspec import Struct
 
+from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
-from interlock.gateway.assembly import Assembly
+from interlock.gateway.callers import GatewayCallers
 from interlock.gateway.serving.process import bound, only_gateway
 from interlock.text import urls
 
@@ -33,11 +34,14 @@ class Listeners(Struct, frozen=True):
 
 
 @contextmanager
-def listeners(assembly: Assembly, address: Address | None = None) -> Iterator[Listeners]:
+def listeners(
+    settings: GatewaySettings, callers: GatewayCallers, address: Address | None = None
+) -> Iterator[Listeners]:
     """Bind the sockets of a gateway, unless it may not be served.
 
     Args:
-        assembly: The gateway.
+        settings: Its configuration.
+        callers: Who may call it.
         address: Where to listen; None: as configured.
 
     Raises:
@@ -47,13 +51,12 @@ def listeners(assembly: Assembly, address: Address | None = None) -> Iterator[Li
     """
     if find_spec("uvicorn") is None:  # which is imported while the servers start
         raise MissingExtra("serving HTTP", "serve")
-    settings = assembly.parts.settings
     address = address or settings.listen or DEFAULT
     with ExitStack() as stack:
         stack.enter_context(only_gateway(settings.database))
         public = stack.enter_context(bound(address))
         admin = None if settings.admin is None else stack.enter_context(bound(settings.admin))
-        yield Listeners(public, admin, _first_key(assembly, address.host))
+        yield Listeners(public, admin, _first_key(callers, address.host))
 
 
 def address_of(listener: socket.socket) -> Address:
@@ -62,15 +65,15 @@ def address_of(listener: socket.socket) -> Address:
     return Address(host, port)
 
 
-def _first_key(assembly: Assembly, host: str) -> str | None:
+def _first_key(callers: GatewayCallers, host: str) -> str | None:
     """Return a key for this run, on loopback, unless another credential exists.
 
     Raises:
         ConfigError: Other machines can reach the address, and no key exists.
     """
     if urls.is_loopback(host):
-        return assembly.key_for_this_run()
-    if not assembly.has_callers:
+        return callers.key_for_this_run()
+    if not callers.exist:
         raise ConfigError(
             f"{host} can be reached by others: make a key first: interlock keys create NAME"
         )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from interlock.auth.principal import Principal
-from interlock.gateway.assembly import Assembly
+from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.serving.process import on_signals
 from interlock.policy import LOCAL_USER
 from interlock.server.server_connection import ServerConnection
@@ -18,7 +18,7 @@ HANDSHAKE = frozenset(("initialize", "ping", "server/discover"))
 
 
 async def serve_stdio(
-    assembly: Assembly,
+    server: ForwardingServer,
     source: int,
     target: int,
     *,
@@ -28,7 +28,7 @@ async def serve_stdio(
     """Serve the local user on two descriptors until the client disconnects, or SIGTERM.
 
     Args:
-        assembly: The gateway.
+        server: That of the gateway.
         source: To read from.
         target: To write to.
         view: The view to serve; "" for none.
@@ -36,8 +36,8 @@ async def serve_stdio(
     """
     principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
     transport = PipeTransport(source, target)
-    early = frozenset[str]() if assembly.gateway.tells_of_servers else HANDSHAKE
-    connection = ServerConnection(assembly.gateway, transport, principal, early=early)
+    early = frozenset[str]() if server.tells_of_servers else HANDSHAKE
+    connection = ServerConnection(server, transport, principal, early=early)
     serving = asyncio.ensure_future(connection.serve())
 
     def end() -> None:

@@ -48,7 +48,7 @@ from interlock.server.http.responses import (
 )
 from interlock.server.http.sessions import Sessions
 from interlock.server.http.streams import Budget
-from interlock.server.http.views import ServedPath, nothing_here
+from interlock.server.http.views import ServedPath, Views, nothing_here
 from interlock.server.request_context import CallParams
 from interlock.server.wire_errors import request_refusal
 
@@ -65,8 +65,8 @@ class HttpApp:
     Attributes:
         path: The path of the endpoint.
         sessions: The sessions of legacy clients.
-        authenticator: Identifies the callers at `path`; may be replaced.
-        views: The views below `path`; may be replaced.
+        authenticator: Identifies the callers at `path`.
+        views: The views below `path`.
         is_draining: Whether new requests are refused.
     """
 
@@ -106,6 +106,15 @@ class HttpApp:
     def dropped(self) -> Counter[str]:
         """Number of messages and requests that were dropped, by reason: see `Server`."""
         return self._server.dropped
+
+    def admit_by(self, authenticator: Authenticator | None, views: Views | None) -> None:
+        """Identify callers in another way from now on.
+
+        Args:
+            authenticator: Identifies the callers at `path`.
+            views: The views below it.
+        """
+        self.authenticator, self.views = authenticator, views
 
     @property
     def is_protected(self) -> bool:

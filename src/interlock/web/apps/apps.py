@@ -47,8 +47,6 @@ class Apps:
         pins: The documents that users have accepted.
         tickets: The documents that wait to be fetched.
         built_in: Whether the built-in rules apply; settings of a conversation may replace them.
-
-    Attributes:
         origin: The origins of apps that have a domain; None if such apps are not served.
     """
 
@@ -59,12 +57,13 @@ class Apps:
         tickets: Tickets | None = None,
         *,
         built_in: bool = False,
+        origin: AppsOrigin | None = None,
     ) -> None:
         self.context = context
         self.pins = pins
         self.tickets = tickets or Tickets()
         self.built_in = built_in
-        self.origin: AppsOrigin | None = None
+        self.origin = origin
         self.calls = AppCalls()
         self._open: OrderedDict[str, _App] = OrderedDict()
 

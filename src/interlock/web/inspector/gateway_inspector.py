@@ -8,6 +8,7 @@ from typing import Any
 from interlock.auth import Principal
 from interlock.auth.key_ring import principal_of
 from interlock.gateway.assembly import Assembly
+from interlock.layers.asking import AskCaller
 from interlock.server.http.http_options import AsgiApp
 from interlock.server.http.json_api import Route
 from interlock.store.keys import KeyStore
@@ -26,10 +27,11 @@ class GatewayInspector:
 
     Attributes:
         tables: The JSON routes, for `JsonApi`.
+        ask: Asks about the calls of the page.
     """
 
     def __init__(self, assembly: Assembly) -> None:
-        keys = KeyStore(assembly.database)
+        keys = KeyStore(assembly.services.database)
 
         async def owner_of(key: str) -> Principal:
             return principal_of(await keys.get(key))
@@ -38,11 +40,11 @@ class GatewayInspector:
             servers=lambda: assembly.parts.servers,
             layers=lambda: assembly.layers,
             policy=lambda: assembly.parts.policy,
-            toolbox=assembly.gateway.toolbox,
+            toolbox=assembly.server.toolbox,
             checks_pins=lambda: assembly.parts.settings.lock.mode != "off",
-            environ=assembly.environ,
+            environ=assembly.services.environ,
             path=assembly.parts.config.path,
-            credentials=assembly.vault,
+            credentials=assembly.services.vault,
             principal_of=owner_of,
             has_gateway=True,
         )
@@ -50,7 +52,7 @@ class GatewayInspector:
         self.tables: Sequence[tuple[Any, Sequence[Route]]] = [
             (self._inspector, inspect_api.routes("admin:write"))
         ]
-        assembly.approval_questions.elsewhere = ask_on_page
+        self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
         """Return an application that serves the documents of inspected apps.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import calls, revisions, schema
+from interlock import revisions, schema
 from interlock.auth import Principal
-from interlock.calls import Around, Call, Caller, Entry, Item, Outcome
+from interlock.calls import Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.endings import ending_of, reason_of
 from interlock.errors import (
     AskRefused,
@@ -25,6 +25,7 @@ from interlock.errors import (
     SchemaError,
     UnknownTool,
 )
+from interlock.layers import Layers
 from interlock.policy import Policy
 from interlock.protocol.decoding import decode
 from interlock.protocol.envelope import encode
@@ -67,7 +68,7 @@ class Host(Struct, frozen=True):
 
     Attributes:
         servers: Returns the servers by name, in the form of `Toolbox`.
-        layers: Returns the layers outside and around every call.
+        layers: Returns the layers of every call.
         policy: Returns the policy.
         toolbox: The servers that all users share.
         checks_pins: Returns whether definitions must be accepted before they are called.
@@ -80,7 +81,7 @@ class Host(Struct, frozen=True):
     """
 
     servers: Callable[[], Mapping[str, ServerConfig | InProcessServer]]
-    layers: Callable[[], tuple[Sequence[Around], Sequence[Around]]]
+    layers: Callable[[], Layers]
     policy: Callable[[], Policy]
     toolbox: Toolbox
     checks_pins: Callable[[], bool]
@@ -361,16 +362,18 @@ class Inspection:
         call = msgspec.structs.replace(call, entry=self._accepted(self._target(method, params)))
         if self.seen_as is not None:
             self._check_rights(call, *self.seen_as)
-        outside, around = self.host.layers()
+        validation = self._validation if checks else None
+        return await self.host.layers().build(self._sent, validation)(call)
 
+    def _validation(self, handle: CallHandler) -> CallHandler:
         async def validated(call: Call) -> Outcome:
-            if checks and isinstance(call.entry, Entry):
+            if isinstance(call.entry, Entry):
                 errors = self.connection.tools.errors(call.name, call.arguments, echo=True)
                 if errors:
                     raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
-            return await calls.build(self._sent, around)(call)
+            return await handle(call)
 
-        return await calls.build(validated, outside)(call)
+        return validated
 
     async def _sent(self, call: Call) -> Outcome:
         first, began = self.wire.last, monotonic()

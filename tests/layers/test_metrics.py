@@ -6,7 +6,7 @@ import pytest
 
 from interlock.calls import Call, Outcome
 from interlock.errors import CallRefused, RequestTimeout, UnknownTool
-from interlock.gateway.metrics import Histogram, Metrics, by_label
+from interlock.layers.metrics import Histogram, Metrics, by_label
 from tests.layers.support import Upstream, call_of
 
 
@@ -61,8 +61,7 @@ def test_buckets_of_a_histogram_add_up():
 
 
 def test_a_label_cannot_end_its_quotes_or_line():
-    metrics = Metrics()
-    metrics.gauges["g"] = "Help.", lambda: by_label("name", {'a"\n\\': 1})
+    metrics = Metrics(gauges=lambda: {"g": ("Help.", by_label("name", {'a"\n\\': 1}))})
 
     assert 'g{name="a\\"\\n\\\\"} 1' in metrics.text().splitlines()
     assert metrics.own_share(95) is None

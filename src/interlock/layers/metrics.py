@@ -27,6 +27,7 @@ OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 
 Labels = tuple[tuple[str, str], ...]
 Samples = Mapping[Labels, float]
+Gauge = tuple[str, Samples]  # what it means, and its values
 
 
 class Histogram:
@@ -64,20 +65,22 @@ class Metrics:
 
     Args:
         on_failure: Called with each call that raised, and its error.
+        gauges: Returns further metrics for each page: help text and value, by name.
 
     Attributes:
         refusals: By reason.
         refusals_of: Those of each API key by reason, by its id.
-        gauges: Further metrics: help text and samples by name, read for each page.
     """
 
     def __init__(
-        self, on_failure: Callable[[Call, BaseException], None] = lambda _, __: None
+        self,
+        on_failure: Callable[[Call, BaseException], None] = lambda _, __: None,
+        gauges: Callable[[], Mapping[str, Gauge]] = dict,
     ) -> None:
         self._on_failure = on_failure
         self.refusals: Counter[str] = Counter()
         self.refusals_of: dict[str, Counter[str]] = {}
-        self.gauges: dict[str, tuple[str, Callable[[], Samples]]] = {}
+        self._gauges = gauges
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
         # By server: the seconds of calls, and their part in the gateway.
@@ -182,9 +185,9 @@ class Metrics:
             *_histograms("interlock_call_seconds", "Time of a call.", seconds),
             *_histograms("interlock_overhead_seconds", "Its part in the gateway.", overhead),
         ]
-        for name, (help, samples) in self.gauges.items():
+        for name, (help, samples) in self._gauges().items():
             kind = "counter" if name.endswith("_total") else "gauge"
-            lines += _metric(name, kind, help, samples())
+            lines += _metric(name, kind, help, samples)
         return "\n".join(lines) + "\n"
 
 

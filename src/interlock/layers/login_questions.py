@@ -4,34 +4,61 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
 
 from interlock.calls import Around, Call, CallHandler, Outcome
-from interlock.client.caller_answers import lacking
 from interlock.context import ASK_TIMEOUT, url_elicitation
 from interlock.errors import AuthError, InterlockError, LoginNeeded, LoginRequired
-from interlock.gateway.logins.vault import Vault
 from interlock.protocol.envelope import encode
+from interlock.protocol.questions import lacking
 from interlock.revisions import MODERN, at_least
 from interlock.schema.elicitation import for_legacy
-from interlock.toolbox.upstream import Upstream
 from interlock.types import ElicitParams, ElicitResult
 
 LOGIN_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened the page
 _URLS = "2025-11-25"  # the first revision that can ask a user to open a page
 
 
+class CheckedLogins(Protocol):
+    """The credentials of users, as the layer checks them. Owners are `Principal.owner`."""
+
+    def is_needed(self, server: str) -> bool:
+        """Return whether a server needs a credential of each user."""
+        ...
+
+    async def check(self, call: Call) -> None:
+        """Check that the user of a call has what its server needs.
+
+        Raises:
+            LoginRequired: Something is missing.
+        """
+        ...
+
+    async def refused(self, owner: str, server: str) -> None:
+        """Stop using the present login of a user, which the server has refused."""
+        ...
+
+    def connect_url(self, owner: str, server: str) -> str:
+        """Return where a user connects to a server; "" for nowhere."""
+        ...
+
+    def next_change(self, owner: str, server: str) -> asyncio.Event:
+        """Return an event that is set when a credential of a user next changes."""
+        ...
+
+
 class LoginQuestions:
     """Asks users to connect to servers.
 
     Args:
-        vault: Their credentials.
+        logins: Their credentials.
     """
 
-    def __init__(self, vault: Vault) -> None:
-        self._vault = vault
+    def __init__(self, logins: CheckedLogins) -> None:
+        self._logins = logins
 
     def around(self, servers: Collection[str]) -> Around:
         """Return a layer that makes calls whose user has what the server needs.
@@ -51,14 +78,13 @@ class LoginQuestions:
         return wrap
 
     async def _checked(self, call: Call, handle: CallHandler) -> Outcome:
-        upstream = self._vault.upstreams().get(call.entry.server)
-        if upstream is None or not upstream.needs or not call.caller.owner:
+        if not call.caller.owner or not self._logins.is_needed(call.entry.server):
             return await handle(call)
         try:
-            await upstream.calls.check_credentials(call)
+            await self._logins.check(call)
         except LoginRequired as error:
             await self._connect(call, error)
-            await self._check_again(call, upstream)
+            await self._check_again(call)
         try:
             return await handle(call)
         except AuthError as error:
@@ -66,21 +92,21 @@ class LoginQuestions:
                 raise
             raise await self._refused(call, error) from None
 
-    async def _check_again(self, call: Call, upstream: Upstream) -> None:
+    async def _check_again(self, call: Call) -> None:
         try:
-            await upstream.calls.check_credentials(call)
+            await self._logins.check(call)
         except LoginRequired as error:
             raise self._needed(call, error) from None
 
     async def _refused(self, call: Call, error: AuthError) -> LoginRequired:
         """Return the error of a call whose credential its server has refused."""
-        await self._vault.refused(call.caller.owner, call.entry.server)
+        await self._logins.refused(call.caller.owner, call.entry.server)
         needed = self._needed(call, error)
         return LoginRequired(str(needed), url=needed.url)
 
     def _needed(self, call: Call, error: InterlockError) -> LoginNeeded:
         server = call.entry.server
-        url = self._vault.connect_url(call.caller.owner, server)
+        url = self._logins.connect_url(call.caller.owner, server)
         way = f"open {url} and call again" if url else "ask the operator of the gateway for it"
         return LoginNeeded(f"{error}; {way}", url)
 
@@ -95,7 +121,7 @@ class LoginQuestions:
         params = self._question(call, needed.url)
         if params is None or call.back is None:
             raise needed
-        change = self._vault.next_change(owner, server)
+        change = self._logins.next_change(owner, server)
         try:
             raw = await call.back.ask("elicitation/create", encode(params), timeout=ASK_TIMEOUT)
             if msgspec.json.decode(raw, type=ElicitResult).action != "accept":

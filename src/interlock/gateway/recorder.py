@@ -1,0 +1,127 @@
+"""The observer that counts in a gateway's metrics and records in its audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from interlock.auth.gateway_auth import RefusedCredential
+from interlock.auth.principal import Principal
+from interlock.calls import Call, Caller, Entry, Item
+from interlock.errors import CallRefused
+from interlock.gateway.explain.explanation import UNKNOWN
+from interlock.gateway.observer import GatewayObserver
+from interlock.layers.audit import LOCAL_USER, AuditTrail
+from interlock.layers.metrics import Gauge, Metrics
+from interlock.policy import Policy
+from interlock.server.catalogue import Kind
+from interlock.store.credentials import Place
+from interlock.store.database.claims import Claim
+from interlock.store.database.recorded import Record
+from interlock.types import JsonObject
+
+_UNKNOWN: dict[Kind, str] = {  # reasons that the trail and the metrics have
+    "tools": UNKNOWN,
+    "prompts": "unknown_prompt",
+    "resources": "unknown_resource",
+    "resourceTemplates": "unknown_resource",
+}
+
+
+class GatewayRecorder(GatewayObserver):
+    """Counts in metrics, and records in an audit trail if there is one.
+
+    Args:
+        trail: The audit trail; None for none.
+        policy: Returns the policy that holds now.
+        gauges: As for `Metrics`.
+
+    Attributes:
+        metrics: The counters.
+    """
+
+    def __init__(
+        self,
+        trail: AuditTrail | None,
+        policy: Callable[[], Policy],
+        gauges: Callable[[], Mapping[str, Gauge]],
+    ) -> None:
+        self.metrics = Metrics(self.call_failed, gauges)
+        self._trail = trail
+        self._policy = policy
+
+    # As `GatewayObserver`
+
+    def credential_refused(self, refused: RefusedCredential) -> None:
+        """See `GatewayObserver`."""
+        self.metrics.note_refusal(refused.reason, "" if refused.key is None else refused.key.id)
+        if self._trail is not None:
+            self._trail.credential_refused(refused)
+
+    def not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
+        """See `GatewayObserver`."""
+        self.metrics.note_refusal(error.reason, _key_of(principal))
+        if self._trail is not None:
+            self._trail.refused(Caller(principal, surface="mcp"), error.reason)
+
+    def unknown(self, caller: Caller, kind: Kind, name: str, entry: Entry | Item | None) -> None:
+        """See `GatewayObserver`."""
+        decision = None if entry is None else self._policy().decide(caller, entry)
+        reason, rule = _UNKNOWN[kind], ""
+        if decision is not None and decision.effect == "deny":
+            reason, rule = decision.reason, decision.rule
+        self.metrics.note_refusal(reason, _key_of(caller.principal))
+        if self._trail is not None:
+            self._trail.refused(caller, reason, entry=entry, name=name, rule=rule)
+
+    def unavailable(
+        self, caller: Caller, reason: str, entry: Entry | Item | None, name: str, call: str
+    ) -> None:
+        """See `GatewayObserver`."""
+        self.metrics.note_refusal(reason, _key_of(caller.principal))
+        if self._trail is not None:
+            self._trail.refused(caller, reason, entry=entry, name=name, call=call)
+
+    def call_failed(self, call: Call, error: BaseException) -> None:
+        """See `GatewayObserver`. The layer `counting` has counted it."""
+        if self._trail is not None:
+            self._trail.note_refusal(call, error)
+
+    def task_changed(self, caller: Caller, entry: Entry, call: str, event: str) -> None:
+        """See `GatewayObserver`."""
+        if self._trail is not None:
+            user = caller.principal.id if caller.principal is not None else LOCAL_USER
+            tool, server = entry.address, entry.server
+            self._trail.note(
+                "task", {"event": event}, user=user, server=server, tool=tool, call=call
+            )
+
+    # Credentials of users
+
+    def credential_changed(self, action: str, by: str, place: Place) -> None:
+        """Record what became of a login."""
+        if self._trail is not None:
+            body = {"action": action, "name": place.name, "of": place.user}
+            self._trail.note("credential", body, user=by, server=place.server)
+
+    def recording(self, action: str, by: Principal) -> Record | None:
+        """Return what writes the change of a credential with its record; None without a trail."""
+        trail = self._trail
+        if trail is None:
+            return None
+
+        async def record(claim: Claim, place: Place) -> None:
+            body = {"surface": "api", "action": action, "name": place.name, "of": place.user}
+            await trail.record("credential", body, by, server=place.server, claim=claim)
+
+        return record
+
+    # The configuration
+
+    def configured(self, before: JsonObject | None, after: JsonObject) -> None:
+        """Record that a configuration has replaced another one; None at the start."""
+        if self._trail is not None:
+            self._trail.note("config", {"before": before, "after": after})
+
+
+def _key_of(principal: Principal | None) -> str:
+    return "" if principal is None else principal.key_id

@@ -1,0 +1,218 @@
+"""The resources that a gateway opens once: its database, keys, audit trail, vault and more.
+
+A reload replaces the configuration and keeps these. They look up the present configuration in the
+`RunningGateway` that uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from interlock import __version__
+from interlock.auth.gateway_key import GatewayKey
+from interlock.auth.key_ring import KeyRing
+from interlock.gateway.callers import GatewayCallers
+from interlock.gateway.client_approvals import ClientQuestions, open_approvals
+from interlock.gateway.definitions.pinning import Pinning, make_pinning
+from interlock.gateway.forwarding.server import ForwardingServer
+from interlock.gateway.front import GatewayFront
+from interlock.gateway.logins.connect import Logins
+from interlock.gateway.logins.vault import Vault
+from interlock.gateway.parts import Parts, limits_of, servers_by_name
+from interlock.gateway.recorder import GatewayRecorder
+from interlock.layers.approvals import Approvals
+from interlock.layers.audit import ARGUMENTS_KEY, AuditTrail
+from interlock.layers.metrics import Gauge, Metrics
+from interlock.layers.results import ResultBudget
+from interlock.store.audit.upkeep import open_trail
+from interlock.store.audit.writer import AuditWriter
+from interlock.store.credentials import CredentialStore
+from interlock.store.database.changes import ChangeFeed
+from interlock.store.database.database import Database, open_database
+from interlock.store.database.location import folder_beside
+from interlock.store.kept_results import KeptResultStore
+from interlock.store.keys import KeyStore
+from interlock.types import JsonObject
+
+
+class RunningGateway(Protocol):
+    """The gateway that uses the services."""
+
+    @property
+    def parts(self) -> Parts:
+        """The present configuration."""
+        ...
+
+    @property
+    def server(self) -> ForwardingServer:
+        """Answers the requests."""
+        ...
+
+    @property
+    def front(self) -> GatewayFront:
+        """The HTTP side of the gateway."""
+        ...
+
+    def end_credentials(self, keys: Collection[str]) -> None:
+        """End what API keys have begun that are not valid any more, by the keys' ids."""
+        ...
+
+    def fail(self) -> None:
+        """End, as no call can be recorded until the process is restarted."""
+        ...
+
+    def gauges(self) -> Mapping[str, Gauge]:
+        """Return metrics; see `Metrics`."""
+        ...
+
+
+class GatewayStores(Struct, frozen=True, kw_only=True):
+    """A gateway's database, and the stores in it and beside it.
+
+    Attributes:
+        secret: The gateway's key.
+        database: Where keys, sessions and the audit trail are.
+        feed: The changes of the database.
+        keys: The API keys.
+        writer: Writes the audit trail; None without one.
+        trail: The audit trail; None for none.
+        kept: Large results.
+        approvals: The approvals of calls.
+    """
+
+    secret: GatewayKey
+    database: Database
+    feed: ChangeFeed
+    keys: KeyRing
+    writer: AuditWriter | None
+    trail: AuditTrail | None
+    kept: KeptResultStore
+    approvals: Approvals
+
+
+class GatewayServices(GatewayStores, frozen=True, kw_only=True):
+    """The open resources of a gateway.
+
+    Attributes:
+        environ: Where variables of the configuration are looked up.
+        callers: Makes what identifies callers.
+        recorder: Counts and records what the gateway reports.
+        questions: Asks clients to approve their own calls.
+        results: The budget of results; it also reads those that are kept.
+        vault: The credentials of users for servers.
+        logins: Those that users are making now.
+        pins: Which definitions are accepted.
+    """
+
+    environ: Mapping[str, str]
+    callers: GatewayCallers
+    recorder: GatewayRecorder
+    questions: ClientQuestions
+    results: ResultBudget
+    vault: Vault
+    logins: Logins
+    pins: Pinning
+
+    @property
+    def metrics(self) -> Metrics:
+        """The counters."""
+        return self.recorder.metrics
+
+
+@asynccontextmanager
+async def open_services(
+    parts: Parts,
+    environ: Mapping[str, str],
+    own_limits: dict[str, JsonObject],
+    gateway: Callable[[], RunningGateway],
+) -> AsyncIterator[GatewayServices]:
+    """Open the resources of a gateway.
+
+    Args:
+        parts: The configuration at the start.
+        environ: Where variables of the configuration are looked up.
+        own_limits: Is filled with the limits of single keys.
+        gateway: Returns the gateway that uses the services. It is called later.
+
+    Raises:
+        ConfigError: The gateway's key cannot be used.
+        StoreError: The database cannot be used.
+    """
+    async with AsyncExitStack() as stack:
+        stores = await _open_stores(stack, parts, own_limits, gateway)
+        recorder = GatewayRecorder(
+            stores.trail, lambda: gateway().parts.policy, lambda: gateway().gauges()
+        )
+        vault = Vault(
+            CredentialStore(stores.database, stores.secret),
+            stores.secret,
+            recorder.credential_changed,
+            recorder.recording,
+            lambda: gateway().server.toolbox.upstreams,
+            lambda: gateway().front.origin,
+        )
+        yield GatewayServices(
+            **asdict(stores),
+            environ=environ,
+            callers=GatewayCallers(stores.keys, lambda: gateway().parts, recorder),
+            recorder=recorder,
+            questions=ClientQuestions(lambda: gateway().front),
+            results=ResultBudget(stores.kept, limits_of(parts)),
+            vault=vault,
+            logins=Logins(vault, lambda: servers_by_name(gateway().parts.config), environ),
+            pins=make_pinning(
+                parts.config, parts.settings, stores.database, stores.secret, stores.trail
+            ),
+        )
+
+
+async def _open_stores(
+    stack: AsyncExitStack,
+    parts: Parts,
+    own_limits: dict[str, JsonObject],
+    gateway: Callable[[], RunningGateway],
+) -> GatewayStores:
+    audit, location = parts.settings.audit, parts.settings.database or None
+    secret = GatewayKey.load(folder_beside(location))
+    database = await open_database(location)
+    stack.push_async_callback(database.close)
+    feed = await stack.enter_async_context(ChangeFeed(database).running())
+    keys = KeyRing(
+        KeyStore(database), on_end=lambda ids: gateway().end_credentials(ids), limits=own_limits
+    )
+    await stack.enter_async_context(keys.running(feed))
+    writer = trail = None
+    if audit.mode != "off":
+        about = {"version": __version__}
+        writer = await stack.enter_async_context(
+            open_trail(location, secret, audit, about=about, on_failed=lambda: gateway().fail())
+        )
+        trail = AuditTrail(writer, secret.derive(ARGUMENTS_KEY), audit)
+        stack.callback(trail.flush)
+    kept = await stack.enter_async_context(
+        KeptResultStore.beside(location, secret, lambda: gateway().parts.settings.results, database)
+    )
+    approvals = await stack.enter_async_context(
+        open_approvals(
+            *(database, location, secret, writer),
+            settings=lambda: gateway().parts.settings.approvals,
+            policy=lambda: gateway().parts.policy,
+            toolbox=lambda: gateway().server.toolbox,
+        )
+    )
+    await stack.enter_async_context(approvals.running(feed))
+    return GatewayStores(
+        secret=secret,
+        database=database,
+        feed=feed,
+        keys=keys,
+        writer=writer,
+        trail=trail,
+        kept=kept,
+        approvals=approvals,
+    )

@@ -1,0 +1,85 @@
+"""Authenticators of an endpoint: for one view only, and by the present configuration."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from interlock.auth import Authenticator, Principal
+from interlock.auth.authenticator import Headers
+from interlock.errors import AuthError
+
+MAX_SEEN = 1_000  # callers that are kept as they are in the only view
+
+
+class InView:
+    """Identifies callers who see one view only, as the listener serves no other one.
+
+    Args:
+        authenticator: Identifies callers.
+        view: The view.
+    """
+
+    def __init__(self, authenticator: Authenticator, view: str) -> None:
+        self._authenticator = authenticator
+        self._view = view
+        self._seen: OrderedDict[int, tuple[Principal, Principal]] = OrderedDict()
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._authenticator.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._authenticator.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`. A key that is bound to another view opens nothing."""
+        principal = await self._authenticator.authenticate(headers, peer)
+        if principal.view == self._view:
+            return principal
+        if principal.view:
+            raise AuthError("nothing is served at this path", 404)
+        known = self._seen.get(id(principal))
+        if known is None or known[0] is not principal:  # a policy remembers callers by identity
+            known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
+            if len(self._seen) > MAX_SEEN:
+                self._seen.popitem(last=False)
+        return known[1]
+
+
+class LatestAuth:
+    """The authenticator that the present configuration makes.
+
+    Args:
+        make: Makes it.
+    """
+
+    def __init__(self, make: Callable[[], Authenticator]) -> None:
+        self._make = make
+        self.renew()
+
+    def renew(self) -> None:
+        """Make it again."""
+        self._made = self._make()
+        self.known = getattr(self._made, "known", _unknown)
+
+    @property
+    def challenge(self) -> str:
+        """See `Authenticator`."""
+        return self._made.challenge
+
+    def published(self, path: str) -> bytes | None:
+        """See `Authenticator`."""
+        return self._made.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """See `Authenticator`."""
+        return await self._made.authenticate(headers, peer)
+
+
+def _unknown(_: Headers) -> None:
+    return None

@@ -1,0 +1,110 @@
+"""The two ends of a call's way to a server of a toolbox: its validation, and the sending."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Protocol
+
+from interlock.calls import Around, Call, CallHandler, Outcome
+from interlock.errors import ServerUnavailable
+from interlock.layers.results import ResultBudget
+
+_log = logging.getLogger("interlock.toolbox")
+
+
+class CallReceiver(Protocol):
+    """A server, as calls reach it."""
+
+    def validate(self, call: Call) -> None:
+        """Raise if a call's arguments do not fit the tool's schema.
+
+        Raises:
+            InvalidArguments: Names each argument that does not fit.
+        """
+        ...
+
+    def send(self, call: Call) -> Awaitable[Outcome]:
+        """Send a call, and return its outcome."""
+        ...
+
+
+class Delivery:
+    """Validates the calls of servers, sends them, and counts those under way by server.
+
+    Args:
+        results: The budget of results for models.
+    """
+
+    def __init__(self, results: ResultBudget) -> None:
+        self._results = results
+        self._under_way: Counter[CallReceiver] = Counter()  # calls, those that wait included
+        self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set after the last call
+
+    async def last_call(self, server: CallReceiver, timeout: float) -> None:
+        """Wait for the last call of a server that gets no new ones, at most `timeout` seconds."""
+        idle = self._retiring[server] = asyncio.Event()
+        if self._under_way[server]:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(idle.wait(), timeout)
+        del self._retiring[server], self._under_way[server]
+
+    def validation(self, servers: Mapping[str, CallReceiver]) -> Around:
+        """Return the layer that finds the server of a call, and validates the arguments.
+
+        Args:
+            servers: By name.
+        """
+        under_way = self._under_way
+
+        def wrap(handle: CallHandler) -> CallHandler:
+            async def validated(call: Call) -> Outcome:
+                server = servers.get(call.entry.server)
+                if server is None:
+                    raise ServerUnavailable(call.entry.server, "removed from the configuration")
+                started = monotonic()
+                ended = "failed"
+                under_way[server] += 1
+                try:
+                    server.validate(call)
+                    outcome = await handle(call)
+                    ended = "tool error" if outcome.is_error else "ok"
+                finally:
+                    under_way[server] -= 1
+                    if server in self._retiring and not under_way[server]:
+                        self._retiring[server].set()
+                    if _log.isEnabledFor(logging.INFO):
+                        # Names and times only: arguments and results may hold secrets.
+                        took, address = monotonic() - started, call.entry.address
+                        _log.info("%s %s: %s in %.3f s", call.kind, address, ended, took)
+                return outcome
+
+            return validated
+
+        return wrap
+
+    def sending(self, servers: Mapping[str, CallReceiver]) -> CallHandler:
+        """Return the handler that sends a call, and cuts a result that exceeds the budget.
+
+        Args:
+            servers: By name. A call stays with the servers of its stack.
+        """
+        results = self._results
+
+        async def send(call: Call) -> Outcome:
+            began = monotonic()
+            try:
+                outcome = await servers[call.entry.server].send(call)
+            finally:
+                if call.timing is not None:
+                    call.timing.at_server = monotonic() - began
+            limit = results.limits.smallest
+            if call.result_limit is not None:
+                limit = min(limit, call.result_limit)
+            return outcome if len(outcome.raw) <= limit else await results.fit(call, outcome)
+
+        return send

@@ -1,0 +1,40 @@
+"""Which questions a client may be asked, by what it has declared."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from interlock.errors import RemoteProtocolError
+from interlock.types import ClientCapabilities, JsonObject, Wire
+
+# What a client must declare to be asked.
+_CAPABILITIES = {
+    "roots/list": "roots",
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+}
+
+
+class _Question(Wire, frozen=True):
+    mode: str = "form"
+    tools: Raw | None = None
+    tool_choice: Raw | None = None
+
+
+def lacking(declared: ClientCapabilities, method: str, params: Raw) -> str:
+    """Return what a client must declare, but has not, to be asked this; "" for nothing."""
+    needed = _CAPABILITIES.get(method)
+    has: JsonObject | None = getattr(declared, needed) if needed is not None else None
+    if has is None:
+        return needed or method
+    try:
+        question = msgspec.json.decode(params, type=_Question)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RemoteProtocolError(f"malformed {method}: {error}") from None
+    if needed == "elicitation":
+        # Before there were URLs, elicitation meant forms.
+        is_declared = question.mode in has or (question.mode == "form" and "url" not in has)
+        return "" if is_declared else f"elicitation.{question.mode}"
+    uses_tools = question.tools is not None or question.tool_choice is not None
+    return "sampling.tools" if uses_tools and "tools" not in has else ""
