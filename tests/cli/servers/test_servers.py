@@ -45,9 +45,9 @@ def test_list_shows_commands_and_hides_values(interlock, servers):
 
 @pytest.mark.slow("starts a program")
 def test_python_object_is_a_server_of_every_command(interlock, servers):
-    servers(notes={"type": "python", "object": "tests.toolbox.test_python_object:notes"})
+    servers(notes={"type": "python", "object": "tests.toolbox.test_connect:notes"})
 
-    assert "tests.toolbox.test_python_object:notes" in interlock("servers", "list").out
+    assert "tests.toolbox.test_connect:notes" in interlock("servers", "list").out
     assert "notes:add" in interlock("tools", "notes").out
     assert interlock("call", "notes:add", "text=x", "--yes").out == "added x\n"
     refused = interlock("servers", "logout", "notes")
