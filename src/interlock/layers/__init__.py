@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from interlock.layers.enforcement import CallDenied, enforce
 from interlock.layers.stack import Layers
+from interlock.lazy import loader
 
-__all__ = ["CallDenied", "Layers", "enforce"]
+if TYPE_CHECKING:
+    from interlock.layers.audit import AuditTrail
+    from interlock.layers.limits import Limiter
+
+__all__ = ["AuditTrail", "CallDenied", "Layers", "Limiter", "enforce"]
+
+# A program without limits and audit trail does without their modules.
+__getattr__ = loader(__name__, {"AuditTrail": "layers.audit", "Limiter": "layers.limits"})
