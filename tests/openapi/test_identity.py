@@ -314,5 +314,5 @@ async def test_a_credential_of_each_user_is_not_sent_as_text(api: ScriptedApi) -
         result = await client.call_tool("list")
 
     assert result.is_error
-    assert "needs shop of the user who calls it" in result.text
+    assert "needs shop from the calling user" in result.text
     assert not api.received

@@ -48,5 +48,5 @@ def test_a_server_that_users_share_needs_nothing_of_them():
 
 def test_missing_values_are_named_in_their_order():
     check_values("crm", frozenset({"A"}), {"A": "1", "C": "2"})
-    with pytest.raises(LoginRequired, match="server 'crm' needs A, B of the user who calls it"):
+    with pytest.raises(LoginRequired, match="server 'crm' needs A, B from the calling user"):
         check_values("crm", frozenset({"B", "A"}), {"C": "1"})

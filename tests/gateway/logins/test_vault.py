@@ -107,7 +107,7 @@ async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_d
     assert (changed, other) == ("anna-2 1", "bert-1 2")
     assert reason(refused)["code"] == "needs_login"
     assert reason(refused)["url"].startswith("http://127.0.0.1:8000/connect/")
-    assert "needs TOKEN of the user who calls it" in refused.text
+    assert "needs TOKEN from the calling user" in refused.text
 
 
 @pytest.mark.slow("fills a database")
