@@ -40,7 +40,6 @@ class AsgiExchange:
         await self._lifespan.start()
 
     async def close(self) -> None:
-        """Stop the application."""
         lifespan, self._lifespan = self._lifespan, None
         if lifespan is not None:
             await lifespan.stop()
@@ -82,7 +81,6 @@ class _Answer:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer is a stream of events."""
         return self._headers.get("content-type", "").startswith(EVENTS)
 
     async def receive(self) -> Message:

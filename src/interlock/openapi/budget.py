@@ -105,7 +105,6 @@ def _joined(
 
 
 def _shared(root: JsonObject, definitions: dict[str, Schema]) -> set[str]:
-    """Return the definitions that are used more than once."""
     uses = references_in([root, *definitions.values()])
     return {name for name, count in uses.items() if count > 1}
 

@@ -288,7 +288,6 @@ def _with_defaults(url: str, variables: Any) -> str:
 
 
 def _modern_scheme(scheme: JsonObject) -> JsonObject:
-    """Return a security scheme of 2.0 in the form of OpenAPI 3."""
     if scheme.get("type") == "basic":
         return {**scheme, "type": "http", "scheme": "basic"}
     if scheme.get("type") != "oauth2":

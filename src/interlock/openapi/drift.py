@@ -38,7 +38,6 @@ class Drift:
         self._counts: dict[str, Counter[str]] = {}
 
     def note(self, tool: str, places: Iterable[str], times: int = 1) -> None:
-        """Count the differences of one answer."""
         for place in places:
             counts = self._counts.setdefault(tool, Counter())
             known = place in counts or len(counts) < MAX_PLACES

@@ -34,7 +34,6 @@ class HttpExchange:
         """Do nothing: requests open connections."""
 
     async def close(self) -> None:
-        """Close the connections, unless they belong to a toolbox."""
         own, self._own = self._own, None
         if own is not None:
             await own.close()

@@ -69,7 +69,6 @@ def failure(answer: ApiAnswer, shape: Shape, secrets: Iterable[str], help: Help)
 
 
 def _advice(answer: ApiAnswer, shape: Shape, help: Help) -> list[str]:
-    """Return the advice for the status."""
     match answer.status:
         case 401:
             return [_on_401(help)]

@@ -188,7 +188,6 @@ class Plan:
         return any(each.name == name and each.place == "body" for each in self._arguments)
 
     def _body_value(self, values: list[tuple[Argument, Any]]) -> tuple[bool, Any]:
-        """Return whether there is a body, and its value."""
         found = {each.target: value for each, value in values if each.place == "body"}
         if self._is_flat:
             is_sent = bool(found) or (self._form is not None and self._form.is_required)

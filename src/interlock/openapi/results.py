@@ -274,7 +274,6 @@ def _file_name(answer: ApiAnswer) -> str:
 
 
 def _notes(answer: ApiAnswer, shape: Shape, secrets: Iterable[str]) -> list[str]:
-    """Return the lines that follow the body."""
     notes = []
     location = answer.headers.get("location", "")
     wait = None

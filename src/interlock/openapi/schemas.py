@@ -320,7 +320,6 @@ def _can_check(pattern: str) -> bool:
 
 
 def _file(node: JsonObject) -> JsonObject:
-    """Return the schema of a file argument."""
     description = node.get("description")
     if not isinstance(description, str):
         return dict(bodies.FILE)
@@ -423,7 +422,6 @@ def _types(value: Any) -> str | list[str] | None:
 
 
 def _nullable(schema: JsonObject) -> JsonObject:
-    """Let a schema also accept null."""
     if any(keyword in schema for keyword in _COMBINED):
         kept = {keyword: schema.pop(keyword) for keyword in _ANNOTATIONS if keyword in schema}
         return {**kept, "anyOf": [schema, {"type": "null"}]}

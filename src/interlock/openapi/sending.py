@@ -229,7 +229,6 @@ def redirect_target(answer: ApiAnswer) -> str:
 
 
 def _authorized(request: OperationRequest, credentials: Credentials) -> OperationRequest:
-    """Return the request with the current tokens."""
     headers = [each for each in request.headers if each[0].lower() not in ("authorization", "dpop")]
     for source in credentials.tokens:
         headers += source.headers(request.method, request.url).items()

@@ -238,7 +238,6 @@ class OpenApiServer:
 
     @property
     def source(self) -> Source:
-        """The source of the document."""
         return self._source
 
     @property

@@ -81,7 +81,6 @@ class Source:
 
     @property
     def is_url(self) -> bool:
-        """Whether the document comes from a URL."""
         return isinstance(self._place, str) and "://" in self._place
 
     @property

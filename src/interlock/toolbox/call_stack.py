@@ -1,4 +1,4 @@
-"""The way of a call through a toolbox, and the calls that are on it."""
+"""The stack of layers that a toolbox's calls pass, and the count of running calls."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class CallStack:
 
     def __init__(self, results: ResultBudget) -> None:
         self._results = results
-        self._under_way: Counter[Receiver] = Counter()  # calls, those that wait included
-        self._retiring: dict[Receiver, asyncio.Event] = {}  # set after the last call
+        self._under_way: Counter[Receiver] = Counter()  # running calls, including waiting ones
+        self._retiring: dict[Receiver, asyncio.Event] = {}  # set after the server's last call
 
     async def last_call(self, server: Receiver, timeout: float) -> None:
-        """Wait for the last call of a server that gets no new ones, at most `timeout` seconds."""
+        """Wait up to `timeout` seconds for the last call of a server that gets no new ones."""
         idle = self._retiring[server] = asyncio.Event()
         if self._under_way[server]:
             with suppress(TimeoutError):
@@ -47,9 +47,9 @@ class CallStack:
         """Return the stack that calls pass. A call stays with the servers of its stack.
 
         Args:
-            servers: The last stop, by name.
-            around: Layers after the validation of the arguments, first one outermost.
-            outside: Layers before it.
+            servers: The servers that calls are sent to, by name.
+            around: Layers after the validation of the arguments, the outermost first.
+            outside: Layers before the validation.
         """
         under_way, results = self._under_way, self._results
 
@@ -83,7 +83,7 @@ class CallStack:
                 if server in self._retiring and not under_way[server]:
                     self._retiring[server].set()
                 if _log.isEnabledFor(logging.INFO):
-                    # Names and times only: arguments and results may hold secrets.
+                    # Log names and times only: arguments and results may hold secrets.
                     kind, address = call.kind, call.entry.address
                     _log.info("%s %s: %s in %.3f s", kind, address, ended, monotonic() - started)
             return outcome
