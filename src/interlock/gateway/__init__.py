@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["Gateway"]
 
-# `interlock chat` uses parts of this package, but serves nothing.
+# Loaded on first use, as `interlock chat` needs parts of this package but serves nothing.
 __getattr__ = loader(__name__, {"Gateway": "gateway.forwarding.server"})

@@ -31,11 +31,11 @@ def test_fewer_rights_are_taken_over_and_the_rest_stays():
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' is more than the key has"),
-        ({"scopes": ["mcp:shop:get"]}, "is more than the key has"),
+        ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' exceeds the scopes of the key"),
+        ({"scopes": ["mcp:shop:get"]}, "exceeds the scopes of the key"),
         ({"scopes": []}, "a key needs a scope"),
-        ({"expires": "never"}, "expires before that"),
-        ({"expires": "10h"}, "expires before that"),
+        ({"expires": "never"}, "expires earlier"),
+        ({"expires": "10h"}, "expires earlier"),
         ({"expires": "soon"}, "not a time such as 12h"),
         ({"perDay": 101}, r"perDay is above the limit that holds now \(100\)"),
         ({"view": "unknown"}, "no view 'unknown'"),
