@@ -118,7 +118,7 @@ async def test_an_answer_that_breaks_its_schema_is_a_success_with_the_parts_that
     assert jsonschema_rs.is_valid(tools["get"].output_schema, result.structured)
 
 
-async def test_what_does_not_fit_is_counted_without_its_value(api: ScriptedApi) -> None:
+async def test_misfit_of_an_answer_is_counted_without_its_value(api: ScriptedApi) -> None:
     api.answers = [http(200, b'{"id":"canary"}', Content_Type="application/json")]
     served = server(api)
     async with Client.memory(served) as client:

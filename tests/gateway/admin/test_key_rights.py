@@ -21,7 +21,7 @@ def change(**members: Any) -> StoredKey:
     return narrowed(KEY, members, GatewaySettings(), HOUR)
 
 
-def test_fewer_rights_are_taken_over_and_the_rest_stays():
+def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
     key = change(scopes=["mcp:crm:get"], expires="2h", perDay=10, name="laptop")
 
     assert (key.scopes, key.expires, key.limits) == (("mcp:crm:get",), 3 * HOUR, {"perDay": 10})
@@ -57,11 +57,11 @@ def test_more_rights_are_refused(members: Any, problem: str):
         ("mcp:read", "mcp:crm:get", False),
     ],
 )
-def test_a_scope_covers_what_it_opens(wide: str, scope: str, is_covered: bool):
+def test_covers_is_true_only_if_a_scope_includes_the_other(wide: str, scope: str, is_covered: bool):
     assert covers(wide, scope) is is_covered
 
 
-def test_words_of_users_and_lifetimes_are_checked():
+def test_user_names_and_lifetimes_are_validated():
     assert [user_problem(each) == "" for each in ("anna", "", "a b", "*", "a\0")] == [
         True,
         False,

@@ -251,7 +251,7 @@ async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     assert (present["state"], present.keys() & {"url", "value", "sealed"}) == ("ok", set())
 
 
-async def test_calls_that_stopped_waiting_for_a_login_leave_nothing_behind():
+async def test_event_of_a_login_is_dropped_when_no_call_waits_for_it():
     store = cast("Any", None)
     vault = Vault(store, GatewayKey.random())
     waiting = vault.next_change("/user:anna", "crm")
@@ -277,7 +277,7 @@ def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_say
 
 
 @pytest.mark.parametrize("place", [Place("user:anna", "s", ""), Place("a/b#c", "s", "", "x/y")])
-def test_owner_of_a_user_names_the_same_user(place: Place):
+def test_user_of_is_the_inverse_of_owner_of(place: Place):
     assert user_of(owner_of(place)) == (place.tenant, place.user)
 
 
