@@ -34,7 +34,7 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
         if len(scopes) > MAX_WORDS:
-            scopes = ""  # too long for a hint; the stored login knows the scopes it needs
+            scopes = ""  # too long for a hint; the stored login keeps the missing scopes
         return f"{text}: {login}{scopes}" if server.uses_login else text
     if isinstance(error, AuthRequired) and isinstance(server, HttpServer):
         if server.auth == "none":

@@ -211,7 +211,7 @@ class ServerLists:
         self._refresh_later()
 
     def list_rest(self) -> None:
-        """List in the background whatever failed when the connection was opened."""
+        """List in the background the items that failed when the connection was opened."""
         if self._items.unlisted:
             self._refresh_later()
 

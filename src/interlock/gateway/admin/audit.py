@@ -123,7 +123,7 @@ async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: 
     """Check that no record was changed, removed, moved or added; also compare with the copy."""
     if gate.verifying.locked():
         raise Problem(
-            409, "busy", "another verification is under way; wait for its end", retry_after=5.0
+            409, "busy", "another verification is running; wait for its end", retry_after=5.0
         )
     secret, copy = gate.assembly.secret, gate.assembly.started.audit.copy
     marks: dict[str, Mark] = {}

@@ -1,7 +1,7 @@
 """The pins of a gateway: its mode, its lock file, and the decisions of operators.
 
-A decision in the database, or a change of the lock file, takes effect within a second. So does a
-database that is readable again.
+A decision in the database, or a change of the lock file, takes effect within a second. After a
+failure of the database, the pins are read again within a second of its recovery.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Explanation(Struct, frozen=True):
 
 
 class ExplainedCall(Struct):
-    """The call that the checks examine, with all they need to know about it.
+    """The call that the checks examine, with the data they need.
 
     Attributes:
         caller: The caller.

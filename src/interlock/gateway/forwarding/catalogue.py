@@ -202,7 +202,7 @@ class ToolboxCatalogue:
     # Look-ups
 
     def find(self, kind: str, name: str, context: Context) -> Any:
-        """Return the item with this name that the caller may use; None if it has none."""
+        """Return the item with this name if the caller may use it, else None."""
         principal = context.principal
         if kind == "tools" and principal is not None:
             version = self._toolbox.version + self._rights_changes

@@ -124,7 +124,7 @@ class Logins:
         if earlier is not None:
             earlier.work.cancel()
         if len(self._under_way) >= MAX_LOGINS:
-            raise Problem(503, "overloaded", "too many logins are under way; try again later")
+            raise Problem(503, "overloaded", "too many unfinished logins; try again later")
         login = self._under_way[owner, server] = _Login(owner, server)
         login.work = asyncio.create_task(self._log_in(login))
         login.work.add_done_callback(lambda _: self._ended(login))

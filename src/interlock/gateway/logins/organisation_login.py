@@ -132,13 +132,13 @@ class OidcLogin:
         where = display(self.issuer.issuer)
         principal = await self._verify(id_token) if id_token else None
         if principal is None:
-            raise AuthError(f"{where} gave no valid ID token")
+            raise AuthError(f"{where} returned no valid ID token")
         claims = principal.claims
         if not is_same(str(claims["nonce"]), nonce):
-            raise AuthError(f"{where} gave an ID token of another login")
+            raise AuthError(f"{where} returned the ID token of another login")
         is_for_several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if is_for_several and claims.get("azp") != self._client.id:
-            raise AuthError(f"{where} gave an ID token for another client")
+            raise AuthError(f"{where} returned an ID token for another client")
         return principal
 
     async def _user_info(
