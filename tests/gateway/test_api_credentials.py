@@ -57,7 +57,7 @@ async def test_each_request_has_the_values_of_its_user(running, api, tmp_path: P
             key = await gateway.key(user)
             before = await gateway.call("shop__list", key)
             assert reason(before)["code"] == "needs_login"
-            assert "needs KEY, NAME, PW, TEAM of the user" in before.text
+            assert "needs KEY, NAME, PW, TEAM from the calling user" in before.text
             values = {"KEY": f"key-of-{user}", "NAME": user, "PW": "pw", "TEAM": f"team-{user}"}
             await store(gateway, user, **values)
             answer = await gateway.call("shop__list", key)

@@ -83,7 +83,7 @@ async def test_a_call_of_an_operation_is_recorded_without_its_arguments(
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("tools", [{}, []], ids=["an empty object", "an empty list"])
-async def test_a_member_without_tools_offers_nothing(
+async def test_api_entry_without_tools_offers_no_operation(
     running: Any, api: ScriptedApi, tmp_path: Path, tools: Any
 ):
     async with running(None, shop=member(api, tmp_path, tools)) as gateway:

@@ -254,7 +254,9 @@ async def test_approval_of_a_user_without_a_key_is_not_for_another_one(
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_is_asked_about_again_after_the_clock_was_set_back(running: Callable[..., Any]):
+async def test_call_needs_another_approval_after_the_clock_was_set_back(
+    running: Callable[..., Any],
+):
     server = offering("put")
     async with running(settings(), s=server) as gateway:
         key = await gateway.key("anna")

@@ -50,7 +50,7 @@ async def test_a_server_that_is_down_matters_only_if_it_is_required():
     assert json.loads(page.body) == {"ready": False, "degraded": ["server s1"]}
 
 
-async def test_question_starts_the_required_servers_that_are_down():
+async def test_readyz_starts_the_required_servers_that_are_down():
     started: list[str] = []
     states = ("ok", "failed", "down")
     await health(Probe(), *states, required="s0 s1", start=started.append).ready()
@@ -73,7 +73,7 @@ async def test_a_gateway_that_drains_or_cannot_write_is_not_ready():
     assert [page.status for page in pages] == [503, 503]
 
 
-async def test_many_questions_write_once():
+async def test_many_requests_of_readyz_write_to_the_database_once():
     probe = Probe()
     asked = health(probe)
     for _ in range(5):
@@ -123,7 +123,7 @@ def test_gateway_is_ready_again_with_the_first_write_that_succeeds(loop: Stepped
     loop.run_until_complete(use())
 
 
-def test_page_that_its_client_gave_up_does_not_end_the_write(loop: SteppedLoop):
+def test_cancelled_request_of_readyz_does_not_cancel_the_write(loop: SteppedLoop):
     async def use() -> None:
         probe = Probe()
         asked = health(probe)

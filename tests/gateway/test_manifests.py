@@ -176,7 +176,7 @@ async def test_bad_manifests_cost_only_themselves(tmp_path, manifest):
     assert "tool 'gone': " in missing
     assert "tool 'plugin thief: list_orders': another tool has this name" in missing
     assert "tool 'plugin thief: own': Object contains unknown field `url`" in missing
-    assert "tool 'plugin wrong': its name 'other' is not that of its folder" in missing
+    assert "tool 'plugin wrong': its name 'other' is not the name of its folder" in missing
     assert "tool 'plugin broken': " in missing
 
 

@@ -124,7 +124,7 @@ async def test_asked_tool_is_denied_until_others_approve_and_then_allowed_once(
     assert kinds.count("intent") == kinds.count("outcome") == 1
 
 
-async def test_reload_changes_what_is_decided(running: Callable[..., Any]):
+async def test_reload_changes_the_decisions_of_approve(running: Callable[..., Any]):
     async with running(SETTINGS, s=(server := offering("x"))) as gateway:
         key = await gateway.key()
         before = await prompt(gateway, key, "Read")

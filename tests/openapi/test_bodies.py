@@ -113,7 +113,7 @@ def test_constant_property_is_sent_also_in_an_optional_body_and_cannot_be_set():
         tool.request({"kind": "y"})
 
 
-def test_null_clears_what_may_be_null_and_is_refused_elsewhere():
+def test_null_is_sent_for_a_nullable_property_and_refused_for_others():
     tool = json_plan(FLAT)
 
     assert body_of(tool, {"name": "a", "note": None}) == {"name": "a", "note": None}

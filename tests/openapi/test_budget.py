@@ -87,7 +87,7 @@ def test_definition_used_often_is_shared_where_inlining_is_too_large():
     assert fitted.size <= budget.INPUT_BYTES
 
 
-def test_long_texts_go_first_and_those_of_arguments_last():
+def test_long_descriptions_are_cut_except_those_of_the_arguments():
     text = "<p>Some words of <b>HTML</b></p>\n\n| a | table |\n|---|---|\n" + "and more words " * 40
     inner = {f"p{i}": {"type": "string", "title": f"P {i}", "description": text} for i in range(12)}
     schema = tool({"a": {"type": "object", "description": text, "properties": inner}})
@@ -102,7 +102,7 @@ def test_long_texts_go_first_and_those_of_arguments_last():
     assert fitted.steps == ("titles and long descriptions",)
 
 
-def test_long_enum_becomes_words():
+def test_long_enum_becomes_a_description_with_examples():
     values = [f"value-{i:04}" for i in range(800)]
 
     fitted = budget.fit(tool({"a": {"type": "string", "enum": values}}))
@@ -160,7 +160,9 @@ _values = st.recursive(
 @pytest.mark.slow("tries many examples")
 @settings(max_examples=75, deadline=None)
 @given(_schemas, st.lists(_schemas, min_size=3, max_size=3), _values, st.integers(40, 600))
-def test_every_step_only_widens(schema: Any, definitions: list[Any], value: Any, limit: int):
+def test_fitted_schema_accepts_every_value_that_the_whole_schema_accepts(
+    schema: Any, definitions: list[Any], value: Any, limit: int
+):
     # A definition that leads back to itself for the same value accepts nothing and everything.
     guarded = [{"type": "object", "properties": {"l": each}} for each in definitions]
     whole = tool({"a": schema}, **dict(zip("ABC", guarded, strict=True)))

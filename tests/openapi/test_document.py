@@ -168,7 +168,7 @@ def test_number_of_operations_is_limited():
         read(paths=paths)
 
 
-def test_broken_corner_costs_only_the_tools_that_touch_it():
+def test_invalid_part_of_a_document_disables_only_the_tools_that_use_it():
     good = {"responses": {"200": {"description": "OK"}}}
     header = {"schema": {"const": "\n"}}
     part = {"schema": {"properties": {"a": {}}}, "encoding": {"a": {"headers": {"X-A": header}}}}
@@ -349,7 +349,7 @@ LONG = "a" * 20_000
     ids=["description", "enum", "format", "required", "properties", "definitions", "parameters",
          "value"],
 )  # fmt: skip
-def test_what_would_grow_without_end_costs_its_tool_only(found: Document):
+def test_part_over_a_limit_disables_only_its_tool(found: Document):
     parameters = found.keys["POST /x"][1].get("parameters")
     if parameters and "schema" in parameters[0]:
         deep: Any = 1
@@ -411,7 +411,7 @@ def broken(root: Any, chance: random.Random) -> Any:
         pytest.param(5_000, marks=pytest.mark.product),
     ],
 )
-def test_junk_anywhere_in_a_document_costs_tools_and_nothing_else(count: int):
+def test_mutated_document_raises_no_unexpected_error(count: int):
     roots = [
         yaml.safe_load(path.read_text())
         for path in sorted((Path(__file__).parent / "fixtures").iterdir())

@@ -43,7 +43,7 @@ def test_parts_that_fit_are_kept_and_the_others_are_named_without_their_value(
     assert "one" not in str(named)
 
 
-def test_the_option_that_fits_best_is_taken() -> None:
+def test_fitting_uses_the_alternative_with_the_fewest_misfits() -> None:
     schema = {"anyOf": [{"type": "string"}, PET]}
 
     assert fitting("text", schema, None) == ("text", [])

@@ -276,7 +276,7 @@ async def test_a_refused_token_is_renewed_once(api: ScriptedApi) -> None:
     assert [each.target for each in api.received] == ["/token", "/things", "/token", "/things"]
 
 
-async def test_a_token_url_on_another_host_needs_the_operators_word(api: ScriptedApi) -> None:
+async def test_token_url_of_a_document_on_another_host_is_refused(api: ScriptedApi) -> None:
     served = OpenApiServer(
         document=document("https://elsewhere.example", [{"client": []}]),
         base_url=api.url,
@@ -314,5 +314,5 @@ async def test_a_credential_of_each_user_is_not_sent_as_text(api: ScriptedApi) -
         result = await client.call_tool("list")
 
     assert result.is_error
-    assert "needs shop of the user who calls it" in result.text
+    assert "needs shop from the calling user" in result.text
     assert not api.received

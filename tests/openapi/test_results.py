@@ -118,7 +118,7 @@ async def test_an_answer_that_breaks_its_schema_is_a_success_with_the_parts_that
     assert jsonschema_rs.is_valid(tools["get"].output_schema, result.structured)
 
 
-async def test_what_does_not_fit_is_counted_without_its_value(api: ScriptedApi) -> None:
+async def test_misfit_of_an_answer_is_counted_without_its_value(api: ScriptedApi) -> None:
     api.answers = [http(200, b'{"id":"canary"}', Content_Type="application/json")]
     served = server(api)
     async with Client.memory(served) as client:
@@ -257,7 +257,7 @@ async def test_a_compressed_body_counts_unpacked(api: ScriptedApi) -> None:
     [
         (201, {"Location": "http://x.example/things/7?a=1"}, "Created: /things/7?a=1"),
         (202, {"Location": "/jobs/1"}, "Accepted: /jobs/1"),
-        (202, {"Retry_After": "3"}, "Accepted, ask again after 3 s."),
+        (202, {"Retry_After": "3"}, "Accepted; call again after 3 s."),
         (200, {"Link": '</things?page=2>; rel="next", </x>; rel="last"'}, "page=2"),
         (200, {"X_Next_Page": "9"}, "More: call again with page=9"),
     ],
@@ -310,4 +310,4 @@ async def test_redirect_to_a_url_that_is_not_http_is_an_error_without_a_link(
     result = await get(api, http(302, Location=location))
 
     assert result.is_error
-    assert result.text == "302 Found: GET /things is redirected, but to no http URL"
+    assert result.text == "302 Found: GET /things is redirected to an invalid URL"

@@ -130,7 +130,7 @@ def test_cookie_keeps_its_octets_and_encodes_the_others(
         ({"a": [1, None]}, "object", '{"a":[1,null]}'),
     ],
 )
-def test_value_as_text(value: Any, kind: str, written: str):
+def test_value_is_written_as_text_by_its_type(value: Any, kind: str, written: str):
     assert serialisation.text(value, {"type": kind}) == written
 
 

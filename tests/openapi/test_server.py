@@ -88,7 +88,7 @@ async def test_an_operation_that_is_not_listed_cannot_be_called(client: Client, 
         await client.call_tool(name, {"id": 1})
 
 
-async def test_a_wrong_name_costs_one_tool_and_the_status_says_why() -> None:
+async def test_unknown_operation_is_missing_in_the_status_with_a_close_name() -> None:
     async with Toolbox({"shop": shop({"get_order": "getOrder", "other": "getOrdr"})}) as toolbox:
         status = toolbox.status["shop"]
 

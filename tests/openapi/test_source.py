@@ -242,7 +242,7 @@ async def test_a_document_over_the_limit_is_refused(
     ("header", "seconds"),
     [("max-age=600", 600), ("max-age=1", 60), ("max-age=9999999", 86_400), ("no-cache", 300)],
 )
-async def test_the_next_look_at_a_url_follows_its_max_age(
+async def test_interval_between_checks_of_a_url_follows_its_max_age(
     site: ScriptedApi, header: str, seconds: int
 ) -> None:
     site.answers = [http(200, document("one"), Cache_Control=header)]

@@ -263,7 +263,7 @@ def made_up(draw: st.DrawFn) -> tuple[dict[str, Any], dict[tuple[str, str], Any]
 @pytest.mark.slow("tries many examples")
 @settings(max_examples=50, deadline=None)
 @given(made_up())
-def test_what_was_meant_arrives_for_any_styles_and_values(
+def test_request_carries_every_argument_for_any_styles_and_values(
     made: tuple[dict[str, Any], dict[tuple[str, str], Any]],
 ):
     root, meaning = made

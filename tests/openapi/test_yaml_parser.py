@@ -58,7 +58,7 @@ def test_yaml_scalar_is_parsed_by_the_core_schema(text: str, value: object):
     assert type(found) is type(value)
 
 
-def test_keys_become_text():
+def test_yaml_keys_become_strings():
     assert parse("200: a\ntrue: b\n~: c\n1.5: d") == {"200": "a", "true": "b", "~": "c", "1.5": "d"}
 
 

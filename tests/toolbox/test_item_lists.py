@@ -54,7 +54,7 @@ async def test_a_server_without_templates_has_an_empty_list_of_them():
     assert names(lists) == {"resources": ["a"], "resourceTemplates": [], "prompts": ["a"]}
 
 
-async def test_only_what_has_changed_is_listed_again():
+async def test_only_a_changed_list_is_requested_again():
     scripted = server()
     async with connected(scripted) as (lists, pooled):
         await lists.list_changed(pooled, is_personal=False)

@@ -440,7 +440,7 @@ async def test_failed_starts_of_many_users_are_forgotten_but_not_those_of_the_se
             await count(toolbox, None)
 
 
-async def test_tool_that_runs_only_as_a_task_is_called_so_on_a_users_connection(
+async def test_task_only_tool_runs_as_a_task_on_a_users_connection(
     monkeypatch: pytest.MonkeyPatch,
 ):
     def call(params: Json) -> Json:

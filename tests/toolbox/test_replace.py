@@ -21,7 +21,7 @@ def names(toolbox: Toolbox) -> list[str]:
     return [each.address for each in toolbox.tools]
 
 
-async def test_server_that_stays_keeps_its_connection_and_the_others_come_and_go():
+async def test_replace_keeps_the_connection_of_an_unchanged_server():
     kept, old, new = offering("x"), offering("y"), offering("z")
     async with Toolbox({"kept": kept, "old": old}) as toolbox:
         entry = toolbox.find("old:y")
@@ -57,7 +57,7 @@ async def test_call_under_way_ends_on_the_server_that_was_replaced():
         assert (await call).text == "old"
 
 
-async def test_wrong_servers_replace_nothing():
+async def test_invalid_server_name_replaces_no_server():
     async with Toolbox({"s": offering("x")}) as toolbox:
         with pytest.raises(ConfigError):
             await toolbox.replace({"a:b": offering("y")})

@@ -124,7 +124,7 @@ async def test_unknown_resource_is_an_error_that_says_what_to_write() -> None:
             await read(toolbox, uri="x://y")
 
 
-async def test_reading_passes_the_layers_like_every_call() -> None:
+async def test_reading_a_resource_passes_the_layers() -> None:
     layer = Denied()
     async with opened(notes(), layer=layer) as toolbox:
         with pytest.raises(CallRefused, match="resources are denied"):
@@ -145,7 +145,7 @@ async def test_tool_is_offered_to_models_only_where_there_is_something_to_read()
     assert await offered(plain(), notes()) == [True, True]
 
 
-async def test_other_surfaces_do_not_list_the_tool() -> None:
+async def test_read_resource_tool_is_not_listed_for_mcp_clients() -> None:
     async with opened(notes()) as toolbox:
         listed = [each.wire_name for each in toolbox.own.entries_for(Caller(surface="mcp"))]
         assert NAME not in listed

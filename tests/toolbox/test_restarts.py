@@ -14,7 +14,7 @@ from interlock.toolbox.restarts import (
 from tests.support.clock import SetClock
 
 
-def test_first_start_waits_for_nothing():
+def test_first_start_may_begin_at_once():
     assert Restarts().wait(now=5.0) <= 0
 
 

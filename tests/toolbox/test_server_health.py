@@ -40,7 +40,7 @@ def test_disabled_server_stays_disabled_when_it_is_closed():
     assert caught.value.code == "server_disabled"
 
 
-def test_only_a_change_is_reported():
+def test_on_change_is_not_called_for_an_equal_state():
     changes: list[str] = []
     server = ServerHealth("s", lambda: changes.append(server.state))
     for state, reason in (("ok", ""), ("ok", ""), ("down", "gone"), ("down", "still gone")):

@@ -52,7 +52,7 @@ def access(server: Any = PROGRAM) -> tuple[UserAccess, Credentials]:
     return UserAccess("crm", server, {}, credentials), credentials
 
 
-async def test_values_are_those_of_the_user_who_calls():
+async def test_values_come_from_the_calling_user():
     users, _ = access()
 
     assert users.is_personal
@@ -74,7 +74,7 @@ async def test_the_local_user_needs_no_stored_credential():
     await users.check("anna")
 
 
-async def test_a_login_that_is_found_to_be_required_is_checked_from_then_on():
+async def test_login_is_checked_after_require_login():
     users, credentials = access(HttpServer(url="https://crm.example/mcp", sharing="per_user"))
     await users.check("anna")
 

@@ -41,12 +41,12 @@ def test_a_login_is_needed_where_a_server_asks_for_one_of_each_user():
     assert found == Needs(frozenset({"KEY"}))
 
 
-def test_a_server_that_users_share_needs_nothing_of_them():
+def test_shared_server_needs_no_credential_of_its_users():
     assert not needs(command="crm", env={"TOKEN": "${TOKEN}"})
     assert not needs(**HTTP, auth="oauth")
 
 
 def test_missing_values_are_named_in_their_order():
     check_values("crm", frozenset({"A"}), {"A": "1", "C": "2"})
-    with pytest.raises(LoginRequired, match="server 'crm' needs A, B of the user who calls it"):
+    with pytest.raises(LoginRequired, match="server 'crm' needs A, B from the calling user"):
         check_values("crm", frozenset({"B", "A"}), {"C": "1"})

@@ -1,4 +1,4 @@
-"""How a gateway asks its clients to approve their own calls, and keeps approvals."""
+"""Approvals by the clients of a gateway for their own calls, and the store of approvals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import ElicitResult
 
-PAGE_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened its page
+PAGE_TIMEOUT = 120.0  # seconds that a call waits after its user has opened the page
 MAX_FORM = 8 * 1024  # bytes of arguments that a form shows
 FORM = {
     "type": "object",
@@ -40,21 +40,21 @@ FORM = {
 
 
 class ClientQuestions:
-    """Asks the client of a call to approve it. An object is awaited as `AskCaller`.
+    """Asks the client of a call to approve it. An object is an `AskCaller`.
 
     Args:
-        front: Returns what has pages, and asks about calls that no MCP client makes, such as those
-            of the chat.
+        front: Returns the HTTP side of the gateway, which has pages and asks about calls that no
+            MCP client makes, such as those of the chat.
     """
 
     def __init__(self, front: Callable[[], GatewayFront]) -> None:
         self._front = front
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
-        """Return the client's answer; None if it cannot be asked, or gives none.
+        """Return the client's answer; None if it cannot be asked, or does not answer.
 
         Raises:
-            InputRequired: A modern client answers with its next request.
+            InputRequired: A modern client must answer with its next request.
             MalformedAnswer: The answer is malformed.
         """
         if not isinstance(call.back, CallLink):
@@ -73,7 +73,7 @@ class ClientQuestions:
         if page is not None:
             text = f"{quoting.visible(call.entry.address)} must be approved on its page"
             answer = await _ask(context, approval, url_elicitation(text, page))
-            # That the page was opened decides nothing; a decision ends this task.
+            # Opening the page decides nothing: this task waits, and a decision ends it.
             if answer is not None and answer.action == "accept":
                 await asyncio.sleep(PAGE_TIMEOUT)
         return None
@@ -106,7 +106,7 @@ async def _ask(context: Context, approval: Approval, question: Question) -> Elic
     """Ask a client of either era; return None if it cannot be asked so, or does not answer."""
     ticket = ticket_of(context)
     if context.is_modern and (ticket is None or ticket.approval != approval.id):
-        context.answers.pop(approval.id, None)  # to a question that was not put
+        context.answers.pop(approval.id, None)  # an answer to a question that was never sent
     try:
         answer: ElicitResult = (await context.ask({approval.id: question}))[approval.id]
     except InputRequired as error:
@@ -118,13 +118,13 @@ async def _ask(context: Context, approval: Approval, question: Question) -> Elic
 
 
 def _is_approval(answer: ElicitResult) -> bool | None:
-    if answer.action == "cancel":  # the person chose nothing
+    if answer.action == "cancel":  # the person made no choice
         return None
     return answer.action == "accept" and (answer.content or {}).get("approve") is True
 
 
 def pin_in(toolbox: Callable[[], Toolbox]) -> PinOf:
-    """Return a function that returns the hash of a tool's definition as it is now."""
+    """Return a function that returns the hash of a tool's current definition."""
 
     def pin_of(entry: Entry | Item) -> str:
         if isinstance(entry, Item):
@@ -149,12 +149,12 @@ async def open_approvals(
     """Open the approvals in a database.
 
     Args:
-        database: Where they are.
+        database: The database of the approvals.
         location: The same database, for writing without an audit trail.
         secret: The gateway's key.
         writer: The audit trail; None without one.
-        settings: Returns what the configuration says of approvals now.
-        policy: Returns the policy that holds now.
+        settings: Returns the current configuration of approvals.
+        policy: Returns the current policy.
         toolbox: Returns the toolbox whose definitions count now; None for those of the calls.
     """
     async with AsyncExitStack() as stack:
@@ -178,12 +178,12 @@ async def open_approvals(
 async def approvals_in(
     config: Config, location: str | None, *, decides: bool = False
 ) -> AsyncGenerator[Approvals, None]:
-    """Open the approvals in a gateway's database for a command, whether a gateway runs or not.
+    """Open the approvals in a gateway's database for a command; the gateway need not run.
 
     Args:
-        config: What the gateway was started with.
-        location: Its database.
-        decides: The command approves or denies, which is recorded.
+        config: The configuration that the gateway was started with.
+        location: The gateway's database.
+        decides: Whether the command approves or denies, which is recorded.
 
     Raises:
         StoreError: The database cannot be used.

@@ -1,4 +1,4 @@
-"""Whether a gateway runs, and whether it can make calls: `/healthz` and `/readyz`."""
+"""The pages `/healthz` (the gateway runs) and `/readyz` (it can make calls)."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from interlock.store.database.changes import note_change
 from interlock.toolbox import ServerStatus
 
 PROBE_DEADLINE = 1.0  # seconds that a page waits for a write to the database
-PROBE_EVERY = 1.0  # seconds that its result is valid
+PROBE_EVERY = 1.0  # seconds for which the result of a write stays valid
 
 
 class Readiness(Struct, frozen=True):
-    """Whether calls can be made, and what does not work, by name and without a reason."""
+    """Whether calls can be made, and the names of failed parts, without reasons."""
 
     is_ready: bool
     degraded: tuple[str, ...] = ()
 
 
 class Health:
-    """The pages.
+    """The health pages.
 
     Args:
         probe: Writes to the database.
         servers: Returns the status of the servers.
-        required: Returns the names of the servers without which the gateway is not ready.
+        required: Returns the names of the servers that the gateway needs to be ready.
         is_draining: Returns whether the gateway is shutting down.
-        start: Starts a server again, unless its back-off does not allow that yet.
+        start: Starts a server again, unless its back-off has not passed.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Health:
         self._required = required
         self._is_draining = is_draining
         self._start = start
-        self._probing: asyncio.Task[bool] | None = None  # the last one, which may have ended
+        self._probing: asyncio.Task[bool] | None = None  # the last probe, running or finished
         self._probed_at = float("-inf")
 
     async def alive(self) -> Page:
-        """Return the page `/healthz`. It touches nothing."""
+        """Return the page `/healthz`, without any check."""
         return Page(b'{"alive":true}')
 
     async def ready(self) -> Page:
@@ -77,16 +77,16 @@ class Health:
         if self._is_draining():
             degraded.insert(0, "draining")
         missing = self._required().intersection(down)
-        for name in missing:  # no call starts it while a load balancer sends none
+        for name in missing:  # without traffic from the load balancer, no call would start it
             self._start(name)
         is_ready = writes and not self._is_draining() and not missing
         return Readiness(is_ready, tuple(degraded))
 
     async def _can_write(self) -> bool:
-        """Return whether the database could be written within the last second.
+        """Return whether a write to the database succeeded within the last second.
 
-        A write that hangs is not cancelled, as the database finishes what it has begun. No other
-        one begins before it ends.
+        A write that hangs is not cancelled, as the database finishes it anyway. The next one begins
+        after it ends.
         """
         probing = self._probing
         if probing is None or (probing.done() and monotonic() - self._probed_at > PROBE_EVERY):

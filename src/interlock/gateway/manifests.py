@@ -1,13 +1,13 @@
-"""Plugins: manifests that add operations of one API as tools, for users who have installed them.
+"""Plugins: manifests that add operations of one API as tools for the users who installed them.
 
     plugins/refunds/manifest.json
     {"name": "refunds", "version": "1.0", "mcp_tools": [
         {"name": "refund", "operation_id": "createRefund", "description": "Refund an order."}]}
 
-1. A manifest is data. It sets no URL, header or credential, and its risk may only raise that of
-   the operation's method.
-2. A tool with a wrong entry, or whose name is taken, is left out with its reason; a manifest that
-   cannot be read costs only itself. An unknown operation is left out by the API's own server.
+1. A manifest is data. It sets no URL, header or credential, and may only raise the risk of an
+   operation's method.
+2. A tool with an invalid entry or a taken name is left out, with the reason; an unreadable
+   manifest disables only itself. The API's own server leaves out unknown operations.
 3. Only users with an installation can see or call the tools.
 """
 
@@ -56,10 +56,10 @@ class Plugin(Struct, frozen=True):
     """A manifest that was read.
 
     Attributes:
-        name: Its name, which is also that of its folder.
-        version: As it states it.
-        tools: Those that are offered, unless the API lacks the operation.
-        problems: Why others are not, by their names; "" for the whole manifest.
+        name: The name of the plugin and of its folder.
+        version: The version in the manifest.
+        tools: The valid tools, which are offered if the API has their operations.
+        problems: Why other tools are not offered, by name; "" for the whole manifest.
     """
 
     name: str
@@ -72,8 +72,8 @@ def read_plugins(folder: Path, taken: frozenset[str]) -> list[Plugin]:
     """Read the manifests of a folder, sorted by name.
 
     Args:
-        folder: One folder in it for each plugin. It may be missing.
-        taken: Names of tools that the configuration uses itself.
+        folder: The folder that has one folder for each plugin. It may be missing.
+        taken: The names of tools in the configuration.
     """
     try:
         folders = sorted(each.parent for each in folder.glob(f"*/{MANIFEST}"))
@@ -85,7 +85,7 @@ def read_plugins(folder: Path, taken: frozenset[str]) -> list[Plugin]:
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return what tells whether the manifests of a folder are still the same."""
+    """Return values that change whenever a manifest in a folder does."""
     found: Stamps = {}
     with suppress(OSError):
         for path in folder.glob(f"*/{MANIFEST}"):
@@ -96,7 +96,7 @@ def stamps_of(folder: Path) -> Stamps:
 
 
 def _read(folder: Path, used: set[str]) -> Plugin:
-    """Read a manifest; add the names of its tools to those that are used."""
+    """Read a manifest; add the names of its tools to `used`."""
     try:
         with (folder / MANIFEST).open("rb") as file:
             content = file.read(MAX_MANIFEST + 1)
@@ -104,7 +104,7 @@ def _read(folder: Path, used: set[str]) -> Plugin:
             raise ValueError(f"{MANIFEST} is too large (limit {MAX_MANIFEST:,} bytes)")
         manifest = msgspec.json.decode(content, type=_Manifest)
         if manifest.name != folder.name:
-            raise ValueError(f"its name {manifest.name!r} is not that of its folder")
+            raise ValueError(f"its name {manifest.name!r} is not the name of its folder")
     except (OSError, ValueError, RecursionError) as error:
         return Plugin(folder.name, "", (), {"": str(error)})
     tools: list[PluginTool] = []
@@ -126,13 +126,13 @@ def _read(folder: Path, used: set[str]) -> Plugin:
 
 
 class Plugins:
-    """The plugins of a configuration, and who has installed them.
+    """The plugins of a configuration, and the users who installed them.
 
     Args:
         found: The manifests.
         server: The API that they add tools to.
-        folder: Where they are; None without plugins.
-        stamps: Of the manifests, from before they were read.
+        folder: The folder of the manifests; None without plugins.
+        stamps: The stamps of the manifests from before they were read.
 
     Attributes:
         found: The manifests.
@@ -157,12 +157,10 @@ class Plugins:
         return self._of_tools.get(tool, "") if server == self._server else ""
 
     def has(self, principal: str, plugin: str) -> bool:
-        """Return whether a principal has installed a plugin."""
         return (principal, plugin) in self._installed
 
     @property
     def are_configured(self) -> bool:
-        """Whether the configuration names a folder of plugins."""
         return self._folder is not None
 
     def have_changed(self) -> bool:
@@ -170,11 +168,11 @@ class Plugins:
         return self._folder is not None and stamps_of(self._folder) != self._stamps
 
     def adopt(self, before: Plugins) -> None:
-        """Keep the installations of the configuration before."""
+        """Keep the installations of the earlier configuration."""
         self._installed = before._installed
 
     async def load(self, store: PluginStore) -> bool:
-        """Load the installations; return whether any is different.
+        """Load the installations; return whether any has changed.
 
         Raises:
             StoreError: The database does not answer.
@@ -188,7 +186,7 @@ def with_plugins(config: Config) -> tuple[Config, Plugins]:
     """Add the tools of the plugins to the API that the configuration names.
 
     Raises:
-        ConfigError: That server is not an API.
+        ConfigError: The configured server is not an API.
     """
     settings = config.gateway.plugins if config.gateway is not None else None
     if settings is None:
@@ -239,14 +237,14 @@ async def following(
     on_change: Callable[[], None],
     read_again: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Load the installations, and follow them and the manifests.
+    """Load the installations, and follow changes of these and of the manifests.
 
     Args:
-        feed: Of the database.
+        feed: The changes of the database.
         store: The installations.
-        current: Returns the plugins of the present configuration.
+        current: Returns the plugins of the current configuration.
         on_change: Called after a change of installations.
-        read_again: Awaited after a change of manifests, to read them.
+        read_again: Awaited after a change of manifests; reads them again.
 
     Raises:
         StoreError: The database does not answer.

@@ -1,10 +1,10 @@
-"""The tool `approve`, which Claude Code asks before it uses a tool: `--permission-prompt-tool`.
+"""The tool `approve`, which Claude Code calls before it uses a tool: `--permission-prompt-tool`.
 
-1. The policy decides about the tool that Claude Code names, as one of the server
-   "claude-built-in". The record, the limits and the approvals of that call are those of any other.
-2. A call that must be approved is denied until others have approved it. The client is not asked,
-   as it would then approve its own call.
-3. Whatever fails is a denial.
+1. The policy decides about the tool that Claude Code names, as a tool of the server
+   "claude-built-in". The same limits, approvals and records apply as to any other call.
+2. A call that needs an approval is denied until another person has approved it. The client is not
+   asked, as it would then approve its own call.
+3. Every failure is a denial.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from interlock.store.approvals import Approval
 from interlock.toolbox.own_tools import OwnTool
 from interlock.types import JsonObject, Tool, ToolAnnotations
 
-CLIENT = "claude-code"  # what Claude Code calls itself
-MAX_NAME = 200  # characters of the name of a tool
+CLIENT = "claude-code"  # the client name that Claude Code sends
+MAX_NAME = 200  # characters of a tool's name
 APPROVE = Tool(
     name="approve",
     title="Decide about a tool of Claude Code",
@@ -49,13 +49,13 @@ class PermissionPrompts:
     """Answers calls of the tool `approve`.
 
     Args:
-        layers: Returns what decides about a call now: record of refusals, policy, limits,
-            approvals and audit trail.
+        layers: Returns the current layers that decide about a call: record of refusals, policy,
+            limits, approvals and audit trail.
 
     Attributes:
         tool: The tool. Only clients that call themselves Claude Code see it.
-        address: Of the tool. Its calls pass no limits and no trail of their own, as the tool that
-            is decided about does.
+        address: The address of the tool. Its own calls pass no limits and no trail, as the calls
+            that it decides about do.
     """
 
     def __init__(self, layers: Callable[[], Layers]) -> None:
@@ -77,7 +77,7 @@ class PermissionPrompts:
 
 
 async def ask_nobody(_: Call, __: Approval | None) -> None:
-    """Leave a call to the people who decide about approvals."""
+    """Leave the decision about a call to the approvers."""
 
 
 async def _allow(call: Call) -> Outcome:

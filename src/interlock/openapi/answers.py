@@ -1,4 +1,4 @@
-"""The answer of an API to one request, whichever way the request was sent."""
+"""The answer of an API to one request, over the network or from an application in this program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class OperationRequest(Struct, frozen=True):
 
     Attributes:
         method: HTTP method.
-        url: Encoded.
-        headers: A name may be repeated.
-        body: None for none.
+        url: The encoded URL.
+        headers: Header names and values; a name may be repeated.
+        body: The body; None for none.
         limit: The most bytes of the answer's body to read.
-        deadline: When to stop waiting, by the clock of the event loop.
+        deadline: The time to stop waiting, by the clock of the event loop.
     """
 
     method: str
@@ -38,11 +38,11 @@ class ApiAnswer(Struct, frozen=True):
 
     Attributes:
         status: HTTP status.
-        headers: By name in lower case; values of repeated ones joined by ", ".
-        body: Decompressed.
+        headers: Header values by lower-case name; values of a repeated header joined by ", ".
+        body: The decompressed body, up to the request's limit.
         url: The URL that was requested.
-        is_cut: The body is longer than was read.
-        is_unfinished: A stream of events that was still open at the time limit.
+        is_cut: The body is longer than the limit.
+        is_unfinished: The answer is a stream of events that was still open at the time limit.
     """
 
     status: int
@@ -88,10 +88,6 @@ class Exchange(Protocol):
         """
         ...
 
-    async def open(self) -> None:
-        """Prepare for requests."""
-        ...
+    async def open(self) -> None: ...
 
-    async def close(self) -> None:
-        """Release what is open."""
-        ...
+    async def close(self) -> None: ...

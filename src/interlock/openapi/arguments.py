@@ -1,4 +1,4 @@
-"""The arguments of a tool: what a model may set, under which name, and what is fixed."""
+"""The arguments of a tool: the values a model may set, their names, and the fixed values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WHOLE_BODY = "body"
 
 _ORDER = ("path", "query", "body", "header", "cookie")
 _FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
-# The client, the connection or a proxy sets these; a model must not.
+# The client, the connection or a proxy sets these headers; a model must not.
 _RESERVED_HEADERS = frozenset(
     {
         *("accept", "authorization", "connection", "content-length", "content-type", "cookie"),
@@ -46,9 +46,9 @@ class RequestValue(Struct, frozen=True):
 
     Attributes:
         place: "path", "query", "header", "cookie" or "body".
-        target: The name there; None for the whole body.
-        schema: As the document has it.
-        parameter: None for the body and its properties.
+        target: The name in that place; None for the whole body.
+        schema: The schema in the document, not translated.
+        parameter: The parameter of the document; None for the body and its properties.
     """
 
     place: str
@@ -61,13 +61,13 @@ class RequestValue(Struct, frozen=True):
 
 
 class Argument(Struct, frozen=True):
-    """A candidate with the operator's changes.
+    """A value of a request, with the operator's changes.
 
     Attributes:
-        name: For models; "" if the argument is not offered.
-        schema: 2020-12, all of it.
-        value: Sent always, or UNSET.
-        default: Sent if the call leaves it out, or UNSET.
+        name: The name for models; "" if the argument is not offered.
+        schema: The whole JSON Schema 2020-12.
+        value: The constant that every request sends, or UNSET.
+        default: The value sent if the call omits the argument, or UNSET.
         kinds: The types in the schema, for `serialisation`.
     """
 
@@ -84,7 +84,7 @@ class Argument(Struct, frozen=True):
 
 
 def is_reserved_header(name: str) -> bool:
-    """Whether a model must not set a header, because routing or identity depends on it."""
+    """Return whether a model must not set a header, because routing or identity depends on it."""
     name = name.lower()
     return name in _RESERVED_HEADERS or name.startswith(_RESERVED_PREFIXES)
 
@@ -94,7 +94,7 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
 
     Args:
         operation: The operation.
-        filled: Place and name of the parameters that a configured security scheme fills.
+        filled: Place and name of each parameter that a configured security scheme fills.
     """
     return [
         RequestValue(
@@ -113,9 +113,10 @@ def candidates(operation: Operation, filled: Collection[tuple[str, str]]) -> lis
 
 
 def name_all(found: list[RequestValue]) -> list[str]:
-    """Return a unique name for each candidate: its own, cleaned, with the place where it clashes.
+    """Return a unique name for each candidate: its cleaned name, plus its place if names clash.
 
-    The path keeps a name first, then query, body, header and cookie; exact names before cleaned.
+    On a clash, the first in this order keeps the name: path, query, body, header, cookie. Within
+    a place, an exact name precedes a cleaned one.
     """
     plain = [_clean(each.target or WHOLE_BODY) for each in found]
     order = sorted(
@@ -125,7 +126,7 @@ def name_all(found: list[RequestValue]) -> list[str]:
             plain[index] != (found[index].target or WHOLE_BODY),
         ),
     )
-    names = dict.fromkeys(plain, -1)  # whose each one is
+    names = dict.fromkeys(plain, -1)  # name -> index of the candidate that has it
     clashes = []
     for index in order:
         if names[plain[index]] < 0:
@@ -158,7 +159,7 @@ class Selector:
     """Applies the operator's changes to the candidates of one tool.
 
     Raises:
-        DocumentError: `arguments` names something unknown, or hides what is required.
+        DocumentError: `arguments` names an unknown argument, or hides a required one.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Selector:
         self._kinds_of: dict[tuple[str, int], Any] = {}  # by reference and depth
 
     def select(self, found: list[RequestValue]) -> list[Argument]:
-        """Return the arguments in the order of the candidates."""
+        """Return the selected arguments in the order of the candidates."""
         names = name_all(found)
         chosen = self._match(found, names)
         arguments = [
@@ -184,7 +185,7 @@ class Selector:
         return arguments
 
     def _match(self, found: list[RequestValue], names: list[str]) -> dict[int, ArgumentSelection]:
-        """Return the operator's changes by the index of the candidate."""
+        """Return the operator's changes by the index of the candidate they apply to."""
         chosen = {}
         for key, change in self._selection.arguments.items():
             matches = [
@@ -230,13 +231,13 @@ class Selector:
         )
 
     def _check_constant(self, what: str, schema: Schema, value: Any) -> None:
-        """Refuse a value of the operator that does not fit the document."""
+        """Refuse a constant of the operator that does not fit the document's schema."""
         definitions = self._translator.definitions([schema])
         whole = {"allOf": [schema], "$defs": definitions} if definitions else schema
         try:
             problems = json_schema.compile(msgspec.json.encode(whole)).errors(value, echo=False)
         except SchemaError:
-            return  # too large to check here
+            return  # the schema is too large to check here
         if problems:
             raise DocumentError(f"{what} does not fit: {problems[0]}")
 
@@ -264,7 +265,7 @@ class Selector:
         return schema
 
     def _refuse_empty(self, candidate: RequestValue, schema: JsonObject) -> None:
-        """Require a value where nothing would be written for an empty one."""
+        """Require at least one character or item where an empty value would be omitted."""
         raw = self._follow(candidate.schema)
         kind = raw.get("type") if isinstance(raw, dict) else None
         if kind == "string" and candidate.place == "path":
@@ -300,10 +301,10 @@ class Selector:
 
 
 def media_type(operation: Operation, selection: ToolSelection) -> MediaType | None:
-    """Return the form of the body that a tool uses, None if the operation has no body.
+    """Return the form of the body that a tool uses; None if the operation has no body.
 
     Raises:
-        DocumentError: The operator chose one that the document does not have.
+        DocumentError: The operator chose a media type that the document does not have.
     """
     if operation.body is not None:
         chosen = selection.content_type
@@ -320,14 +321,14 @@ def body_candidates(
     translator: Translator,
     document: Document,
 ) -> tuple[list[RequestValue], bodies.Form | None]:
-    """Return the arguments of the body, and how it is written; None without a body.
+    """Return the arguments of the body, and the style of the body; None without a body.
 
     Args:
         operation: The operation.
-        media: From `media_type`.
-        wanted: What the operator chose.
-        translator: For the tool's schemas.
-        document: Of the operation.
+        media: The form of the body, from `media_type`.
+        wanted: The style that the operator chose.
+        translator: The translator of the tool's schemas.
+        document: The document of the operation.
 
     Raises:
         DocumentError: The operator chose a form that the document does not allow.

@@ -1,4 +1,4 @@
-"""Sending requests to an ASGI application in this program, such as one of FastAPI."""
+"""Requests to an ASGI application in this program, such as a FastAPI application."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AsgiApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 
 class AsgiExchange:
-    """Sends requests to an application by calling it. Its lifespan is entered and left.
+    """Sends requests to an application by calling it, and runs its lifespan.
 
     Args:
         app: The application.
@@ -40,13 +40,11 @@ class AsgiExchange:
         await self._lifespan.start()
 
     async def close(self) -> None:
-        """Stop the application."""
         lifespan, self._lifespan = self._lifespan, None
         if lifespan is not None:
             await lifespan.stop()
 
     async def fetch(self, request: OperationRequest) -> ApiAnswer:
-        """Send a request once; see `Exchange.fetch`."""
         answer = _Answer(request)
         running = asyncio.ensure_future(self._app(_scope(request), answer.receive, answer.send))
         try:
@@ -67,7 +65,7 @@ class AsgiExchange:
 
 
 class _Answer:
-    """What an application sends for one request."""
+    """The answer to one request, collected from the application's ASGI messages."""
 
     def __init__(self, request: OperationRequest) -> None:
         self._request = request
@@ -83,7 +81,6 @@ class _Answer:
 
     @property
     def is_stream(self) -> bool:
-        """Whether the answer is a stream of events."""
         return self._headers.get("content-type", "").startswith(EVENTS)
 
     async def receive(self) -> Message:
@@ -96,7 +93,7 @@ class _Answer:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        """Take the head or a piece of the body."""
+        """Accept the head or a piece of the body."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._headers = joined(
@@ -120,7 +117,7 @@ class _Answer:
         """Return the answer.
 
         Raises:
-            StreamEnded: There is none, or it is not whole.
+            StreamEnded: The answer is missing or incomplete.
         """
         if self.status is None:
             raise StreamEnded("the application ended without an answer")
@@ -163,7 +160,7 @@ class _Lifespan:
 
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": {}}
-        # An application without lifespan raises, or returns without a message.
+        # An application that does not support lifespan raises, or returns without a message.
         with suppress(Exception):
             await self._app(scope, self._messages.get, self._send)
         self._settle("")

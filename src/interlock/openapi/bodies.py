@@ -1,4 +1,4 @@
-"""The body of a request: which form it has, its arguments, and its bytes."""
+"""The body of a request: its form, its arguments, and its bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock.types import JsonObject
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 MAX_BODY_BYTES = 32 * 1024 * 1024
-MAX_BRANCHES = 100  # of `allOf`, that are merged
+MAX_BRANCHES = 100  # branches of `allOf` that are merged
 
 FILE: JsonObject = {
     "type": "object",
@@ -60,12 +60,12 @@ class FileContent(Struct, frozen=True):
 
 
 class Field(Struct, frozen=True):
-    """How one property of a form is written.
+    """The encoding of one property of a form.
 
     Attributes:
-        style: None if the document does not choose one.
-        content_type: Of its part; "" for the default of its value.
-        headers: Further headers of its part.
+        style: The style; None if the document does not choose one.
+        content_type: The media type of the property's part; "" for the default of its value.
+        headers: Further headers of the part.
     """
 
     is_file: bool = False
@@ -79,9 +79,9 @@ class Form(Struct, frozen=True):
     """The form of a body that a tool uses.
 
     Attributes:
-        content_type: As it is sent; a multipart form adds its boundary.
-        is_required: Whether something is sent although no argument is given.
-        fields: How properties of a form are written, by name.
+        content_type: The media type as sent; a multipart form adds its boundary.
+        is_required: Whether a body is sent even if the call has no argument for it.
+        fields: The encoding of properties of a form, by name.
     """
 
     kind: Kind
@@ -91,7 +91,7 @@ class Form(Struct, frozen=True):
 
 
 def kind_of(media_type: str) -> Kind:
-    """Return how a body of a media type is written."""
+    """Return the kind of encoding that a media type uses."""
     name = media_type.partition(";")[0].strip().lower()
     if is_json(name):
         return "json"
@@ -106,7 +106,7 @@ def kind_of(media_type: str) -> Kind:
 
 
 def choose(body: Body, wanted: str, declared: str = "") -> MediaType:
-    """Return the form of a body to use: the wanted, the declared or the easiest media type.
+    """Return the form of a body to use: the wanted, the declared, or else the simplest one.
 
     Raises:
         DocumentError: The document does not have the wanted media type.
@@ -125,13 +125,13 @@ def choose(body: Body, wanted: str, declared: str = "") -> MediaType:
 def form(
     body: Body, media: MediaType, properties: JsonObject, follow: Callable[[Any], Any]
 ) -> Form:
-    """Return how the chosen media type is written.
+    """Return the encoding of a body in the chosen media type.
 
     Args:
-        body: Of the operation.
-        media: From `choose`.
-        properties: Of the body's schema, as the document has them.
-        follow: Resolves references.
+        body: The body of the operation.
+        media: The chosen form, from `choose`.
+        properties: The properties of the body's schema, as the document has them.
+        follow: A function that resolves references.
     """
     kind = kind_of(media.name)
     name = media.name
@@ -187,7 +187,7 @@ def _fixed_headers(headers: JsonObject, follow: Callable[[Any], Any]) -> list[tu
 
 
 def is_file(schema: Any, follow: Callable[[Any], Any]) -> bool:
-    """Whether a property of a multipart form is a file, or a list of files."""
+    """Return whether a property of a multipart form is a file, or a list of files."""
     schema = follow(schema)
     if isinstance(schema, dict) and schema.get("type") == "array":
         schema = follow(schema.get("items"))
@@ -195,7 +195,7 @@ def is_file(schema: Any, follow: Callable[[Any], Any]) -> bool:
 
 
 def is_binary(schema: JsonObject) -> bool:
-    """Whether a schema describes bytes rather than text."""
+    """Return whether a schema describes bytes rather than text."""
     kind = schema.get("type")
     if kind == "file":
         return True
@@ -237,7 +237,7 @@ class _Merger:
         self._left = MAX_BRANCHES
 
     def add(self, schema: Any, depth: int) -> bool:
-        """Add a schema; False if it is not a plain object."""
+        """Add a schema; return False if it is not a plain object."""
         schema = self._follow(schema)
         self._left -= 1
         if not isinstance(schema, dict) or self._left < 0:
@@ -262,7 +262,7 @@ class _Merger:
 
 
 def properties_of(schema: Any, follow: Callable[[Any], Any]) -> JsonObject:
-    """Return the properties that a schema names itself."""
+    """Return the properties that a schema itself declares."""
     schema = follow(schema)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     return properties if isinstance(properties, dict) else {}
@@ -275,7 +275,7 @@ def encode(form: Form, value: Any) -> tuple[bytes, str]:
     """Return a body and its media type.
 
     Args:
-        form: How it is written.
+        form: The form of the body.
         value: The whole body; for a form, an object.
 
     Raises:
@@ -305,7 +305,7 @@ def encode(form: Form, value: Any) -> tuple[bytes, str]:
 
 
 def _specific(given: str, declared: str) -> str:
-    """Return the declared media type, or the file's where the document leaves it open."""
+    """Return the declared media type, or the file's if the document has a wildcard."""
     return given if given and declared == "application/octet-stream" else declared
 
 
@@ -313,13 +313,13 @@ def file_content(value: Any) -> FileContent:
     """Return the contents of a file argument.
 
     Raises:
-        InvalidArguments: It has not exactly one source, or is too large.
+        InvalidArguments: The file does not have exactly one source, or is too large.
     """
     sources = [key for key in _SOURCES if isinstance(value, dict) and key in value]
     if len(sources) != 1 or not isinstance(value[sources[0]], str):
         raise InvalidArguments("a file needs exactly one of text, base64 and resource")
     given = value[sources[0]]
-    if sources[0] == "resource":  # a toolbox would have replaced it
+    if sources[0] == "resource":  # a toolbox replaces these before the call arrives here
         raise InvalidArguments("there are no resources here; pass the file as text or base64")
     name, type = value.get("name", ""), value.get("type", "")
     if sources[0] == "text":
@@ -339,7 +339,7 @@ def file_content(value: Any) -> FileContent:
 
 
 def replace_files(form: Form, value: Any, change: Callable[[JsonObject], JsonObject]) -> Any:
-    """Return the value of a body with each of its files changed."""
+    """Return the value of a body after applying `change` to each of its files."""
     if form.kind == "bytes":
         return change(value) if isinstance(value, dict) else value
     if form.kind != "multipart" or not isinstance(value, dict):

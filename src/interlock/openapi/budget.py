@@ -1,4 +1,4 @@
-"""Schemas that models read, cut to a budget. Every step widens a schema; none makes it wrong.
+"""Schemas for models, cut to a budget. Every cut widens the schema; none makes it refuse more.
 
 Calls are checked with the whole schema, so a widened part still has a precise error.
 """
@@ -25,15 +25,15 @@ from interlock.openapi.schemas import (
 from interlock.types import JsonObject
 
 INPUT_BYTES = 8 * 1024
-MAX_BYTES = 1024 * 1024  # of a schema that no step brings within its budget
-MAX_DESCRIPTION = 200  # characters, below the arguments themselves
+MAX_BYTES = 1024 * 1024  # of a schema that is still over its budget after every cut
+MAX_DESCRIPTION = 200  # characters of a description below the arguments themselves
 MAX_ENUM = 50
 SHOWN_ENUM = 20
 DEPTHS = (5, 4, 3, 2, 1)
 
 _LISTED = frozenset({"const", "default", "dependentRequired", "enum", "required"})
 _NOTES = frozenset({"title", "description", "default", "deprecated"})
-# Levels of the value, as opposed to alternatives for the same value.
+# Keywords that lead to members and items, as opposed to alternatives for the same value.
 _DEEPER = frozenset({*ONE, "properties", "patternProperties", "prefixItems"})
 
 
@@ -41,7 +41,7 @@ class Fitted(Struct, frozen=True):
     """A schema within its budget.
 
     Attributes:
-        steps: What had to be cut, in words; () if nothing.
+        steps: The cuts that were made, in words; () if none.
     """
 
     schema: JsonObject
@@ -54,11 +54,11 @@ class _TooLarge(Exception):
 
 
 def fit(schema: JsonObject, limit: int = INPUT_BYTES) -> Fitted:
-    """Return what a model sees of a tool's input schema.
+    """Return the schema that a model sees of a tool's input.
 
     Args:
         schema: An object schema with `$defs`.
-        limit: Bytes of JSON.
+        limit: The most bytes of JSON.
     """
     definitions: dict[str, Schema] = schema.get("$defs", {})
     root = {key: value for key, value in schema.items() if key != "$defs"}
@@ -95,7 +95,7 @@ def _joined(
     try:
         joined: JsonObject = inliner.inline(root)
         waiting = sorted(references_in([joined]))
-        for name in waiting:  # grows in the loop
+        for name in waiting:  # the loop appends to `waiting`
             if name not in shown:
                 shown[name] = inliner.inline(definitions[name])
                 waiting += sorted(references_in([shown[name]]))
@@ -105,7 +105,6 @@ def _joined(
 
 
 def _shared(root: JsonObject, definitions: dict[str, Schema]) -> set[str]:
-    """Return the definitions that are used more than once."""
     uses = references_in([root, *definitions.values()])
     return {name for name, count in uses.items() if count > 1}
 
@@ -131,10 +130,10 @@ class _Inliner:
 
 
 def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: list[str]) -> Fitted:
-    """Cut below a depth; the smallest depth is kept although it may still be too large.
+    """Cut below the greatest depth that fits; the smallest depth may exceed the limit.
 
     Raises:
-        DocumentError: It is over `MAX_BYTES` even so.
+        DocumentError: The schema is over `MAX_BYTES` even then.
     """
     schema: JsonObject | None = None
     for depth in DEPTHS:
@@ -158,7 +157,7 @@ def _cut(root: JsonObject, definitions: dict[str, Schema], limit: int, steps: li
 
 
 class _Cutter:
-    """Inlines everything down to a depth, where a stub takes the place of a schema."""
+    """Inlines everything down to a depth, and replaces deeper schemas by stubs."""
 
     def __init__(self, definitions: dict[str, Schema], limit: int) -> None:
         self._definitions = definitions
@@ -189,7 +188,7 @@ class _Cutter:
 
 
 def _stub(schema: Schema, siblings: JsonObject, name: str) -> JsonObject:
-    """Return a schema without its parts: its type, and words that name it."""
+    """Return a schema without subschemas: its type, and a description that names it."""
     whole = {**schema, **siblings} if isinstance(schema, dict) else siblings
     stub: JsonObject = {key: whole[key] for key in ("type", "default") if key in whole}
     description = texts.clip(str(whole.get("description", "")), MAX_DESCRIPTION // 2)
@@ -290,8 +289,8 @@ def _mapped(
 
     Args:
         schema: The schema.
-        same: For alternatives, which apply to the same value.
-        deeper: For members and items; `same` by default.
+        same: Replaces alternatives, which apply to the same value.
+        deeper: Replaces members and items; `same` by default.
     """
     deeper = deeper or same
     mapped: JsonObject = {}
@@ -309,7 +308,7 @@ def _mapped(
 
 
 def _own_size(schema: JsonObject) -> int:
-    """Return what a schema adds to the result at least, without the schemas inside.
+    """Return the least bytes that a schema adds to the result, without its subschemas.
 
     Long texts count an eighth, because a text beside a reference may take the place of another.
     """
@@ -321,11 +320,11 @@ def _own_size(schema: JsonObject) -> int:
             size += len(value)
         elif keyword in _LISTED:
             size += len(msgspec.json.encode(value))
-    return 8 + size // 8  # no schema takes fewer bytes
+    return 8 + size // 8  # a schema takes at least 8 bytes
 
 
 def _merge(target: Any, siblings: JsonObject) -> Any:
-    """Join an inlined definition with what stood beside the reference to it."""
+    """Join an inlined definition with the siblings of the reference to it."""
     if not siblings:
         return target
     if isinstance(target, dict) and (siblings.keys() <= _NOTES or not (target.keys() - _NOTES)):
@@ -338,7 +337,7 @@ def _target(schema: JsonObject) -> str | None:
 
 
 def _recursive(definitions: dict[str, Schema]) -> set[str]:
-    """Return the definitions that lead back to themselves, or from one such to another."""
+    """Return the definitions that are part of a cycle, or on a path between two cycles."""
     uses = {name: set(references_in([each])) for name, each in definitions.items()}
     users: dict[str, set[str]] = {name: set() for name in definitions}
     for name, used in uses.items():
@@ -348,10 +347,10 @@ def _recursive(definitions: dict[str, Schema]) -> set[str]:
 
 
 def _strip(uses: dict[str, set[str]], users: dict[str, set[str]]) -> set[str]:
-    """Return what uses nothing, what uses only that, and so on."""
+    """Return the names that use nothing, then those that use only such names, and so on."""
     left = {name: len(used) for name, used in uses.items()}
     stripped = [name for name, count in left.items() if not count]
-    for name in stripped:  # grows in the loop
+    for name in stripped:  # the loop appends to `stripped`
         for user in users[name]:
             left[user] -= 1
             if not left[user]:

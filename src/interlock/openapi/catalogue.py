@@ -36,7 +36,6 @@ class ApiCatalogue:
         self._subscribers.list_changed("tools")
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what the server declares."""
         return ServerCapabilities(tools={"listChanged": True}, logging={})
 
     def view(self, context: Context) -> None:
@@ -56,11 +55,10 @@ class ApiCatalogue:
         return [each.definition for each in self._tools.values()], None
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:  # noqa: ARG002
-        """Return nothing: what is missing is shown by the status of the server."""
+        """Return nothing; the server's status reports missing tools."""
         return {}
 
     def find(self, kind: str, name: str, context: Context) -> Any:  # noqa: ARG002
-        """Return a tool by its name; None for all else."""
         return self._tools.get(name) if kind == "tools" else None
 
     def find_completion(
@@ -69,4 +67,4 @@ class ApiCatalogue:
         argument: str,
         context: Context,
     ) -> None:
-        """Return None: an API offers no completions."""
+        """Return None; an API offers no completions."""

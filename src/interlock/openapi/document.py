@@ -33,17 +33,17 @@ class Document:
     Args:
         root: The decoded document.
         references: Resolves its references.
-        warnings: What is dubious in it so far.
+        warnings: Problems found so far; more are added.
 
     Attributes:
         version: "2.0", "3.0", "3.1" or "3.2".
         title: Its title, "" if it has none.
         keys: Every operation by its key, "METHOD /path": the path item and the operation.
         by_id: Keys by operationId; more than one if the document repeats an id.
-        warnings: What is dubious in it.
+        warnings: One line for each dubious part of the document.
 
     Raises:
-        DocumentError: Not an OpenAPI document, or over a limit.
+        DocumentError: The data is not an OpenAPI document, or is over a limit.
     """
 
     def __init__(self, root: Any, references: References, warnings: list[str]) -> None:
@@ -63,7 +63,7 @@ class Document:
         """Return the key of the operation that an operationId or "METHOD /path" names.
 
         Raises:
-            DocumentError: It is missing, or the id occurs twice. The text has the nearest names.
+            DocumentError: It is missing, or the id occurs twice. The text suggests close names.
         """
         keys = self.by_id.get(operation, [])
         if len(keys) > 1:
@@ -88,7 +88,7 @@ class Document:
 
     @property
     def servers(self) -> list[str]:
-        """The addresses of the API in the document, variables replaced by their defaults."""
+        """The URLs of the API's servers in the document, variables replaced by their defaults."""
         if self.version == "2.0":
             schemes = self.root.get("schemes")
             host = self.root.get("host")
@@ -107,7 +107,7 @@ class Document:
 
     @property
     def security_schemes(self) -> dict[str, JsonObject]:
-        """The security schemes by name, in the form of OpenAPI 3; broken ones are left out."""
+        """The security schemes by name, in the form of OpenAPI 3, without invalid ones."""
         if self.version == "2.0":
             return {
                 name: _modern_scheme(scheme)
@@ -148,12 +148,12 @@ def read(data: bytes, *, file: Path | None = None) -> Document:
     """Parse a document.
 
     Args:
-        data: JSON or YAML.
-        file: Where it was read from, if it may refer to other files of its folder.
+        data: The document, as JSON or YAML.
+        file: The file of `data`, if the document may refer to other files of its folder.
 
     Raises:
-        DocumentError: Not an OpenAPI document, or over a limit.
-        MissingExtra: It is YAML, and PyYAML is not installed.
+        DocumentError: The data is not an OpenAPI document, or is over a limit.
+        MissingExtra: The data is YAML, and PyYAML is not installed.
     """
     if len(data) > MAX_FILE_BYTES:
         raise DocumentError(
@@ -171,7 +171,7 @@ def read(data: bytes, *, file: Path | None = None) -> Document:
 
 
 def restore(root: bytes, files: Mapping[str, bytes], own_name: str) -> Document:
-    """Return the document of a copy, which reads no file.
+    """Return the document of a cached copy, without reading any file.
 
     Args:
         root: The document, as JSON.
@@ -202,7 +202,7 @@ def load(file: Path) -> Document:
 
 
 def parse(data: bytes, warnings: list[str]) -> Any:
-    """Decode JSON, or else YAML.
+    """Decode JSON, or YAML if it is not JSON.
 
     Raises:
         DocumentError, MissingExtra: See `read`.
@@ -218,7 +218,7 @@ def parse(data: bytes, warnings: list[str]) -> Any:
         )
     try:
         root = msgspec.json.decode(data)
-        # The last value of a repeated key replaces the others, and takes their colons with it.
+        # Only the last value of a repeated key is decoded, so the result has fewer colons.
         if data.count(b":") > msgspec.json.encode(root).count(b":"):
             warnings += _repeated_keys(data)
         return root
@@ -288,7 +288,6 @@ def _with_defaults(url: str, variables: Any) -> str:
 
 
 def _modern_scheme(scheme: JsonObject) -> JsonObject:
-    """Return a security scheme of 2.0 in the form of OpenAPI 3."""
     if scheme.get("type") == "basic":
         return {**scheme, "type": "http", "scheme": "basic"}
     if scheme.get("type") != "oauth2":

@@ -1,6 +1,6 @@
-"""How the answers of an API differ from its document: counted, and left out of structured content.
+"""Differences between an API's answers and its document, kept out of structured content.
 
-Places and kinds are counted, never values.
+Only places and kinds are counted, never values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from interlock import durable
 from interlock.text.quoting import kind
 from interlock.types import JsonObject
 
-MAX_PLACES = 100  # of one tool that are counted apart
+MAX_PLACES = 100  # of one tool; differences in further places are counted together
 _MAX_DEPTH = 64
 _LEAVE_OUT = object()
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -38,14 +38,13 @@ class Drift:
         self._counts: dict[str, Counter[str]] = {}
 
     def note(self, tool: str, places: Iterable[str], times: int = 1) -> None:
-        """Count differences of one answer."""
         for place in places:
             counts = self._counts.setdefault(tool, Counter())
             known = place in counts or len(counts) < MAX_PLACES
             counts[place if known else "other places"] += times
 
     def keep(self, file: Path) -> None:
-        """Add the counts to those in a file, for `interlock openapi check`, and reset them."""
+        """Add the counts to a file, for `interlock openapi check`, and reset them."""
         if not self._counts:
             return
         total = Drift.kept(file)
@@ -53,13 +52,13 @@ class Drift:
             for place, times in counts.items():
                 total.note(tool, [place], times)
         self._counts = {}
-        with suppress(OSError, durable.NotSynced):  # they are lost
+        with suppress(OSError, durable.NotSynced):  # the counts are lost
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             durable.replace(file, msgspec.json.encode(total._counts))
 
     @classmethod
     def kept(cls, file: Path) -> Drift:
-        """Return the counts in a file; none if it cannot be read."""
+        """Return the counts in a file; an empty `Drift` if it cannot be read."""
         drift = cls()
         try:
             found = msgspec.json.decode(file.read_bytes(), type=dict[str, dict[str, int]])
@@ -83,8 +82,8 @@ def fitting(value: Any, schema: JsonObject, empty: Any) -> tuple[Any, list[str]]
 
     Args:
         value: Any JSON value.
-        schema: Kinds and names of properties, as in the output schema of a tool.
-        empty: What stands for a value that does not fit at all.
+        schema: Kinds and property names, as in the output schema of a tool.
+        empty: The replacement for a value that does not fit at all.
     """
     places: list[str] = []
     fitted = _Fitting(schema, places).part(value, schema, "", 0)
@@ -97,7 +96,7 @@ class _Fitting:
         self._places = places
 
     def part(self, value: Any, schema: Any, place: str, depth: int) -> Any:
-        """Return what of a value fits; `_LEAVE_OUT` if nothing does."""
+        """Return the part of a value that fits; `_LEAVE_OUT` if none does."""
         if not isinstance(schema, dict) or depth > _MAX_DEPTH:
             return value
         schema = self._target(schema)

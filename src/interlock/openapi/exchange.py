@@ -1,4 +1,4 @@
-"""Sending one request over the network, with the connections of a pool."""
+"""Requests over the network, with the connections of a pool."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ class HttpExchange:
         self._own: HttpPool | None = None
 
     async def open(self) -> None:
-        """Do nothing: connections are opened by requests."""
+        """Do nothing: requests open connections."""
 
     async def close(self) -> None:
-        """Close the connections, unless a toolbox does."""
         own, self._own = self._own, None
         if own is not None:
             await own.close()
@@ -47,14 +46,13 @@ class HttpExchange:
         return self._own
 
     async def fetch(self, request: OperationRequest) -> ApiAnswer:
-        """Send a request once; see `Exchange.fetch`."""
         pool = self._connections()
         proxy = pool.proxy(request.url)
         try:
             async with asyncio.timeout_at(request.deadline):
                 response = await pool.session.request(
                     request.method,
-                    # It is encoded as the document says; quoting it again would change it.
+                    # The URL is encoded as the document says; quoting it again would change it.
                     URL(request.url, encoded=True),
                     headers=CIMultiDict([*_FIXED, *request.headers]),
                     data=request.body,
@@ -85,7 +83,7 @@ class _Lost(Exception):
 async def _once(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """Send a request once: aiohttp would repeat some that were lost, by their method."""
+    """Send a request once. aiohttp would retry some lost requests, depending on their method."""
     try:
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -115,7 +113,7 @@ async def _read(response: aiohttp.ClientResponse, request: OperationRequest) -> 
             raise
         is_unfinished = True
     if is_cut or is_unfinished:
-        response.close()  # the rest is not wanted
+        response.close()  # the rest of the body is not needed
         del body[request.limit :]
     return ApiAnswer(answer.status, answer.headers, bytes(body), request.url, is_cut, is_unfinished)
 

@@ -1,4 +1,4 @@
-"""An answer with an error status as a tool error that a model can act on, at most 2 KiB."""
+"""Answers with an error status as tool errors that a model can act on, at most 2 KiB."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from interlock.types import CallToolResult, TextContent
 
 MAX_TEXT = 2_048  # bytes
 _MAX_PROBLEMS = 20
-_MAX_PAGE = 64 * 1024  # characters in which the title of a page is looked for
+_MAX_PAGE = 64 * 1024  # characters of a page that are searched for its title
 _TAG = re.compile(r"<[^<>]+>")
 _REQUEST_IDS = ("x-request-id", "request-id", "x-correlation-id", "x-amzn-requestid", "cf-ray")
-# Members that carry the reason, the most detailed one first.
+# Members that carry the reason, the most detailed first.
 _REASONS = ("detail", "error_description", "message", "reason", "title", "error", "description")
 _FIELDS = ("field", "param", "parameter", "property", "path", "name", "pointer")
 
 
 class Help(msgspec.Struct, frozen=True):
-    """What the text of an error says besides the answer.
+    """The parts of an error text that do not come from the answer.
 
     Attributes:
-        missing: Credentials that the operation lacks, in words; "" for none.
+        missing: The credentials that the operation lacks, in words; "" for none.
         used: The security schemes that were used, in words.
         login: The command with which a user logs in; "" without one.
-        scopes: The scopes that the operation wants.
+        scopes: The scopes that the operation requires.
         effect: Whether the call may have been carried out, in words.
     """
 
@@ -69,14 +69,13 @@ def failure(answer: ApiAnswer, shape: Shape, secrets: Iterable[str], help: Help)
 
 
 def _advice(answer: ApiAnswer, shape: Shape, help: Help) -> list[str]:
-    """Return what the status itself says to do."""
     match answer.status:
         case 401:
             return [_on_401(help)]
         case 403:
             told = token_challenge(answer.headers.get("www-authenticate", ""))
             scopes = " ".join(told.scopes or help.scopes)
-            return [f"The operation wants the scopes: {scopes}."] if scopes else []
+            return [f"The operation requires the scopes: {scopes}."] if scopes else []
         case 412 | 428:
             name = shape.arguments.get(("header", "If-Match"))
             return [f"Pass the ETag of the current version as {name}."] if name else []
@@ -95,14 +94,14 @@ def _on_401(help: Help) -> str:
         return f"The API refuses the login: {help.login}"
     if help.used:
         return f"The API refuses the credential for {help.used} in openapi.auth."
-    return "The API wants a credential, and the document does not say which: add it to headers."
+    return "The API requires a credential that the document does not describe: add it to headers."
 
 
 # Bodies
 
 
 def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
-    """Return what the body says: known forms line by line, any other text as it is."""
+    """Return the reasons in the body: known forms line by line, any other text as it is."""
     if not answer.body:
         return []
     text = text_of(answer)
@@ -120,7 +119,7 @@ def _reasons(answer: ApiAnswer, shape: Shape) -> list[str]:
 
 
 def _title(page: str) -> str:
-    """Return the title or first heading of a web page, in time that grows with its length only."""
+    """Return the title or first heading of a web page, in linear time."""
     lower = page.lower()
     for tag in ("title", "h1"):
         begin = lower.find(">", lower.find(f"<{tag}") + 1) + 1
@@ -152,7 +151,7 @@ def _unfolded(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]
 
 
 def _problems(value: Any, arguments: Mapping[tuple[str, str], str]) -> list[str]:
-    """Return one line for each problem of a list, or of an object by field."""
+    """Return one line for each problem in a list of problems, or in an object by field."""
     if isinstance(value, dict):
         return [
             f"{_argument(name, arguments)}: {_words(each)}"
@@ -194,7 +193,7 @@ def _located(location: list[Any], arguments: Mapping[tuple[str, str], str]) -> s
 
 
 def _argument(field: str, arguments: Mapping[tuple[str, str], str]) -> str:
-    """Return the name of the argument that a field of the API is, if there is one."""
+    """Return the name of the argument that sets a field of the API, if there is one."""
     steps = [step for step in re.split(r"[./]", field.lstrip("#/$.")) if step]
     if not steps:
         return field

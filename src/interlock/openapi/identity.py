@@ -1,11 +1,11 @@
-"""The credentials of requests, by the security schemes of the document.
+"""The credentials of requests, as the document's security schemes require them.
 
 Rules:
 
 1. Credentials come from the operator's configuration, or from a user's own login. Nothing that a
    caller sent is passed on.
-2. A client's secret is sent to a host that the operator named: that of `tokenUrl`, or of `baseUrl`.
-3. What cannot be a header value is refused before the first request.
+2. A client's secret is sent only to the host of the operator's `tokenUrl` or `baseUrl`.
+3. A credential that is not a valid header value is refused before the first request.
 """
 
 from __future__ import annotations
@@ -38,40 +38,40 @@ from interlock.types import JsonObject
 
 MIN_SECRET = 8  # characters; shorter values would make any text unreadable
 MASK = "***"
-_ESCAPED = re.compile(r'["\\/]|[^\x20-\x7e]')  # what JSON writes in another way, or may
+_ESCAPED = re.compile(r'["\\/]|[^\x20-\x7e]')  # characters that JSON escapes, or may escape
 # Headers that decide where a request goes and how long it is.
 _FRAMING = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "upgrade", "te", "trailer"}
 )
-MAX_USERS = 1_000  # whose values are kept, to mask them in results
+MAX_USERS = 1_000  # users whose values are kept, to mask them in results
 
 Alternatives = Sequence[Mapping[str, Sequence[str]]]
 
 
 class UserStores(Protocol):
-    """The credentials of the users of a gateway. Owners are `Principal.owner`.
+    """The credentials of a gateway's users. An owner is a `Principal.owner`.
 
     Attributes:
-        is_local: They also have the login of the local user, whose owner is "".
+        is_local: Whether they include the login of the local user, whose owner is "".
     """
 
     is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values that stand for `${user:NAME}`, by name."""
+        """Return the values of `${user:NAME}`, by name."""
         ...
 
     def tokens(self, owner: str, server: str) -> TokenStore:
-        """Return where the user's login to a server is stored."""
+        """Return the store of a user's login to a server."""
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
-        """Return where a user connects to a server; "" for nowhere."""
+        """Return the URL where a user connects to a server; "" if there is none."""
         ...
 
 
 class Credentials(Struct):
-    """What one request carries because of its security schemes."""
+    """The credentials of one request, by the place where they are sent."""
 
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
@@ -92,15 +92,15 @@ class Identity:
     Args:
         schemes: The security schemes of the document.
         auth: The configured credentials, by scheme.
-        base_url: Of the API.
-        scopes: Those that the listed operations need, by scheme.
+        base_url: The base URL of the API.
+        scopes: The scopes that the listed operations need, by scheme.
         users: The credentials of users; None if the local user is the only one.
-        server: The name of the server, for `users`.
-        headers: Of the operator, with `${user:NAME}` in them.
+        server: The server's name in `users`.
+        headers: The operator's headers that contain `${user:NAME}`.
         secrets: Further texts that no result may contain.
 
     Raises:
-        ConfigError: A credential does not fit its scheme, or its scheme is missing in the document.
+        ConfigError: A credential does not fit its scheme, or the document lacks its scheme.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Identity:
         self._users = users
         self._server = server
         self._user_headers = dict(headers or {})
-        self._values: dict[str, Mapping[str, str]] = {}  # those used last, by owner
+        self._values: dict[str, Mapping[str, str]] = {}  # by owner, the latest last
         self._schemes = schemes
         self._auth = auth
         self._base_url = base_url
@@ -135,7 +135,7 @@ class Identity:
             if problem := credential_problem(schemes[name], credential):
                 raise ConfigError(f"openapi.auth.{name} {problem}")
             if isinstance(credential, ApiClient):
-                self.source(name)  # checks its URL
+                self.source(name)  # raises if its URL is not usable
         if len(self.logins) > 1:
             raise ConfigError(
                 f"openapi.auth has several logins ({', '.join(self.logins)}); keep one of them"
@@ -154,7 +154,7 @@ class Identity:
         return None
 
     def missing(self, security: Alternatives) -> str:
-        """Return which credentials an operation lacks, in words; "" if it has what it needs."""
+        """Return the credentials that an operation lacks, in words; "" if it lacks none."""
         if not security or self.chosen(security) is not None:
             return ""
         ways = [
@@ -181,7 +181,7 @@ class Identity:
         return [*found, *self._values.get(owner, {}).values()]
 
     def end_user(self, owner: str) -> None:
-        """Forget the credentials of a user, which have changed."""
+        """Forget a user's credentials after a change."""
         self._values.pop(owner, None)
         for key in [each for each in self._sources if each[1] == owner]:
             del self._sources[key]
@@ -193,11 +193,11 @@ class Identity:
 
         Args:
             security: The operation's alternatives.
-            owner: Whose login and stored credentials are used; "" for the local user.
+            owner: The owner of the login and stored credentials; "" for the local user.
 
         Raises:
             LoginRequired: A user has to log in, or to store a credential.
-            InterlockError: No token can be got.
+            InterlockError: No token can be obtained.
         """
         found = Credentials()
         values = await self._values_for(security, owner) if self._has_user_values else {}
@@ -211,7 +211,9 @@ class Identity:
                 case ApiPassword(username=username, password=password):
                     filled = _filled(username, values)
                     if ":" in filled:
-                        raise LoginRequired("the stored user has a colon, which cannot be sent")
+                        raise LoginRequired(
+                            "the stored user name contains a colon; store another one"
+                        )
                     _put(found, scheme, _text_of(ApiPassword(filled, _filled(password, values))))
                 case ApiClient() | ApiLogin():
                     source = self.source(name, owner)
@@ -220,11 +222,11 @@ class Identity:
         return found
 
     async def check(self, security: Alternatives, owner: str) -> None:
-        """Raise if a request would lack a credential of a user.
+        """Raise if a request would lack a user's credential.
 
         Raises:
             LoginRequired: The user has to log in, or to store a value.
-            InterlockError: No token can be got.
+            InterlockError: No token can be obtained.
         """
         await self._values_for(security, owner)
         for name in self.chosen(security) or ():
@@ -232,7 +234,7 @@ class Identity:
                 await _with_token(self.source(name, owner))
 
     async def _values_for(self, security: Alternatives, owner: str) -> Mapping[str, str]:
-        """Return what stands for `${user:NAME}` in a request.
+        """Return the values of `${user:NAME}` in a request.
 
         Raises:
             LoginRequired: The user lacks a value, or the server has no users.
@@ -248,14 +250,14 @@ class Identity:
             values = await self._users.values(owner, self._server)
         if missing := ", ".join(sorted(needed - values.keys())):
             what = f"server {self._server!r}" if self._server else "the API"
-            raise LoginRequired(f"{what} needs {missing} of the user who calls it")
+            raise LoginRequired(f"{what} needs {missing} from the calling user")
         self._values[owner] = values
         while len(self._values) > MAX_USERS:
             del self._values[next(iter(self._values))]
         return values
 
     def connect_url(self, security: Alternatives, owner: str) -> str:
-        """Return where a user replaces the credential of an operation; "" for nowhere."""
+        """Return the URL where a user replaces an operation's credential; "" if there is none."""
         used = [self._auth[name] for name in self.chosen(security) or ()]
         is_of_user = self._user_headers or any(
             isinstance(each, ApiLogin) or any(map(variables.user_names, secrets_of(each)))
@@ -266,7 +268,7 @@ class Identity:
         return self._users.connect_url(owner, self._server)
 
     def places(self, security: Alternatives) -> Credentials:
-        """Return where the credentials of a request go, with masked values."""
+        """Return a request's credentials with masked values."""
         found = Credentials(headers=dict.fromkeys(self._user_headers, MASK))
         for name in self.chosen(security) or ():
             if isinstance(self._auth[name], ApiSecret | ApiPassword):
@@ -276,7 +278,7 @@ class Identity:
         return found
 
     def source(self, name: str, owner: str = "") -> TokenSource:
-        """Return where the tokens of a scheme come from."""
+        """Return the source of a scheme's tokens."""
         credential = self._auth[name]
         key = (name, owner if isinstance(credential, ApiLogin) else "")
         found = self._sources.get(key)
@@ -298,7 +300,7 @@ class Identity:
         """Return a login that an interactive user can complete.
 
         Args:
-            options: Of `UserLogin`.
+            options: Further arguments of `UserLogin`.
 
         Raises:
             ConfigError: The API needs no login.
@@ -312,7 +314,7 @@ class Identity:
 
 
 async def _with_token(source: TokenSource) -> None:
-    """Get a token, if there is none that is valid."""
+    """Get a token, unless there is a valid one."""
     if not source.token and not await source.valid_token():
         await source.refresh_after(AuthRequired("a token is needed", 401))
 
@@ -359,7 +361,7 @@ def _kind(scheme: JsonObject) -> str:
 
 
 def describe(scheme: JsonObject) -> str:
-    """Return what a security scheme asks for, for people: `an API key in the header X-Key`."""
+    """Describe the credential of a security scheme: `an API key in the header X-Key`."""
     match _kind(scheme):
         case "apiKey":
             return f"an API key in the {scheme.get('in', 'header')} {scheme.get('name', '')!r}"
@@ -410,7 +412,7 @@ def _put(found: Credentials, scheme: JsonObject, text: str) -> None:
         return
     method = str(scheme.get("scheme", "bearer")).lower() if scheme.get("type") == "http" else ""
     if method == "basic":
-        is_pair = ":" in text  # as the configuration has it, and not encoded yet
+        is_pair = ":" in text  # USER:PASSWORD of the configuration, not encoded yet
         text = b64encode(text.encode()).decode() if is_pair else text
         found.headers["Authorization"] = f"Basic {text}"
     elif method in ("", "bearer"):
@@ -459,7 +461,7 @@ def check_plain_http(
     """Refuse to send credentials without TLS to another machine.
 
     Raises:
-        ConfigError: There are credentials, and `base_url` is http elsewhere.
+        ConfigError: There are credentials, and `base_url` is http on another machine.
     """
     host = urls.split(base_url).hostname or ""
     if base_url.startswith("http://") and not urls.is_loopback(host) and (auth or headers):

@@ -1,4 +1,4 @@
-"""Tokens for an API: by a client with a secret, or by a user's login."""
+"""Tokens for an API: of a client with a secret, or from a user's login."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from interlock.oauth.fetcher import Fetcher
 from interlock.oauth.login import Ask, OAuth
 from interlock.oauth.storage import MemoryTokenStore, TokenStore
 from interlock.oauth.stored_login import REDIRECT_URI
+from interlock.text.quoting import echo
 from interlock.text.urls import display, origin
 from interlock.types import JsonObject
 
@@ -28,15 +29,15 @@ def client_tokens(
     """Return the tokens of a client with a secret.
 
     Raises:
-        ConfigError: No host that the operator named gives tokens.
+        ConfigError: The token URL is not on a host that the operator named.
     """
     token_url = client.token_url or _flow(scheme, "clientCredentials").get("tokenUrl", "")
     if not token_url:
         raise ConfigError('openapi.auth has a client without "tokenUrl", and the document has none')
     if not client.token_url and origin(token_url) != origin(base_url):
         raise ConfigError(
-            f"the document gets tokens at {display(token_url)}, which is not the host of baseUrl; "
-            f'if it may have the secret, add "tokenUrl": "{token_url}"'
+            f"the document's token URL {display(token_url)} is not on the host of baseUrl; "
+            f'if it may receive the secret, add "tokenUrl": "{token_url}"'
         )
     return ClientTokens(base_url, token_url, client, client.scopes or scopes)
 
@@ -45,10 +46,10 @@ class ClientTokens(ClientCredentials):
     """The tokens of a client with a secret, from one token URL. They are kept in memory.
 
     Args:
-        base_url: Of the API.
-        token_url: Where the tokens come from.
-        client: Id and secret.
-        scopes: To request.
+        base_url: The base URL of the API.
+        token_url: The URL that issues the tokens.
+        client: Id and secret of the client.
+        scopes: The scopes to request.
     """
 
     def __init__(
@@ -73,12 +74,12 @@ class UserLogin(OAuth):
 
     Args:
         scheme: The security scheme: oauth2 with `authorizationCode`, or openIdConnect.
-        login: What the operator configured.
-        base_url: Of the API.
-        scopes: Those that the operations need.
+        login: The operator's configuration of the login.
+        base_url: The base URL of the API.
+        scopes: The scopes that the operations need.
         store: Keeps the tokens.
         ask: Shows the login to the user; None if this program cannot.
-        more_scopes: To request besides.
+        more_scopes: Further scopes to request.
         options: Further arguments of `OAuth`.
     """
 
@@ -138,7 +139,8 @@ class UserLogin(OAuth):
             )
         metadata = reply.json(ServerMetadata)
         if url != f"{metadata.issuer.rstrip('/')}{_OPENID}":
-            raise AuthError(f"the metadata at {display(url)} is of another issuer")
+            issuer = echo(metadata.issuer)
+            raise AuthError(f"the metadata at {display(url)} names another issuer ({issuer})")
         return metadata
 
 

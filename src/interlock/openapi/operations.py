@@ -37,11 +37,11 @@ _NOT_A_SCHEMA = frozenset(
 
 
 class Style(Struct, frozen=True):
-    """How a value is written in its place.
+    """The serialisation of a value in its place.
 
     Attributes:
-        name: As in OpenAPI 3; "tabDelimited" is the `tsv` of 2.0.
-        media_type: Of a value that is written as JSON, or ""; the name is ignored then.
+        name: The name of the style in OpenAPI 3; "tabDelimited" is the `tsv` of 2.0.
+        media_type: The media type of a value sent as JSON, whose `name` is ignored; else "".
     """
 
     name: str = "form"
@@ -63,7 +63,7 @@ class Parameter(Struct, frozen=True):
 
 
 class MediaType(Struct, frozen=True):
-    """One form of a body. `encoding` says how single properties are written, by name."""
+    """One form of a body. `encoding` describes the encoding of single properties, by name."""
 
     name: str
     schema: Any
@@ -71,16 +71,16 @@ class MediaType(Struct, frozen=True):
 
 
 class Body(Struct, frozen=True):
-    """The body of a request: its forms, as the document orders them."""
+    """The body of a request: its forms, in the order of the document."""
 
     is_required: bool
     media_types: list[MediaType]
     description: str = ""
-    name: str = ""  # 2.0 names it
+    name: str = ""  # only in 2.0, where the body is a parameter
 
 
 class Response(Struct, frozen=True):
-    """What an operation answers with one status, such as "200", "4XX" or "default"."""
+    """The declared answer for one status, such as "200", "4XX" or "default"."""
 
     status: str
     description: str = ""
@@ -93,8 +93,8 @@ class Operation(Struct, frozen=True):
     Attributes:
         key: "METHOD /path" as written in the document.
         path: The template that requests use: the key's path without `?query` and `#fragment`.
-        fixed_query: The pairs of that query which no parameter fills.
-        security: Alternatives, each scopes by scheme; [] if it needs none.
+        fixed_query: The pairs of that query that no parameter fills.
+        security: Alternatives, each with scopes by scheme; [] if it needs none.
     """
 
     key: str
@@ -116,7 +116,7 @@ def read(document: Document, key: str) -> Operation:
     """Return an operation of the document.
 
     Raises:
-        DocumentError: A part of it that requests need is broken.
+        DocumentError: A part that requests need is invalid.
     """
     item, raw = document.keys[key]
     reader = _Reader(document)
@@ -150,7 +150,7 @@ class _Reader:
     # Parameters
 
     def parameters(self, item: JsonObject, raw: JsonObject) -> list[JsonObject]:
-        """Merge the parameters of the path and of the operation, which override them."""
+        """Merge the path's parameters with those of the operation, which override them."""
         merged: dict[tuple[str, str], JsonObject] = {}
         listed = [*_list(item.get("parameters")), *_list(raw.get("parameters"))]
         if len(listed) > MAX_PARAMETERS:
@@ -214,7 +214,7 @@ class _Reader:
     # Body
 
     def body(self, raw: JsonObject, given: list[JsonObject]) -> Body | None:
-        """Return the body that an operation accepts, None if it has none."""
+        """Return the body that an operation accepts; None if it has none."""
         if self._is_old:
             return self._old_body(raw, given)
         body = self._follow(raw.get("requestBody"))
@@ -257,7 +257,7 @@ class _Reader:
     # Responses
 
     def responses(self, raw: JsonObject) -> list[Response]:
-        """Return the declared responses; broken ones are left out."""
+        """Return the declared responses, without invalid ones."""
         found = []
         for status, response in _dict(raw.get("responses")).items():
             try:
@@ -287,7 +287,7 @@ class _Reader:
 
 
 def fixed_header(operation: Operation, name: str) -> str:
-    """Return the only value that the document allows for a header, "" if it allows others."""
+    """Return a header's value if the document allows exactly one, else ""."""
     values = header_values(operation, name)
     return values[0] if len(values) == 1 else ""
 
@@ -313,12 +313,12 @@ def _fixed_query(key: str, parameters: list[Parameter]) -> list[str]:
 
 
 def template_of(path: str) -> str:
-    """Return a path of the document without the `?query` and `#fragment` that some have."""
+    """Return a path of the document without its `?query` and `#fragment`."""
     return path.partition("#")[0].partition("?")[0]
 
 
 def is_json(media_type: str) -> bool:
-    """Whether a media type is JSON, or may be."""
+    """Return whether a media type is JSON, or may be."""
     name = media_type.partition(";")[0].strip().lower()
     return name.endswith(("/json", "+json")) or name in {"*/*", "application/*"}
 
@@ -350,7 +350,7 @@ def _form(fields: list[JsonObject], consumes: list[str]) -> Body:
 
 
 def _match_path(path: str, parameters: list[Parameter]) -> list[Parameter]:
-    """Add the undeclared variables of the path; leave out what the path lacks."""
+    """Add the undeclared variables of the path; omit parameters that the path lacks."""
     variables = dict.fromkeys(_VARIABLE.findall(path))
     matched = [each for each in parameters if each.place != "path" or each.name in variables]
     declared = {each.name for each in matched if each.place == "path"}

@@ -1,4 +1,4 @@
-"""A listed operation as a tool: its definition, and the request that a call becomes.
+"""A listed operation as a tool: its definition, and the requests of its calls.
 
 A plan is data. Nothing in the document is evaluated, compiled or used as a template of code.
 """
@@ -35,8 +35,8 @@ class PlannedRequest(Struct, frozen=True):
 
     Attributes:
         target: Path and query, encoded; starts with "/".
-        headers: Of the operation only, without credentials.
-        body: None for no body.
+        headers: The headers of the operation, without credentials.
+        body: The body; None for none.
     """
 
     method: str
@@ -49,13 +49,13 @@ class Plan:
     """A tool made from an operation.
 
     Attributes:
-        name: Of the tool.
-        selection: What the operator configured.
-        operation: What the document says.
+        name: The name of the tool.
+        selection: The operator's configuration of the tool.
+        operation: The operation in the document.
         definition: The MCP `Tool`, as a JSON object.
-        input_schema: Everything the document says of the arguments; calls are checked with it.
-        shown: What of that a model sees, within its budget.
-        output_schema: The shape of JSON answers, None if they have none.
+        input_schema: The whole schema of the arguments, which calls are checked with.
+        shown: The part of it that a model sees, within its budget.
+        output_schema: The shape of JSON answers; None if they have none.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def arguments(self) -> dict[str, JsonObject]:
-        """Where each argument goes: {"limit": {"in": "query", "name": "page[size]"}}."""
+        """The place of each argument: {"limit": {"in": "query", "name": "page[size]"}}."""
         return {
             each.name: {"in": each.place, "name": each.target}
             for each in self._arguments
@@ -97,7 +97,7 @@ class Plan:
         """Refuse arguments that do not fit the document.
 
         Raises:
-            InvalidArguments: The text names argument and rule, never the value.
+            InvalidArguments: The text names the argument and the rule, never the value.
         """
         if self._validator is None:
             self._validator = self._compile()
@@ -108,14 +108,14 @@ class Plan:
     def _compile(self) -> json_schema.Validator:
         try:
             return json_schema.compile(msgspec.json.encode(self.input_schema))
-        except SchemaError:  # too large or too complex: the shown schema is wider, and smaller
+        except SchemaError:  # too large or too complex: check with the smaller, wider schema
             return json_schema.compile(msgspec.json.encode(self.definition["inputSchema"]))
 
     def request(self, given: JsonObject) -> PlannedRequest:
         """Return the request for the arguments of a call.
 
         Raises:
-            InvalidArguments: They do not fit the document, or would leave the operation's route.
+            InvalidArguments: They do not fit the document, or would reach another route.
         """
         if None in given.values():
             given = {
@@ -156,7 +156,7 @@ class Plan:
     def replace_files(
         self, given: JsonObject, change: Callable[[JsonObject], JsonObject]
     ) -> JsonObject:
-        """Return the arguments of a call with each file among them changed."""
+        """Return the arguments of a call after applying `change` to each file among them."""
         if self._form is None:
             return given
         changed = dict(given)
@@ -188,7 +188,6 @@ class Plan:
         return any(each.name == name and each.place == "body" for each in self._arguments)
 
     def _body_value(self, values: list[tuple[Argument, Any]]) -> tuple[bool, Any]:
-        """Return whether there is a body, and its value."""
         found = {each.target: value for each, value in values if each.place == "body"}
         if self._is_flat:
             is_sent = bool(found) or (self._form is not None and self._form.is_required)
@@ -219,12 +218,12 @@ def compile_tools(
 
     Args:
         document: The document.
-        tools: What the operator listed, by the name of the tool.
+        tools: The operator's list, by the name of the tool.
         schemes: The security schemes that the operator configured; parameters that they fill
             are not offered.
 
     Returns:
-        The plans, and why the other tools are missing.
+        The plans, and the reason for each missing tool.
     """
     compiler = _Compiler(document, schemes)
     plans: dict[str, Plan] = {}
@@ -327,7 +326,7 @@ def _path_value(argument: Argument, parameter: Parameter, value: Any) -> str:
 def _accept(operation: Operation) -> str:
     """Return the media types of the answers that mean success, JSON first.
 
-    Where a parameter lists the values that `Accept` may have, it is one of these.
+    If a parameter lists the allowed values of `Accept`, the result is one of these.
     """
     allowed = operations.header_values(operation, "Accept")
     allowed = [value for value in allowed if serialisation.is_header_text(value)]

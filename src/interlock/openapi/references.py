@@ -22,16 +22,16 @@ class DocumentError(InterlockError, ValueError):
 
 
 class References:
-    """The parts of one document that a `$ref` may lead to.
+    """The parts of one document that a `$ref` may refer to.
 
     A reference is absolute once its file is loaded: `#/pointer` in the document itself, and
     `parts/file.yaml#/pointer` in another file of its folder.
 
     Args:
         root: The document.
-        folder: Its folder; None if it is not a local file, so that it has no other files.
+        folder: Its folder; None if it is not a local file and so cannot refer to other files.
         own_name: The document's file name within the folder.
-        parse: Decodes a file; the arguments are its bytes and its name.
+        parse: Decodes a file, given its bytes and its name.
 
     Attributes:
         root: The document.
@@ -50,17 +50,17 @@ class References:
         self._folder = folder.resolve() if folder else None
         self._own_name = own_name
         self._parse = parse
-        self._named: dict[str, None] = {}  # other files, also those that are missing
+        self._named: dict[str, None] = {}  # other files, including missing ones
         self._found: dict[str, Any] = {}
         self._bytes = 0  # of other files
 
     @property
     def files(self) -> list[Path]:
-        """The other files that references led to so far, also those that are missing."""
+        """The other files that references have named so far, including missing ones."""
         return [self._folder / name for name in self._named] if self._folder else []
 
     def follow(self, node: Any, depth: int = 0) -> Any:
-        """Return what a node leads to, through a chain of references; siblings override.
+        """Return the target of a node, through a chain of references; siblings override.
 
         Raises:
             DocumentError: A reference leads nowhere, outside, or in a circle.
@@ -148,10 +148,10 @@ def _missing(reference: str) -> Any:
 
 
 def _make_absolute(content: Any, name: str, own_name: str) -> None:
-    """Rewrite the references of a file in place, so that they no longer depend on its name."""
+    """Make the references of a file absolute, in place."""
     nodes = [content]
     seen = set()  # YAML aliases share nodes
-    for node in nodes:  # grows in the loop
+    for node in nodes:  # the loop appends to `nodes`
         if isinstance(node, list):
             nodes += node
         elif isinstance(node, dict) and id(node) not in seen:

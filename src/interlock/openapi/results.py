@@ -1,4 +1,4 @@
-"""The answer of an API as the result of a tool: text for the model, and structured content."""
+"""An API's answer as the result of a tool: text for the model, and structured content."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _FILE_NAME = re.compile(r'filename\*?\s*=\s*(?:UTF-8\'\')?"?([^";]+)"?', re.IGNORECASE)
 
 
-# Python decodes them in a time that grows with the square of the length. No API uses them.
+# Python decodes these in quadratic time. No API uses them.
 _SLOW_CHARSETS = frozenset({"punycode", "idna"})
 
 
@@ -69,13 +69,13 @@ _MAX_LINK = 4_096  # characters
 
 
 class Shape:
-    """What a tool's result looks like.
+    """The form of a tool's results.
 
     Args:
         operation: The operation.
         output_schema: The declared shape of the structured content; None for none.
         is_structured: Whether JSON answers are structured content as well.
-        arguments: Names of arguments by place and name of the parameter.
+        arguments: Names of arguments by place and parameter name.
 
     Attributes:
         empty: The structured content of an answer without a body.
@@ -116,9 +116,9 @@ def success(
 
     Args:
         answer: The answer.
-        shape: Of the tool's results.
-        secrets: What no result may contain.
-        drifts: Gets a line for each way in which the answer differs from the document.
+        shape: The form of the tool's results.
+        secrets: Texts that no result may contain.
+        drifts: The list to which each difference from the document is added.
     """
     if answer.status in REDIRECTS:
         return _elsewhere(answer, redirect_target(answer), shape, secrets)
@@ -137,7 +137,7 @@ def success(
 
 
 def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
-    """Return how status and media type of an answer differ from the document."""
+    """Return the differences of an answer's status and media type from the document."""
     response = find_response(operation, answer.status)
     if response is None:
         return [f"status {answer.status} is not declared"]
@@ -152,7 +152,7 @@ def declared(answer: ApiAnswer, operation: Operation) -> list[str]:
 
 
 def find_response(operation: Operation, status: int) -> Any:
-    """Return what the document says about a status; None if it says nothing."""
+    """Return the document's response for a status; None if it has none."""
     for key in (str(status), f"{status // 100}XX", "DEFAULT"):
         for each in operation.responses:
             if each.status.upper() == key:
@@ -199,13 +199,13 @@ def _json(
         if _is_text(body):
             return [TextContent(text=mask(text_of(answer), secrets))], shape.empty
         return [_media(answer)], shape.empty
-    # Indentation would cost the model more than it helps.
+    # Indentation costs the model more than it helps.
     is_indented = b"\n" in body[:200]
     whole = (encode_lossy(value) if is_indented else body).decode("utf-8", "replace")
     text = mask(whole, secrets)
     if not shape.is_structured:
         return [TextContent(text=text)], UNSET
-    if text != whole and not _is_valid(text):  # a number was masked
+    if text != whole and not _is_valid(text):  # masking a number broke the JSON
         return [TextContent(text=text)], shape.empty
     if shape.output_schema is None or shape.fits(value):
         return [TextContent(text=text)], Raw(text.encode())
@@ -233,7 +233,7 @@ def text_of(answer: ApiAnswer) -> str:
         try:
             return body.decode(charset)
         except UnicodeDecodeError as error:
-            if answer.is_cut and error.start >= len(body) - 4:  # cut inside of a character
+            if answer.is_cut and error.start >= len(body) - 4:  # cut within a character
                 return body[: error.start].decode(charset)
         except (LookupError, UnicodeError):
             continue
@@ -274,14 +274,13 @@ def _file_name(answer: ApiAnswer) -> str:
 
 
 def _notes(answer: ApiAnswer, shape: Shape, secrets: Iterable[str]) -> list[str]:
-    """Return the lines that follow the body."""
     notes = []
     location = answer.headers.get("location", "")
     wait = None
     if answer.status == 202:
         wait = retry_after(answer.headers.get("retry-after", ""))
     if wait is not None:
-        notes.append(f"Accepted, ask again after {wait:g} s.")
+        notes.append(f"Accepted; call again after {wait:g} s.")
     elif answer.status in (201, 202) and location:
         verb = "Created" if answer.status == 201 else "Accepted"
         notes.append(f"{verb}: {mask(_path(location), secrets)}")
@@ -332,7 +331,7 @@ def next_page(answer: ApiAnswer, arguments: Mapping[tuple[str, str], str]) -> di
 
 
 def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
-    """Return the status and the headers that count."""
+    """Return the status and the relevant headers."""
     shown = {}
     for name in _SHOWN_HEADERS:
         if name in answer.headers:
@@ -343,19 +342,19 @@ def meta_of(answer: ApiAnswer, secrets: Iterable[str]) -> JsonObject:
 def _elsewhere(
     answer: ApiAnswer, target: str, shape: Shape, secrets: Iterable[str]
 ) -> CallToolResult:
-    """Return a redirect that was not followed: a link for GET, an error for all else.
+    """Return a redirect that was not followed: a link for GET, an error for other methods.
 
     Args:
         answer: The answer.
-        target: Where it leads; "" if that is not a URL.
-        shape: Of the tool's results.
-        secrets: What no result may contain.
+        target: The URL of the redirect; "" if it is not valid.
+        shape: The form of the tool's results.
+        secrets: Texts that no result may contain.
     """
     where = mask(target, secrets)
     meta = {META_KEY: {"status": answer.status, "headers": {}}}
     method = shape.operation.method
     if not target:
-        text = f"{answer.phrase}: {method} {shape.operation.path} is redirected, but to no http URL"
+        text = f"{answer.phrase}: {method} {shape.operation.path} is redirected to an invalid URL"
         return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)
     if method in ("GET", "HEAD"):
         name = unquote(urlsplit(target).path.rpartition("/")[2]) or "answer"
@@ -369,6 +368,6 @@ def _elsewhere(
         )
     text = (
         f"{answer.phrase}: {method} {shape.operation.path} is redirected to {where}, which is not "
-        "requested; if that is the API, the operator has to change baseUrl"
+        "requested; if the API has moved there, the operator has to change baseUrl"
     )
     return CallToolResult(content=[TextContent(text=text)], is_error=True, meta=meta)

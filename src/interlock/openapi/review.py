@@ -1,4 +1,4 @@
-"""What an operator should know about a document: problems, changes, and a first list of tools."""
+"""Reviews of a document for its operator: problems, changes, and a first list of tools."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from interlock.types import JsonObject
 Level = Literal["error", "warning", "note"]
 READS = ("GET", "QUERY")
 
-# Words in a path, tag or scope of an operation that a model should seldom have.
+# Words in a path, tag or scope of an operation that a model should seldom use.
 _DELICATE = re.compile(
     r"(?:^|[/_.:{}\s-])(admin|internal|tokens?|api-?keys?|keys?|secrets?|credentials?|passwords?|"
     r"billing|payments?|invoices?|permissions?|roles?|impersonate|sudo)(?:$|[/_.:{}\s-])",
     re.IGNORECASE,
 )
-# Words in the title of a document that do not tell APIs apart.
+# Words in the title of a document that do not distinguish APIs.
 _GENERIC = {
     *("", "a", "an", "and", "api", "apis", "doc", "docs", "documentation", "for", "http", "of"),
     *("open", "public", "reference", "rest", "server", "service", "spec", "specification"),
@@ -40,11 +40,11 @@ _NO_URL = "https://CHANGE-ME.example"
 
 
 class Finding(Struct, frozen=True):
-    """One thing to know about a document or its tools.
+    """One problem or remark about a document or its tools.
 
     Attributes:
-        level: "error" for a tool that is missing, "warning" for a risk, else "note".
-        tool: The tool it is about; "" for the document.
+        level: "error" for a missing tool, "warning" for a risk, else "note".
+        tool: The name of the tool; "" for the document.
         text: One line.
     """
 
@@ -57,7 +57,7 @@ class Finding(Struct, frozen=True):
 
 
 def summary(document: Document, key: str) -> JsonObject:
-    """Return what `interlock openapi list` shows of an operation that may be broken."""
+    """Return an operation's line of `interlock openapi list`; the operation may be invalid."""
     method, _, path = key.partition(" ")
     shown: JsonObject = {"operation": key, "method": method, "path": path}
     try:
@@ -81,7 +81,7 @@ def summary(document: Document, key: str) -> JsonObject:
 def check(
     document: Document, plans: Mapping[str, Plan], missing: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield what is wrong or odd about a document and its tools."""
+    """Yield the problems of a document and its tools."""
     for name, why in missing.items():
         yield Finding("error", name, why)
     for warning in document.warnings:
@@ -91,7 +91,7 @@ def check(
 
 
 def check_credentials(plans: Mapping[str, Plan], identity: Identity) -> Iterator[Finding]:
-    """Yield which tools lack a credential."""
+    """Yield a finding for each tool that lacks a credential."""
     for name, plan in plans.items():
         lacking = identity.missing(plan.operation.security)
         if lacking:
@@ -115,7 +115,7 @@ def _check_tool(name: str, plan: Plan) -> Iterator[Finding]:
 
 
 def delicate(operation: Operation) -> str:
-    """Return a word of an operation that says it should seldom be a tool; "" for none."""
+    """Return a word that shows that an operation should seldom be a tool; "" for none."""
     scopes = [scope for each in operation.security for scopes in each.values() for scope in scopes]
     if operation.method == "DELETE" and re.search(r"/(users?|accounts?)/\{", operation.path):
         return "the deletion of users"
@@ -137,9 +137,9 @@ class Change(Struct, frozen=True):
     """A difference between two states of a document.
 
     Attributes:
-        is_breaking: Calls that were right may now be refused, or mean something else.
+        is_breaking: Calls that were valid may now be refused, or mean something else.
         subject: The operation, or the tool.
-        text: What has changed.
+        text: The change, in words.
     """
 
     is_breaking: bool
@@ -148,15 +148,15 @@ class Change(Struct, frozen=True):
 
 
 class State(Struct, frozen=True):
-    """What is compared of a tool.
+    """The parts of a tool that are compared.
 
     Attributes:
         operation: "METHOD /path".
         security: The alternatives of the operation.
-        arguments: Where each one is sent: see `Plan.arguments`.
-        input_schema: Everything that the document says of the arguments.
-        output_schema: Of the tool; None if it has none.
-        description: Of the tool.
+        arguments: The place of each argument: see `Plan.arguments`.
+        input_schema: The whole schema of the arguments.
+        output_schema: The schema of the results; None if it has none.
+        description: The description of the tool.
     """
 
     operation: str
@@ -168,7 +168,7 @@ class State(Struct, frozen=True):
 
 
 def state_of(plan: Plan) -> State:
-    """Return what is compared of a plan."""
+    """Return the state of a plan's tool."""
     return State(
         plan.operation.key,
         plan.operation.security,
@@ -180,11 +180,11 @@ def state_of(plan: Plan) -> State:
 
 
 def pinned_state(definition: JsonObject) -> State | None:
-    """Return what is compared of a pinned tool; None if it was not made of an operation."""
+    """Return the state of a pinned tool; None if it was not made from an operation."""
     behind = definition.get("operation")
     members = {"operation", "security", "arguments", "inputSchema"}
     if not isinstance(behind, dict) or not members <= behind.keys():
-        return None  # it was the tool of another server with this name
+        return None  # an earlier server with this name was not an API
     return State(
         behind["operation"],
         behind["security"],
@@ -204,7 +204,7 @@ def changes(old: Document, new: Document) -> list[Change]:
 
 
 def states(plans: Mapping[str, Plan]) -> dict[str, State]:
-    """Return what is compared of plans."""
+    """Return the states of several plans, by name."""
     return {name: state_of(plan) for name, plan in plans.items()}
 
 
@@ -216,7 +216,7 @@ def changes_of_tools(
     Args:
         before: Their earlier states.
         after: Their later states.
-        missing: Why the other tools are missing now. A tool that is in neither was unlisted.
+        missing: Why tools are missing now. A tool absent from this and `after` was unlisted.
     """
     found: list[Change] = []
     for name in {**before, **after}:
@@ -268,7 +268,7 @@ def _changed_arguments(subject: str, old: State, new: State) -> Iterator[Change]
 
 
 def _rules(schema: Any) -> Any:
-    """Return a schema without what only describes."""
+    """Return a schema without descriptive keywords."""
     if isinstance(schema, dict):
         kept = schema.items()
         return {
@@ -283,11 +283,11 @@ def _rules(schema: Any) -> Any:
 
 
 class Proposal(Struct, frozen=True):
-    """A first entry for a document.
+    """A proposed configuration for a document.
 
     Attributes:
         server: A name for the server.
-        entry: Its entry of `mcpServers`.
+        entry: Its entry in `mcpServers`.
         left_out: Why other operations are not proposed, by "METHOD /path".
     """
 
@@ -301,7 +301,7 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
 
     Args:
         document: The document.
-        place: Where it is, as the entry names it.
+        place: The path or URL of the document, as the entry names it.
         writes: Include operations that change something.
         tag: Only operations with this tag.
     """
@@ -333,7 +333,7 @@ def entry(document: Document, place: str, *, writes: bool = False, tag: str = ""
 
 
 def _server_name(document: Document, place: str) -> str:
-    """Return the title of a document without the words that all have, or else its host's name."""
+    """Return the title of a document without generic words, or else its host's name."""
     words = [each for each in _words(document.title).split("_") if not _is_generic(each)]
     url = base_url(document, place)
     if not words and url != _NO_URL:
@@ -353,13 +353,13 @@ def tags(document: Document) -> list[str]:
 
 
 def schemes_in_words(document: Document, names: Iterable[str]) -> list[str]:
-    """Return one line for each security scheme: what it asks for."""
+    """Describe the credential of each security scheme, one line each."""
     known = document.security_schemes
     return [f"{name}: {describe(known[name])}" for name in names if name in known]
 
 
 def base_url(document: Document, place: str) -> str:
-    """Return the first absolute address in a document, as a proposal."""
+    """Return the first absolute URL of the document's servers, as a proposal."""
     for server in document.servers:
         if server.startswith(("https://", "http://")):
             return server.rstrip("/")
@@ -371,7 +371,7 @@ def base_url(document: Document, place: str) -> str:
 
 
 def tool_name(operation: Operation, taken: Iterable[str]) -> str:
-    """Return a new name for the tool of an operation: its id or its method and path, in words."""
+    """Return an unused tool name for an operation, made from its id or its method and path."""
     named = operation.operation_id or f"{operation.method.lower()} {operation.path}"
     name = base = _words(named)[:_MAX_NAME].strip("_") or "operation"
     number = 1

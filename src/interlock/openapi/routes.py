@@ -1,6 +1,6 @@
-"""Path templates, and the values that may fill them without reaching another route.
+"""Path templates, filled with values that cannot reach another route.
 
-Percent-encoding is not enough: many servers decode `%2F` before they route. So a value is one
+Percent-encoding is not enough: many servers decode `%2F` before they route. So a value must be one
 segment that means the same however often it is decoded, and a path that another operation of
 the document serves is refused.
 """
@@ -24,7 +24,7 @@ class PathTemplate:
     """The path of an operation.
 
     Args:
-        path: Such as `/orders/{id}`.
+        path: The template, such as `/orders/{id}`.
         others: The paths that the document serves with the same method.
         spanning: Variables whose values may span segments.
     """
@@ -36,7 +36,7 @@ class PathTemplate:
         self._parts = _VARIABLE.split(path)  # literal, variable, literal, …
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """Return the path for values that are encoded already.
+        """Return the path for encoded values.
 
         Raises:
             InvalidArguments: The path would reach another route.
@@ -52,7 +52,7 @@ class PathTemplate:
         if not _DOTS.isdisjoint(decoded.split("/")):
             raise InvalidArguments("a path argument leads to another folder; send a plain name")
         if len(self._parts) > 1:
-            segments = decoded.casefold().split("/")  # many servers do not care about case
+            segments = decoded.casefold().split("/")  # many servers ignore case
             for rival, template in self._rivals:
                 if len(rival) == len(segments) and all(map(_matches, segments, rival)):
                     raise InvalidArguments(
@@ -63,7 +63,7 @@ class PathTemplate:
 
     @cached_property
     def _rivals(self) -> list[tuple[list[list[str]], str]]:
-        """The other paths that a filled path may match as well: their literals by segment."""
+        """Other paths that a filled path may also match: the literals of each segment."""
         own = _shape(self._path)
         return [
             (_literals(other), other)
@@ -72,7 +72,7 @@ class PathTemplate:
         ]
 
     def _may_match(self, other: str) -> bool:
-        """Whether a filled path may match a path that is more specific in some segment."""
+        """Return whether a filled path may match a path that is more specific in some segment."""
         mine, theirs = self._path.split("/"), other.split("/")
         if self._spanning:
             return mine[1:2] == theirs[1:2] or "{" in mine[1]
@@ -88,12 +88,12 @@ def check_value(name: str, value: str, *, spans: bool = False) -> None:
     """Refuse text that does not stay within its segment of the path.
 
     Args:
-        name: Of the argument, for the error.
+        name: The name of the argument, for the error.
         value: The text before it is encoded.
         spans: Whether it may contain `/` between segments.
 
     Raises:
-        InvalidArguments: The text does not show the value.
+        InvalidArguments: The value leaves its segment. The text does not show the value.
     """
     for segment in value.split("/") if spans else [value]:
         if spans and not segment:
@@ -121,15 +121,15 @@ def _shape(path: str) -> str:
 
 
 def _literals(path: str) -> list[list[str]]:
-    """Return what stands around the variables of each segment, without case."""
+    """Return the literals around the variables of each segment, in folded case."""
     segments = _VARIABLE.sub("\0", path).casefold().split("/")
     return [segment.split("\0") for segment in segments]
 
 
 def _matches(segment: str, literals: list[str]) -> bool:
-    """Whether a segment has these literals in order, with a character or more between two.
+    """Return whether a segment has these literals in order, each pair at least a character apart.
 
-    A regular expression would take a time that grows with a power of the number of variables.
+    A regular expression would take polynomial time in the number of variables.
     """
     if len(literals) == 1:
         return segment == literals[0]

@@ -1,6 +1,6 @@
 """Schemas of OpenAPI 2.0 to 3.2 -> JSON Schema 2020-12.
 
-What is broken or unknown in a schema is left out, which only widens it. A reference becomes
+Invalid and unknown parts of a schema are dropped, which only widens it. A reference becomes
 `#/$defs/NAME`; each definition is translated once for all tools.
 """
 
@@ -20,9 +20,9 @@ from interlock.types import JsonObject
 
 MAX_DEPTH = 128
 MAX_PATTERN = 4_096  # characters
-MAX_PATTERNS = 1_000  # of a document; one takes up to 3 ms
+MAX_PATTERNS = 1_000  # patterns of a document; one takes up to 3 ms
 MAX_MAPPED = 256  # characters of a discriminator's value
-MAX_SUBSCHEMAS = 10_000  # of one tool; the largest that was met has 431
+MAX_SUBSCHEMAS = 10_000  # of one tool; the largest known tool has 431
 Schema = JsonObject | bool
 
 TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
@@ -40,7 +40,7 @@ ONE = (
     *("items", "additionalProperties", "propertyNames", "contains"),
     *("unevaluatedItems", "unevaluatedProperties"),
 )
-INVERTING = ("not", "if", "then", "else")  # a wider schema inside these may refuse more
+INVERTING = ("not", "if", "then", "else")  # widening a schema inside these may refuse more
 LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
 MAPS = ("properties", "patternProperties", "dependentSchemas")
 _HOLDS_ONE = frozenset((*ONE, *INVERTING))
@@ -52,7 +52,7 @@ _NAME_FOREIGN = re.compile(r"[^A-Za-z0-9_.-]+")
 class Translator:
     """Translates the schemas of one document, for input or for output.
 
-    Input leaves out what is `readOnly`, output what is `writeOnly`. With `has_files`, bytes are
+    Input omits `readOnly` properties, output omits `writeOnly` ones. With `has_files`, bytes are
     file objects.
     """
 
@@ -69,21 +69,21 @@ class Translator:
         self._find = document.references.find
         self._hide = "readOnly" if direction == "input" else "writeOnly"
         self._names: dict[str, str] = {}  # reference -> name of the definition
-        self._references: dict[str, str] = {}  # the reverse
+        self._references: dict[str, str] = {}  # name of the definition -> reference
         self._definitions: dict[str, Schema | DocumentError] = {}
         self._uses: dict[str, set[str]] = {}
         self._used: set[str] = set()
-        self._size = 0  # subschemas translated for one tool, or for one definition
+        self._size = 0  # subschemas translated so far for this tool or definition
         self._sizes: dict[str, int] = {}
         self._hidden_of: dict[str, frozenset[str]] = {}  # by reference
         self._linear: dict[str, bool] = {}  # by pattern
 
     def begin_tool(self) -> None:
-        """Count the subschemas of another tool."""
+        """Reset the count of subschemas for another tool."""
         self._size = 0
 
     def translate(self, node: Any) -> Schema:
-        """Translate a schema; `definitions` has what it refers to.
+        """Translate a schema. Its references point into `definitions`.
 
         Raises:
             DocumentError: A reference leads nowhere, or the schema is nested too deep.
@@ -94,11 +94,11 @@ class Translator:
         """Return the definitions that translated schemas refer to, directly or not.
 
         Raises:
-            DocumentError: One of them cannot be translated.
+            DocumentError: A definition cannot be translated.
         """
         waiting = sorted(references_in(schemas))
         found: dict[str, Schema] = {}
-        for name in waiting:  # grows in the loop
+        for name in waiting:  # the loop appends to `waiting`
             if name in found:
                 continue
             definition = self._definition(name)
@@ -182,7 +182,7 @@ class Translator:
         return schema
 
     def _branch(self, node: Any, depth: int, hidden: frozenset[str]) -> Schema:
-        """Translate an alternative, in place if its definition requires what is hidden."""
+        """Translate an alternative; inline it if its definition requires a hidden property."""
         if hidden and isinstance(node, dict) and "$ref" in node:
             target = self._follow(node)
             required = target.get("required") if isinstance(target, dict) else None
@@ -225,7 +225,7 @@ class Translator:
         items = node.get("items")
         if isinstance(items, dict | bool):
             schema["items"] = self._schema(items, depth + 1, frozenset())
-        elif isinstance(items, list) and items:  # of draft 4
+        elif isinstance(items, list) and items:  # the tuple form of draft 4
             schema["prefixItems"] = [self._schema(each, depth + 1, frozenset()) for each in items]
 
     def _is_linear(self, pattern: Any) -> bool:
@@ -273,7 +273,7 @@ class Translator:
         return isinstance(fixed, dict) and ("const" in fixed or "enum" in fixed)
 
     def _hidden(self, node: JsonObject) -> frozenset[str]:
-        """Return the properties of an object and its `allOf` that this direction leaves out."""
+        """Return the properties of an object and its `allOf` that this direction omits."""
         names: frozenset[str] = frozenset()
         seen: set[int] = set()
         waiting: list[Any] = [node]
@@ -290,7 +290,7 @@ class Translator:
         return names
 
     def _own_hidden(self, raw: JsonObject, part: JsonObject) -> frozenset[str]:
-        """Return the properties of an object itself that this direction leaves out."""
+        """Return the object's own properties that this direction omits."""
         reference = raw.get("$ref") if len(raw) == 1 else None
         if isinstance(reference, str) and reference in self._hidden_of:
             return self._hidden_of[reference]
@@ -305,7 +305,7 @@ class Translator:
         return names
 
     def is_hidden(self, node: Any) -> bool:
-        """Whether this direction leaves a property out."""
+        """Return whether this direction omits a property."""
         target = self._follow(node)
         return isinstance(target, dict) and target.get(self._hide) is True
 
@@ -322,7 +322,6 @@ def _can_check(pattern: str) -> bool:
 
 
 def _file(node: JsonObject) -> JsonObject:
-    """Return the schema of a file argument."""
     description = node.get("description")
     if not isinstance(description, str):
         return dict(bodies.FILE)
@@ -330,7 +329,7 @@ def _file(node: JsonObject) -> JsonObject:
 
 
 def subschemas(schema: JsonObject) -> Iterator[Schema]:
-    """Return the schemas directly inside a translated one."""
+    """Return the direct subschemas of a translated schema."""
     for keyword, value in schema.items():
         if keyword in _HOLDS_ONE:
             yield value
@@ -378,7 +377,7 @@ def _check_values(node: JsonObject) -> None:
 
 
 def _plain_keywords(node: JsonObject) -> JsonObject:
-    """Return the keywords that hold no schemas, as 2020-12 has them; wrong values are dropped."""
+    """Return the keywords without subschemas, in 2020-12 form; invalid values are dropped."""
     schema: JsonObject = {}
     kind = _types(node.get("type"))
     if kind:
@@ -392,7 +391,7 @@ def _plain_keywords(node: JsonObject) -> JsonObject:
     if isinstance(enum, list) and enum:
         schema["enum"] = [_as_text(each) for each in enum] if kind == "string" else enum
         if isinstance(kind, str) and not any(_is_of(kind, each) for each in schema["enum"]):
-            del schema["type"]  # nothing would fit
+            del schema["type"]  # no value would be valid
     for keyword in ("const", "default"):
         if keyword in node:
             schema[keyword] = _as_text(node[keyword]) if kind == "string" else node[keyword]
@@ -412,7 +411,7 @@ def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
     for keyword in _NUMBERS:
         if _is_number(node.get(keyword)):
             schema[keyword] = node[keyword]
-    for bound in ("Minimum", "Maximum"):  # booleans up to 3.0
+    for bound in ("Minimum", "Maximum"):  # exclusive bounds are booleans up to 3.0
         if node.get(f"exclusive{bound}") is True and bound.lower() in schema:
             schema[f"exclusive{bound}"] = schema.pop(bound.lower())
     multiple = node.get("multipleOf")
@@ -425,7 +424,7 @@ def _read_bounds(node: JsonObject, schema: JsonObject) -> None:
 
 
 def _widen_one_of(schema: JsonObject) -> None:
-    """Let a value fit several alternatives: they overlap in most documents, and APIs accept it."""
+    """Let a value match several alternatives: most documents overlap them, and APIs accept it."""
     alternatives = schema.pop("oneOf")
     if "anyOf" in schema:
         schema.setdefault("allOf", []).append({"anyOf": alternatives})
@@ -444,7 +443,6 @@ def _types(value: Any) -> str | list[str] | None:
 
 
 def _nullable(schema: JsonObject) -> JsonObject:
-    """Let a schema also accept null."""
     if any(keyword in schema for keyword in _COMBINED):
         kept = {keyword: schema.pop(keyword) for keyword in _ANNOTATIONS if keyword in schema}
         return {**kept, "anyOf": [schema, {"type": "null"}]}
@@ -477,7 +475,7 @@ def _is_of(kind: str, value: Any) -> bool:
 
 
 def _as_text(value: Any) -> Any:
-    """Return a number in a list of strings as the text that YAML took for a number."""
+    """Return a number in a list of strings as text; YAML parsed it as a number."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else value

@@ -1,4 +1,4 @@
-"""The operator's list of tools: which operation each one calls, and what it changes about it."""
+"""The operator's list of tools: the operation of each tool, and the changes to it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ARGUMENT_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class _Entry(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An object of the configuration: unknown members are refused."""
+    """An object of the configuration; unknown members are refused."""
 
 
 class ArgumentSelection(_Entry, frozen=True):
-    """What the operator changes about one argument.
+    """The operator's changes to one argument.
 
     Attributes:
-        name: Its name for models; "" keeps the name made from the document.
-        default: Sent if a call leaves the argument out.
-        value: A constant: sent always, never offered.
-        hide: Not offered and not sent.
-        slashes: A path value may span segments.
+        name: The name for models; "" keeps the name made from the document.
+        default: The value sent if a call omits the argument.
+        value: A constant that is always sent and never offered.
+        hide: Neither offer nor send the argument.
+        slashes: Whether a path value may span segments.
     """
 
     name: str = ""
@@ -53,11 +53,11 @@ class AnnotationSelection(_Entry, frozen=True):
 
 
 class ToolSelection(_Entry, frozen=True):
-    """One tool: an operation, and what the operator changes about it.
+    """One tool: an operation, and the operator's changes to it.
 
     Attributes:
         operation: An operationId, or "METHOD /path" as written in the document.
-        arguments: By the name of the parameter or property in the document.
+        arguments: Changes by the name of the parameter or property in the document.
         body: Whether the body's properties are arguments ("flat") or one argument is the body
             ("nested"); None lets the document decide.
         content_type: The media type of the body, if the document has several.
@@ -81,7 +81,7 @@ def read_tools(value: Any) -> dict[str, ToolSelection]:
     """Read the member `tools` of a configuration: an object by name, or a list of objects.
 
     Raises:
-        ConfigError: The text names the place in `tools`.
+        ConfigError: An entry is not valid. The text names its place in `tools`.
     """
     if isinstance(value, list):
         entries = _named(value)

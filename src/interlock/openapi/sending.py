@@ -4,8 +4,8 @@ Rules:
 
 1. The URL of every request is on the origin of `baseUrl`, and below its path.
 2. Only redirects of GET and HEAD that stay there are followed. Others are reported.
-3. A request is repeated once at most: after a refused token, after a short `Retry-After`, and
-   after a lost answer if repeating has no further effect.
+3. A request is retried at most once: after a rejected token, after a short `Retry-After`, or after
+   a lost answer if a second request has no further effect.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from interlock.transports.http_errors import retry_after
 
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAXREDIRECTS = 3
-MAX_WAIT = 5.0  # seconds that a Retry-After is waited for
-REPEAT_PAUSE = 0.2  # seconds before a lost request is repeated
+MAX_WAIT = 5.0  # the longest Retry-After to wait for, in seconds
+REPEAT_PAUSE = 0.2  # seconds before the retry of a lost request
 REDIRECTS = (301, 302, 303, 307, 308)
 _MAX_DECODES = 3
 
@@ -42,10 +42,10 @@ class Planned(Struct, frozen=True):
     Attributes:
         method: HTTP method.
         target: Path and query, encoded; appended to the base URL.
-        headers: As the operation describes them.
-        body: None for none.
+        headers: The headers that the operation describes.
+        body: The body; None for none.
         security: The alternatives of the operation.
-        is_idempotent: Sending it twice has the effect of sending it once.
+        is_idempotent: Sending it twice has the same effect as sending it once.
         limit: The most bytes of the answer to read.
         shown: Method and path of the operation, for messages.
     """
@@ -65,10 +65,10 @@ class Sender:
 
     Args:
         exchange: Sends one request.
-        base_url: What each target is appended to.
-        headers: Of the operator, for each request.
-        timeout: Seconds for one call, with everything that is repeated.
-        concurrent: Requests at once; more wait.
+        base_url: The URL that each target is appended to.
+        headers: The operator's headers for each request.
+        timeout: Seconds for one call, including retries.
+        concurrent: The most requests at the same time; further ones wait.
     """
 
     def __init__(
@@ -104,15 +104,15 @@ class Sender:
     def request(
         self, planned: Planned, credentials: Credentials, *, masked: bool = False
     ) -> OperationRequest:
-        """Return a request with its credentials. The operator's headers replace those of the call.
+        """Return a request with its credentials. The operator's headers override the call's.
 
         Args:
             planned: The request of the call.
-            credentials: Of this request.
+            credentials: The credentials of this request.
             masked: Mask the operator's headers, as they may be secrets.
 
         Raises:
-            ToolError: It is too large, or its URL is not allowed.
+            ToolError: The request is too large, or its URL is not allowed.
         """
         size = len(planned.body or b"")
         if size > MAX_REQUEST_BYTES:
@@ -143,12 +143,12 @@ class Sender:
     # Sending
 
     async def send(self, planned: Planned, identity: Identity, owner: str = "") -> ApiAnswer:
-        """Send a request and return its answer, whatever its status.
+        """Send a request and return its answer, including an error status.
 
         Raises:
             ToolError: The API did not answer; the text says whether it may have acted.
             LoginRequired: A user has to log in first.
-            InterlockError: No token can be got.
+            InterlockError: No token can be obtained.
         """
         async with self._slots:
             credentials = await identity.credentials(planned.security, owner)
@@ -195,7 +195,7 @@ class Sender:
             raise _Lost(f"{planned.shown}: {error}; {effect(planned)}") from None
 
     async def _renewed(self, credentials: Credentials, request: OperationRequest) -> bool:
-        """Renew the tokens that were refused; return whether there are new ones."""
+        """Renew rejected tokens; return whether there are new ones."""
         used = [source.token for source in credentials.tokens]
         for source in credentials.tokens:
             error = AuthRequired("the API refuses the token", 401)
@@ -208,14 +208,14 @@ class Sender:
         return [source.token for source in credentials.tokens] != used
 
     def _redirect(self, answer: ApiAnswer, request: OperationRequest) -> str | None:
-        """Return where a redirect is followed to; None if it is not."""
+        """Return the URL of a redirect to follow; None if it is not followed."""
         target = redirect_target(answer)
         is_safe = request.method in ("GET", "HEAD") and request.body is None
         return target if is_safe and target and self.is_below_base(target) else None
 
 
 def redirect_target(answer: ApiAnswer) -> str:
-    """Return the URL that a redirect names; "" if the answer is none."""
+    """Return the URL that a redirect names; "" if the answer is not a redirect."""
     location = answer.headers.get("location", "")
     if answer.status not in REDIRECTS or not location:
         return ""
@@ -229,7 +229,6 @@ def redirect_target(answer: ApiAnswer) -> str:
 
 
 def _authorized(request: OperationRequest, credentials: Credentials) -> OperationRequest:
-    """Return the request with the current tokens."""
     headers = [each for each in request.headers if each[0].lower() not in ("authorization", "dpop")]
     for source in credentials.tokens:
         headers += source.headers(request.method, request.url).items()
@@ -240,7 +239,7 @@ def _authorized(request: OperationRequest, credentials: Credentials) -> Operatio
 
 
 def effect(planned: Planned) -> str:
-    """Return whether a call without a good answer may have had its effect, in words."""
+    """Describe whether a call without a good answer may have had its effect."""
     if planned.method in ("GET", "HEAD", "OPTIONS", "QUERY"):
         return "it changes nothing, so it can be called again"
     return "it may have been carried out: check before you call it again"
@@ -255,10 +254,10 @@ def _left(request: OperationRequest) -> float:
 
 
 def _may_repeat(answer: ApiAnswer, planned: Planned, left: float) -> bool:
-    """Return whether a request is sent again because of its answer, `left` seconds before the
+    """Return whether to retry a request because of its answer, `left` seconds before the
     deadline."""
     wait = retry_after(answer.headers.get("retry-after", ""))
-    if answer.status in (429, 503):  # nothing was done
+    if answer.status in (429, 503):  # the API did nothing
         return wait is not None and wait <= MAX_WAIT and wait < left
     return answer.status >= 500 and planned.is_idempotent and left > REPEAT_PAUSE
 

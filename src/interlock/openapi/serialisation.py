@@ -1,4 +1,4 @@
-"""Values -> text in a path, a query, a header or a cookie, by the styles of OpenAPI.
+"""The text of values in a path, a query, a header or a cookie, by the styles of OpenAPI.
 
 Everything but the unreserved characters of RFC 3986 is percent-encoded in paths and queries;
 the delimiters of a style are literal, so a receiver can tell them from those inside values.
@@ -22,7 +22,7 @@ from interlock.types import JsonObject
 _DELIMITERS = {"spaceDelimited": "%20", "pipeDelimited": "%7C", "tabDelimited": "%09"}
 _RAW_DELIMITERS = {"spaceDelimited": " ", "pipeDelimited": "|", "tabDelimited": "\t"}
 _RESERVED = ":/?@!$'()*,;"
-# With letters and digits; "%" starts an escape.
+# Allowed besides letters and digits; "%" starts an escape.
 _COOKIE_OCTETS = "!#$&'()*+-./:<=>?@[]^_`{|}~"
 _COOKIE_NAME = "!#$&'*+-.^_`|~"
 _HEADER = re.compile(r"[\t\x20-\x7e]*")
@@ -31,7 +31,7 @@ _HEADER = re.compile(r"[\t\x20-\x7e]*")
 def text(value: Any, schema: Any = None) -> str:
     """Return a value as text: strings as they are, other values as JSON.
 
-    An integer has neither exponent nor fraction, also if it was given as 1.0.
+    An integer has neither exponent nor fraction, even if it was given as 1.0.
     """
     if isinstance(value, str):
         return value
@@ -45,14 +45,14 @@ def text(value: Any, schema: Any = None) -> str:
 
 
 def texts(value: Any, schema: Any = None) -> list[str]:
-    """Return every text that a value is written as: itself, its items, or its keys and values."""
+    """Return the texts that a value consists of: itself, its items, or its keys and values."""
     if isinstance(value, dict):
         return [each for pair in _pairs(value, schema) for each in pair]
     return _items(value, schema) if isinstance(value, list) else [text(value, schema)]
 
 
 def path(name: str, value: Any, style: Style, schema: Any = None) -> str:
-    """Return what replaces `{name}` in a path. `routes` has checked the value."""
+    """Return the replacement of `{name}` in a path. `routes` has checked the value."""
     if style.media_type:
         return encode(_json(value))
     quoted = _encode_dots if style.name == "label" else encode
@@ -109,8 +109,8 @@ def deep(
 
     Args:
         name: The name so far.
-        value: Any JSON value; null is left out.
-        schema: Of the value.
+        value: Any JSON value; null is omitted.
+        schema: The schema of the value.
         indexed: Whether items of a list are `name[0]`; else scalar items repeat the name.
     """
     if isinstance(value, dict):
@@ -136,7 +136,7 @@ def header(name: str, value: Any, style: Style, schema: Any = None) -> str:
     """Return the value of a header.
 
     Raises:
-        InvalidArguments: A header cannot carry it. The text does not show it.
+        InvalidArguments: A header cannot carry the value. The text does not show the value.
     """
     if style.media_type:
         return _header_text(name, json.dumps(value, separators=(",", ":")))  # ASCII only
@@ -234,7 +234,7 @@ def _header_text(name: str, value: str) -> str:
 
 
 def is_header_text(value: str) -> bool:
-    """Whether a header can carry a text."""
+    """Return whether a header can carry a text."""
     return bool(_HEADER.fullmatch(value)) and value == value.strip(" \t")
 
 

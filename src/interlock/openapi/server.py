@@ -56,9 +56,9 @@ if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
 TIMEOUT = 30.0  # seconds for one call
-CONCURRENCY = 8  # requests at once
+CONCURRENCY = 8  # requests at the same time
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
-MAX_CALL_BYTES = 2 * MAX_BODY_BYTES  # as files are in Base64
+MAX_CALL_BYTES = 2 * MAX_BODY_BYTES  # twice the body: files arrive in Base64
 APP_URL = "http://localhost"  # the base URL of an application in this program
 _log = logging.getLogger("interlock.openapi")
 
@@ -70,22 +70,22 @@ class OpenApiServer:
 
     Args:
         document: A path, an https URL, or the decoded document.
-        base_url: What the paths of the document are appended to. It is never taken from the
-            document. With `app`, "http://localhost" unless given.
+        base_url: The URL that the paths of the document are appended to. It is never taken from
+            the document. With `app`, "http://localhost" unless given.
         tools: By the name of the tool: an operationId, "METHOD /path", or an object as in the
             configuration. Nothing else can be called.
         auth: Credentials by the name of a security scheme, as in the configuration.
-        headers: Sent with each request.
-        app: An ASGI application that gets the requests instead of the network.
-        timeout: Seconds for one call, with everything that is repeated.
-        concurrency: Requests at once; more wait.
+        headers: Headers sent with each request.
+        app: An ASGI application that receives the requests instead of the network.
+        timeout: Seconds for one call, including retries.
+        concurrency: The most requests at the same time; further ones wait.
         allow_http: Send credentials without TLS to other machines.
-        name: For display; the document's title when "".
+        name: The name for display; the document's title when "".
 
     Attributes:
-        dropped: How many messages and requests were dropped, by reason.
+        dropped: Number of messages and requests that were dropped, by reason.
         subscribers: The clients to notify of changes.
-        drift: How often answers differed from the document.
+        drift: Counts of answers that differed from the document.
         file_tools: The tools whose arguments may be files.
 
     Raises:
@@ -141,14 +141,13 @@ class OpenApiServer:
         name: str = "",
         users: UserStores | None = None,
     ) -> OpenApiServer:
-        """Make a server of a configuration.
+        """Make a server from a configuration.
 
         Args:
-            config: As in the file.
-            environ: Where `${VAR}` is looked up.
-            pool: Returns connections that are shared, and closed by their owner; None for own
-                ones.
-            name: For display.
+            config: The entry of the configuration file.
+            environ: The environment that `${VAR}` refers to.
+            pool: Returns shared connections, which their owner closes; None to open own ones.
+            name: The name for display.
             users: The credentials of users; None if the local user is the only one.
 
         Raises:
@@ -219,18 +218,18 @@ class OpenApiServer:
 
     @property
     def tools(self) -> ApiTools:
-        """The tools, and what is missing; `load` first."""
+        """The tools, and the reasons for missing ones; call `load` first."""
         if self._tools is None:
             raise ConfigError("the document is not loaded yet; call load() first")
         return self._tools
 
     def plans(self, document: Document) -> tuple[dict[str, Plan], dict[str, str]]:
-        """Return the plans of the listed tools for a document, and why others are missing."""
+        """Return the plans of the listed tools for a document, and the reasons for missing ones."""
         return compile_tools(document, self._selections, schemes=self._settings.auth)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """One line for each listed tool that is missing, and for a document that is stale."""
+        """One line for each listed tool that is missing, and one for a stale document."""
         missing = {**self.tools.missing, **self._settings.left_out}
         lines = [f"tool {name!r}: {why}" for name, why in missing.items()]
         if self._source.stale:
@@ -239,22 +238,21 @@ class OpenApiServer:
 
     @property
     def source(self) -> Source:
-        """Where the document comes from."""
         return self._source
 
     @property
     def flagged(self) -> tuple[str, ...]:
-        """One line for each way in which answers have differed from the document."""
+        """One line for each kind of difference between answers and the document."""
         return tuple(self.drift.lines)
 
     @property
     def kept_drift(self) -> list[str]:
-        """As `flagged`, of all earlier runs of interlock on this machine."""
+        """The lines of `flagged` for all earlier runs of interlock on this machine."""
         file = self._source.drift_file
         return [] if file is None else Drift.kept(file).lines
 
     def behind(self, tool: str) -> JsonObject | None:
-        """Return what a model does not see of a tool: the request, and the whole of its schema."""
+        """Return the parts of a tool that its model does not see: the request and whole schema."""
         found = self._tools.by_name.get(tool) if self._tools is not None else None
         if found is None:
             return None
@@ -269,16 +267,16 @@ class OpenApiServer:
     async def with_files(
         self, tool: str, given: JsonObject, read: Callable[[str], Awaitable[JsonObject]]
     ) -> JsonObject:
-        """Return the arguments of a call with the contents of the resources that files name.
+        """Return the arguments of a call, each named resource replaced by its contents.
 
         Args:
-            tool: Its name.
+            tool: The name of the tool.
             given: The arguments.
-            read: Returns the file argument that a resource's URI stands for.
+            read: Returns the file argument for a resource's URI.
 
         Raises:
-            InvalidArguments: They are too large together.
-            InterlockError: As `read`.
+            InvalidArguments: The files are too large together.
+            InterlockError: Raised by `read`.
         """
         found = self._tools.by_name.get(tool) if self._tools is not None else None
         if found is None:
@@ -310,10 +308,10 @@ class OpenApiServer:
         return found.plan.replace_files(given, fill)
 
     async def load(self) -> None:
-        """Read the document and make the tools, unless that is done.
+        """Read the document and make the tools, unless they are loaded.
 
         Raises:
-            InterlockError: It cannot be read, or does not fit the configuration.
+            InterlockError: The document cannot be read, or does not fit the configuration.
         """
         if self._tools is not None:
             return
@@ -330,7 +328,7 @@ class OpenApiServer:
         """Read the document, make the tools, and return the document, which is not kept.
 
         Raises:
-            InterlockError: As `load`.
+            InterlockError: See `load`.
         """
         found = await self._source.load()
         self._install(found)
@@ -338,7 +336,7 @@ class OpenApiServer:
         return found
 
     async def refresh(self) -> bool:
-        """Read the document again if it has changed; return whether a listed tool did."""
+        """Read the document again if it has changed; return whether a listed tool changed."""
         found = await self._source.load_if_changed()
         if found is None:
             return False
@@ -371,25 +369,24 @@ class OpenApiServer:
         return has_changed
 
     async def _watch(self) -> None:
-        """Read the document again whenever it may have changed."""
+        """Read the document again each time it may have changed."""
         while True:
             await asyncio.sleep(self._source.interval)
             before = self._source.stale
             try:
                 await self.refresh()
-            except Exception:  # the last good tools stay
+            except Exception:  # keep the last good tools
                 _log.exception("the document cannot be used")
             if self._source.stale and self._source.stale != before:
                 _log.warning("the document is stale: %s", self._source.stale)
 
-    # As `Answering`
+    # The methods of `Answering`
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Hold the API's connections open; the first holder opens them, the last closes them."""
         return self._lifespan.hold()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:
-        """Return a listed tool."""
         found: ServedTool | None = self._catalogue.find(kind, name, context)
         return found
 
@@ -412,11 +409,11 @@ class OpenApiServer:
     # Users
 
     async def check_user(self, tool: str, owner: str) -> None:
-        """Raise if a call of a tool would lack a credential of a user.
+        """Raise if a call of a tool would lack a user's credential.
 
         Raises:
             LoginRequired: The user has to log in, or to store a value.
-            InterlockError: That cannot be determined.
+            InterlockError: The credential cannot be checked.
         """
         await self.load()
         found = self.tools.by_name.get(tool)
@@ -424,7 +421,7 @@ class OpenApiServer:
             await found.check_user(owner)
 
     def end_user(self, owner: str) -> None:
-        """Forget the credentials of a user, which have changed."""
+        """Forget a user's credentials after a change."""
         if self._tools is not None:
             self._tools.identity.end_user(owner)
 
@@ -434,14 +431,14 @@ class OpenApiServer:
         """Return the client's end of a connection within this program: see `Client.memory`.
 
         Args:
-            owner: Whose logins and stored credentials requests use: `Principal.owner`; "" for the
-                local user.
+            owner: The owner of the logins and stored credentials that requests use, as in
+                `Principal.owner`; "" for the local user.
         """
         ours, theirs = MemoryTransport.pair(MAX_CALL_BYTES)
         return _Connection(theirs, lambda: self._serve(ours, _principal(owner)))
 
     async def _serve(self, transport: Transport, principal: Principal | None) -> asyncio.Task[None]:
-        await self.load()  # so that the client gets the reason if it fails
+        await self.load()  # here, so that the client receives the reason if it fails
         connection = ServerConnection(self, transport, principal)
         task = asyncio.get_running_loop().create_task(connection.serve())
         self._connections.add(task)
@@ -463,7 +460,7 @@ class OpenApiServer:
 
 
 class _Connection:
-    """The client's end of a connection, whose other end starts and ends with this one."""
+    """The client's end of a connection. Opening and closing it opens and closes the other end."""
 
     def __init__(
         self, end: MemoryTransport, start: Callable[[], Awaitable[asyncio.Task[None]]]
@@ -476,7 +473,6 @@ class _Connection:
 
     @property
     def peer(self) -> Receiver | None:
-        """As `MemoryTransport.peer`."""
         return self._end.peer
 
     async def open(self, receiver: Receiver) -> None:
@@ -485,7 +481,7 @@ class _Connection:
 
     async def close(self) -> None:
         await self._end.close()
-        if self._serving is not None:  # so that the API's connections are closed as well
+        if self._serving is not None:  # wait, so that the API's connections are closed as well
             await asyncio.wait({self._serving})
 
 

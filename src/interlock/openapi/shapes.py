@@ -1,7 +1,7 @@
-"""The shape of JSON answers: kinds and names, without the rules that APIs break themselves.
+"""The shape of JSON answers: kinds and names, without the rules that APIs themselves break.
 
 A client may refuse a result that does not fit the declared output schema, although the call had
-its effect. So the declared schema only says what an answer looks like.
+its effect. So the declared schema only describes the kinds and names in an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _TooLarge(Exception):
 
 
 def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObject | None:
-    """Return the shape of an operation's successful JSON answers, None if it has none.
+    """Return the shape of an operation's successful JSON answers; None if they have none.
 
     Args:
         operation: The operation.
@@ -58,7 +58,7 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
         except _TooLarge:
             continue
         except DocumentError:
-            return None  # an answer can be used without its schema
+            return None  # an answer is usable without its schema
         if shape is None or len(msgspec.json.encode(shape)) <= OUTPUT_BYTES:
             return shape
     return None
@@ -66,7 +66,7 @@ def of_operation(operation: Operation, follow: Callable[[Any], Any]) -> JsonObje
 
 def _join(shapes: list[JsonObject]) -> JsonObject | None:
     distinct = [each for index, each in enumerate(shapes) if each not in shapes[:index]]
-    if not all(distinct):  # one that allows everything
+    if not all(distinct):  # an empty shape allows everything
         return None
     if len(distinct) == 1:
         return distinct[0]
@@ -79,7 +79,7 @@ def _join(shapes: list[JsonObject]) -> JsonObject | None:
 class _Shaper:
     def __init__(self, follow: Callable[[Any], Any]) -> None:
         self._follow = follow
-        self._left = OUTPUT_BYTES // 24  # about the least for a member
+        self._left = OUTPUT_BYTES // 24  # a member takes about 24 bytes or more
 
     def root(self, schema: Any, depth: int) -> JsonObject:
         """Return the shape of a whole answer. "null" beside one other type is left out."""
@@ -123,7 +123,7 @@ class _Shaper:
                 for branch in branches:
                     found = self._parts(branch, chain + 1)
                     if keyword != "allOf" and not self._kinds(found):
-                        found = [{"type": None}]  # an alternative without a kind allows all
+                        found = [{"type": None}]  # an alternative without a kind allows all kinds
                     parts += found
         return parts
 

@@ -1,11 +1,11 @@
-"""Where a document comes from: a file, a URL or this program; and whether it has changed.
+"""The source of a document: a file, a URL or this program; and the check for changes.
 
 Rules:
 
-1. A document from a URL is fetched by the rules of `oauth.fetcher`. Nothing that it names is.
+1. A document from a URL is fetched by the rules of `oauth.fetcher`. URLs in it are never fetched.
 2. A document that cannot be read leaves the last good one in place, also after a restart: a copy is
    kept in the user's cache folder, with the other files that its tools need.
-3. Parsing more than `MAX_INLINE_BYTES` happens in a thread, as it would stall other calls.
+3. A document over `MAX_INLINE_BYTES` is parsed in a thread, as it would stall other calls.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from interlock.text.urls import display, origin
 
 MAX_URL_BYTES = 16 * 1024 * 1024
 MAX_INLINE_BYTES = 1024 * 1024
-FILE_INTERVAL = 2.0  # seconds between two looks at a file
+FILE_INTERVAL = 2.0  # seconds between two checks of a file
 URL_INTERVAL = 300.0  # seconds, unless the answer says how long it is fresh
 MIN_URL_INTERVAL, MAX_URL_INTERVAL = 60.0, 86_400.0
 _HEADERS = {"Accept": "application/json, application/yaml;q=0.9, text/yaml;q=0.9, */*;q=0.1"}
@@ -44,7 +44,7 @@ class _Kept(Struct, frozen=True):
     """A copy in the cache folder, decoded.
 
     Attributes:
-        mark: Differs between two states of the document; "" if that is not known.
+        mark: Differs between two states of the document; "" if unknown.
         root: The document.
         files: Other files that its tools need, by their path below its folder.
     """
@@ -59,12 +59,12 @@ class Source:
 
     Args:
         place: A file, a URL, or the decoded document itself.
-        headers: Sent to a URL on the same origin as `base_url`.
-        base_url: Of the API.
+        headers: Headers sent to a URL on the same origin as `base_url`.
+        base_url: The base URL of the API.
 
     Attributes:
         stale: Why the document could not be read again; "" if it is current.
-        interval: Seconds until `load_if_changed` should look again.
+        interval: Seconds until the next `load_if_changed`.
     """
 
     def __init__(
@@ -81,7 +81,6 @@ class Source:
 
     @property
     def is_url(self) -> bool:
-        """Whether the document comes from a URL."""
         return isinstance(self._place, str) and "://" in self._place
 
     @property
@@ -111,10 +110,10 @@ class Source:
         return found
 
     async def load(self) -> Document:
-        """Read the document; if that fails, return the last good copy, and say so in `stale`.
+        """Read the document; if that fails, return the last good copy and set `stale`.
 
         Raises:
-            InterlockError: As `read`, and it was never read before.
+            InterlockError: See `read`. No copy exists.
         """
         try:
             return await self.read()
@@ -152,7 +151,7 @@ class Source:
         return found
 
     def note_files(self, found: Document) -> None:
-        """Watch the other files too that a document's tools have turned out to need."""
+        """Also watch the other files that a document's tools need."""
         for path in found.files:
             if path not in self._seen:
                 self._seen[path] = _stamp(path)
@@ -182,12 +181,12 @@ class Source:
 
     @property
     def drift_file(self) -> Path | None:
-        """Where to keep how answers differ from this document; None if it has no place."""
+        """The file of differences between answers and this document; None if it has no place."""
         return self._cache_file().with_suffix(".drift.json") if self.can_change else None
 
     @property
     def kept_at(self) -> float | None:
-        """When the copy was made, in seconds since 1970; None if there is none."""
+        """The time of the copy, in seconds since 1970; None if there is none."""
         try:
             return self._cache_file().stat().st_mtime if self.can_change else None
         except OSError:
@@ -206,14 +205,14 @@ class Source:
         return None
 
     async def keep(self, found: Document) -> None:
-        """Keep a copy of a document that tools were made of, unless there is one already."""
+        """Keep a copy of a document that tools were made from, unless there is one already."""
         if not self.can_change or self.stale:
             return
         mark = self._mark()
         if mark and mark == self._kept_mark():
             return
         kept = self._kept()
-        others = kept.files if kept is not None else {}  # another server may need them
+        others = kept.files if kept is not None else {}  # another server may need these
         files = {**others, **found.references.parts}
         file = self._cache_file()
 
@@ -232,7 +231,7 @@ class Source:
         return self._etag if self.is_url else msgspec.json.encode(seen).decode()
 
     def _kept_mark(self) -> str:
-        """Return the mark of the copy, without reading all of it."""
+        """Return the mark of the copy, without reading the whole copy."""
         try:
             return self._cache_file().with_suffix(".mark").read_text()
         except (OSError, UnicodeError):
@@ -259,7 +258,7 @@ def _interval(cache_control: str) -> float:
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what differs once a file does; None if it is missing."""
+    """Return values that change whenever the file does; None if it is missing."""
     try:
         status = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""Text of documents, made fit for a model: readable, short, without tricks."""
+"""Texts of documents, cleaned for a model: readable, short, without invisible characters."""
 
 from __future__ import annotations
 

@@ -31,9 +31,9 @@ class ApiTool:
     """One operation, as a `ServedTool`.
 
     Args:
-        plan: Its definition, and the requests that calls become.
-        sender: Sends them.
-        identity: Their credentials.
+        plan: The definition of the tool, and the requests of its calls.
+        sender: Sends the requests.
+        identity: Finds the credentials.
         drift: Counts answers that differ from the document.
         login: The command with which a user logs in.
     """
@@ -107,7 +107,7 @@ class ApiTool:
         )
 
     async def preview(self, given: JsonObject) -> JsonObject:
-        """Return the request for arguments, credentials masked. Nothing is sent.
+        """Return the request for arguments, with masked credentials, without sending it.
 
         Raises:
             InvalidArguments: They do not fit the document.
@@ -126,11 +126,11 @@ class ApiTool:
 
     @property
     def lacks(self) -> str:
-        """Which credentials the operation lacks, in words; "" for none."""
+        """The credentials that the operation lacks, in words; "" for none."""
         return self._identity.missing(self.plan.operation.security)
 
     async def check_user(self, owner: str) -> None:
-        """Raise if a call would lack a credential of a user; see `Identity.check`."""
+        """Raise if a call would lack a user's credential; see `Identity.check`."""
         await self._identity.check(self.plan.operation.security, owner)
 
     def _help(self, planned: Planned, owner: str) -> Help:
@@ -152,12 +152,12 @@ class ApiTools(Struct, frozen=True):
     """The tools of one state of a document.
 
     Attributes:
-        by_name: In the order of the configuration.
+        by_name: The tools by name, in the order of the configuration.
         missing: Why other listed tools are missing.
         identity: The credentials.
         fingerprint: Changes with anything that a listed tool shows or sends.
-        warnings: What is dubious in the document.
-        title: Of the document.
+        warnings: One line for each dubious part of the document.
+        title: The title of the document.
     """
 
     by_name: dict[str, ApiTool]
@@ -182,9 +182,9 @@ def build(
 
     Args:
         document: The document.
-        selections: What the operator says about each tool.
+        selections: The operator's configuration of each tool.
         settings: Base URL and credentials.
-        headers: Of the operator.
+        headers: The operator's headers.
         sender: Sends the requests.
         drift: Counts answers that differ from the document.
         server: The name of the server, for commands in messages.
@@ -234,7 +234,7 @@ def user_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _header_secrets(headers: Mapping[str, str]) -> list[str]:
     values = list(headers.values())
-    return [*values, *(part for value in values for part in value.split()[1:])]  # Bearer abc: abc
+    return [*values, *(part for value in values for part in value.split()[1:])]  # "abc" of "X abc"
 
 
 def _fingerprint(

@@ -16,8 +16,8 @@ MAX_DEPTH = 256
 MAX_ALIASES = 1_000
 MAX_ALIASED_NODES = 1_000_000
 MAX_NODES = 600_000  # GitHub has 500,000
-MIN_NODES = 100_000  # more than these only in a document of `NODE_BYTES` for each
-NODE_BYTES = 10  # real documents have about 14 or more
+MIN_NODES = 100_000  # allowed in every document
+NODE_BYTES = 10  # bytes of text that allow one more node; real documents have about 14
 MAX_WARNINGS = 100
 
 _WORDS: dict[str, Any] = {
@@ -35,10 +35,10 @@ _CORE = "tag:yaml.org,2002:"
 
 
 def parse(data: bytes, warnings: list[str]) -> Any:
-    """Return the one document in `data`; add what is dubious in it to `warnings`.
+    """Return the one document in `data`; add a line for each dubious part to `warnings`.
 
     Raises:
-        DocumentError: Not valid YAML, several documents, or over a limit.
+        DocumentError: The data is not valid YAML, has several documents, or is over a limit.
         MissingExtra: PyYAML is not installed.
     """
     try:
@@ -63,8 +63,8 @@ class _Open:
     def __init__(self, value: Any, anchor: str | None, nodes: int) -> None:
         self.value = value
         self.anchor = anchor
-        self.nodes = nodes  # read before it
-        self.height = 1  # levels, with those inside that were read
+        self.nodes = nodes  # nodes read before this one
+        self.height = 1  # levels of nesting read so far
         self.key: str | None = None
         self.merged: list[Any] = []
 
@@ -202,12 +202,12 @@ class _Builder:
 
 
 def _max_nodes(data: bytes) -> int:
-    """Return how many keys and values a document may have: a short one is read in a second."""
+    """Return the most keys and values of a document, so that a short one parses within a second."""
     return min(MAX_NODES, MIN_NODES + len(data) // NODE_BYTES)
 
 
 def _weight(value: Any) -> int:
-    """Return how many values one counts as: an alias may repeat a long text often."""
+    """Return how many values a value counts as: an alias may repeat a long text often."""
     return 1 + len(value) // 64 if isinstance(value, str) else 1
 
 
@@ -235,4 +235,4 @@ def _tagged(text: str, tag: str) -> Any:
     if tag in {"int", "float", "bool", "null"}:
         value = _resolve(text)
         return float(value) if tag == "float" and isinstance(value, int) else value
-    return text  # such as a date, or what would be an object in Python
+    return text  # such as a date, or a value that YAML would turn into a Python object

@@ -1,4 +1,4 @@
-"""The clients of one server: one for each connection, made with what their callers need."""
+"""The clients of one server: one for each connection, with the credentials of its callers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from interlock.openapi.server import OpenApiServer
     from interlock.transports.http_pool import HttpPool
 
-API_GRACE = 5.0  # seconds after which an API's own error about its timeout is not waited for
+API_GRACE = 5.0  # seconds to wait for an API's own timeout error after its timeout
 
 
 class ClientFactory:
@@ -31,17 +31,17 @@ class ClientFactory:
 
     Args:
         name: The server's name in the toolbox.
-        server: How to reach it.
-        environ: Where `${VAR}` in the configuration is looked up.
+        server: The server's configuration, or the server itself.
+        environ: The environment that `${VAR}` refers to.
         http_pool: Returns the HTTP connections that all servers with a URL share.
-        users: The credentials that it needs of its users.
-        credentials: Those of the users who call; None if the local user is the only one.
-        permitted: What the server may ask; None for whatever `options` has handlers for.
-        forwards: It serves clients of a gateway.
-        options: Handlers for what the server asks.
+        users: The credentials that the server needs from its users.
+        credentials: The callers' credentials; None if the local user is the only one.
+        permitted: The permitted questions; None for all that `options` has handlers for.
+        forwards: Whether the server serves clients of a gateway.
+        options: Handlers for the server's questions.
 
     Attributes:
-        latest: The last shared connection that was made.
+        latest: The latest shared connection.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class ClientFactory:
         self._permitted = permitted
         self._forwards = forwards
         self._options = options
-        self._api: OpenApiServer | None = None  # for an API, once it is needed
+        self._api: OpenApiServer | None = None  # made when it is first needed
 
     def make(
         self,
@@ -79,8 +79,8 @@ class ClientFactory:
         """Make the client of a connection.
 
         Args:
-            key: Of the callers that may use it.
-            values: What `${user:NAME}` stands for; None where no user is calling.
+            key: The key of the callers that may use it.
+            values: The values of `${user:NAME}`; None without a calling user.
             on_loss: Called when the connection has ended, with the reason.
             on_list_changed: Called by a connection that lists the tools; see `ClientOptions`.
 
@@ -95,7 +95,7 @@ class ClientFactory:
         if self._permitted is not None:
             options = self._permitted.without_refused(options)
         if self._forwards and key != SHARED:
-            options.pop("on_log", None)  # its messages are for one user only
+            options.pop("on_log", None)  # the log messages are for one user only
         if key == SHARED or self._users.is_personal:
             options["on_list_changed"] = on_list_changed
         server: StdioServer | HttpServer | PythonServer | InProcessServer | OpenApiServer
@@ -120,14 +120,13 @@ class ClientFactory:
         return pooled
 
     def launch(self, key: bytes, values: Mapping[str, str] | None) -> JsonObject:
-        """Return how the server is launched or reached; see `launch_of`."""
         return launch_of(self._server, self._environ, key, values)
 
     # Servers in this program
 
     @property
     def api(self) -> OpenApiServer | None:
-        """The server of an API, which all connections share; None for another server."""
+        """The server of an API, which all connections share; None for other servers."""
         config = self._server
         return self._api_server(config) if isinstance(config, OpenApiConfig) else None
 
@@ -141,22 +140,22 @@ class ClientFactory:
         return self._api
 
     def notes(self, kind: Literal["missing", "flagged"]) -> tuple[str, ...]:
-        """Return what a server in this program says about its tools, such as an `OpenApiServer`."""
+        """Return the notes of a server in this program about its tools."""
         notes: tuple[str, ...] = getattr(self._api or self._server, kind, ())
         return notes
 
     def behind(self, tool: str) -> Any:
-        """Return what stands behind a tool of a server in this program; None for nothing."""
+        """Return the request and schema behind an API's tool; None for other tools."""
         behind = getattr(self._api or self._server, "behind", None)
         return behind(tool) if behind is not None else None
 
     def operation_of(self, tool: str) -> str:
-        """Return the operation of an HTTP API that a tool calls, "METHOD /path"; "" for none."""
+        """Return the API operation that a tool calls, "METHOD /path"; "" for none."""
         behind = self.behind(tool)
         return "" if behind is None else str(behind["operation"])
 
     def end_user(self, owner: str) -> None:
-        """Forget what an API keeps for a user whose credential has changed."""
+        """Forget an API's data about a user whose credential has changed."""
         if self._api is not None:
             self._api.end_user(owner)
 
@@ -170,16 +169,16 @@ def launch_of(
     key: bytes,
     user: Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """Return the command and arguments of a program, or the URL of another server, to be pinned.
+    """Return the launch to pin: a program's command and arguments, or another server's URL.
 
-    It holds no secret. Where a variable was filled in, a URL has a query, or the name of an
-    argument says that it is a secret, a keyed hash stands for the value.
+    It holds no secret. A keyed hash replaces each value of a variable, the query of a URL, and the
+    value of an argument whose name suggests a secret.
 
     Args:
-        server: As configured.
-        environ: Where `${VAR}` is looked up.
-        key: Of the hashes.
-        user: What `${user:NAME}` stands for. It is in no part of the launch.
+        server: The server's configuration.
+        environ: The environment that `${VAR}` refers to.
+        key: The key of the hashes.
+        user: The values of `${user:NAME}`. They are in no part of the launch.
 
     Raises:
         ConfigError: A variable is not set.

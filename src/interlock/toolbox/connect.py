@@ -1,4 +1,4 @@
-"""A configured server becomes a client, with a redactor of the secrets that it was given.
+"""Clients of configured servers, each with a redactor of the secrets that its server received.
 
 A server may repeat its secrets, for example in an error. Text for users, models and logs goes
 through `Redactor.redact` first.
@@ -43,17 +43,17 @@ def make_client(
     """Make a client that is not open yet.
 
     Args:
-        server: As configured.
-        environ: Where `${VAR}` is looked up.
+        server: The server's configuration.
+        environ: The environment that `${VAR}` refers to.
         pool: Returns the HTTP connections that all servers with a URL share.
-        options: For the client.
+        options: Options of the client.
         owner: The principal whose stored login is used; "" for the local user.
-        user: What `${user:NAME}` stands for; None where no user is calling.
+        user: The values of `${user:NAME}`; None without a calling user.
         login: Returns the user's login to a server whose variables are replaced; None for the
             login that is stored for programs of the local user.
 
     Returns:
-        The client, and a redactor of what it was given.
+        The client, and a redactor of the secrets it received.
 
     Raises:
         ConfigError: A variable is not set, or a URL or header is not usable.
@@ -63,7 +63,7 @@ def make_client(
         client = Client(partial(_connect_to_object, server.object), **options)
         return _watched(client, Redactor(), options)
     if not isinstance(server, StdioServer | HttpServer):
-        # Only an API distinguishes owners: all callers of another server here share a connection.
+        # Only an API distinguishes owners. Other servers in this program share one connection.
         connect = partial(server.connect, owner) if owner else server.connect  # type: ignore[call-arg]  # see above
         return _watched(Client(connect, **options), Redactor(), options)
     options = {**options, "timeout": server.timeout, "connect_timeout": server.connect_timeout}
@@ -93,7 +93,7 @@ def _connect_to_object(name: str) -> Transport:
     module, _, attribute = name.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # the module may raise anything
         raise ConfigError(f"{name} cannot be imported: {error}") from error
     if not callable(getattr(found, "connect", None)):
         raise ConfigError(f"{name} is not a server; it has no method connect()")
@@ -102,7 +102,7 @@ def _connect_to_object(name: str) -> Transport:
 
 
 def _watched(client: Client, redactor: Redactor, options: ClientOptions) -> tuple[Client, Redactor]:
-    """Have the trace of a client remove the secrets that the client was given."""
+    """Make the trace of a client redact the client's secrets."""
     trace = options.get("trace")
     if trace is not None:
         trace.redactor = redactor
@@ -128,7 +128,7 @@ def _of_program(
 
 
 def _passwords_in(arg: str) -> Iterator[str]:
-    """Yield users and passwords of the URLs in an argument, as postgresql://user:password@host."""
+    """Yield users and passwords of the URLs in an argument: postgresql://user:password@host."""
     for user in re.findall(r"//([^/?#\s]*)@", arg):
         password = user.partition(":")[2]
         yield from (user, password, unquote(password))
@@ -190,10 +190,10 @@ async def login_challenge(server: HttpServer) -> str | None:
     """Call a server without a token; return its challenge, or None if it answers.
 
     Args:
-        server: Its configuration, with variables replaced.
+        server: The server's configuration, with variables replaced.
 
     Raises:
-        InterlockError: It cannot be reached.
+        InterlockError: The server cannot be reached.
     """
     client = Client.http(
         server.url,
@@ -203,7 +203,7 @@ async def login_challenge(server: HttpServer) -> str | None:
     )
     try:
         async with client:
-            with suppress(RemoteError):  # it has no tools
+            with suppress(RemoteError):  # the server has no tools, but it answered
                 await client.list_tools()
     except AuthError as error:
         return error.challenge
@@ -215,7 +215,7 @@ async def login_challenge(server: HttpServer) -> str | None:
 
 def _of_settings(server: HttpServer) -> list[str]:
     values = [*server.headers.values(), server.oauth.client_secret]
-    return [*values, *(part for value in values for part in value.split()[1:])]  # Bearer abc: abc
+    return [*values, *(part for value in values for part in value.split()[1:])]  # "abc" of "X abc"
 
 
 def _of_query(url: str) -> list[str]:

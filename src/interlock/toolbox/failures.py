@@ -1,4 +1,4 @@
-"""What failed calls and lost connections say about a server."""
+"""The effect of failed calls and lost connections on a server's state."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from interlock.toolbox.restarts import RestartsByKey
 from interlock.toolbox.server_health import ServerHealth, state_of
 from interlock.transports import InProcessServer
 
-MAX_HANGS = 3  # calls in a row without a good answer; then the connection is replaced
+MAX_HANGS = 3  # calls in a row without a good answer before the connection is replaced
 
 
 class Failures:
-    """Updates the state of one server, and drops its connections, when something fails.
+    """Updates a server's state after failures, and drops its broken connections.
 
     Args:
-        name: Its name in the toolbox.
-        server: Its configuration.
-        pool: Its connections.
-        restarts: Where lost connections are counted.
-        health: Its state.
+        name: The server's name in the toolbox.
+        server: The server's configuration.
+        pool: The server's connections.
+        restarts: The counts of lost connections.
+        health: The server's state.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Failures:
         self._health = health
 
     def why(self, error: InterlockError) -> str:
-        """Return the text of an error, with what the user can do."""
+        """Return the text of an error, with a hint for the user."""
         return with_hint(error, self._name, self._server)
 
     def redacted(self, pooled: PooledClient, error: InterlockError) -> InterlockError:
@@ -60,31 +60,30 @@ class Failures:
         return clean
 
     def note(self, pooled: PooledClient, error: InterlockError) -> None:
-        """Update the state from what a call's failure says about the server."""
         if pooled.is_dropped:
             return
         if isinstance(error, AuthError):
-            if error.status == 401 and pooled is self._pool.shared:  # others are about the tool
+            if error.status == 401 and pooled is self._pool.shared:  # others may concern one user
                 reason = pooled.redactor.redact(self.why(error))
                 self._health.set(state_of(error) or "refused", reason)
-        elif isinstance(error, Unreachable):  # over HTTP nothing else notices
+        elif isinstance(error, Unreachable):  # over HTTP nothing else detects a lost server
             self.lost(pooled, str(error))
         elif _is_no_answer(error):
             pooled.hangs += 1
             if pooled.hangs >= MAX_HANGS:
                 reason = f"no answer to {MAX_HANGS} calls in a row; the last one: {error}"
                 if isinstance(self._server, HttpServer):
-                    self.lost(pooled, reason)  # its other calls are independent requests
+                    self.lost(pooled, reason)  # over HTTP its other calls are independent requests
                 else:
                     pooled.client.abort(reason)
 
     def lost(self, pooled: PooledClient, reason: str) -> None:
-        """Send no new calls over a connection that has ended; running ones may finish."""
+        """Send no new calls over a connection that has ended; running calls may finish."""
         if pooled.is_dropped:
             return
         reason = pooled.redactor.redact(reason)
         is_shared = pooled is self._pool.shared
-        if pooled in self._pool.connections:  # otherwise its start fails, which is counted
+        if pooled in self._pool.connections:  # otherwise its start fails and is counted there
             self._restarts.of(pooled.key).lost(monotonic(), reason)
         self._pool.drop(pooled)
         if is_shared:
@@ -92,7 +91,7 @@ class Failures:
 
 
 def _is_no_answer(error: InterlockError) -> bool:
-    """Return whether the server gave no answer in this protocol. 429 only asks to wait."""
+    """Return whether the server did not answer in this protocol. 429 only asks to wait."""
     if isinstance(error, HttpError):
         return error.status != 429
     return isinstance(error, RequestTimeout | StreamEnded)

@@ -1,4 +1,4 @@
-"""What a user can do about an error of a server."""
+"""Hints for users about the errors of servers."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LOGIN = "interlock servers login"
 
 
 def with_hint(error: InterlockError, name: str, server: object) -> str:
-    """Return the text of an error, with what a user can do about it.
+    """Return the text of an error, with a hint for the user.
 
     Args:
-        error: Why the server rejects our credentials, or any other error.
-        name: Of the server, in addresses.
-        server: As configured.
+        error: An error of the server, or from connecting to it.
+        name: The server's name in addresses.
+        server: The server's configuration, or the server itself.
     """
     text = str(error)
     login = f"{_LOGIN} {shlex.quote(name)}"
@@ -34,7 +34,7 @@ def with_hint(error: InterlockError, name: str, server: object) -> str:
     if isinstance(error, InsufficientScope) and isinstance(server, HttpServer):
         scopes = "".join(f" --scope {shlex.quote(scope)}" for scope in error.scopes)
         if len(scopes) > MAX_WORDS:
-            scopes = ""  # the login remembers them, as far as that goes
+            scopes = ""  # too long for a hint; the stored login keeps the missing scopes
         return f"{text}: {login}{scopes}" if server.uses_login else text
     if isinstance(error, AuthRequired) and isinstance(server, HttpServer):
         if server.auth == "none":

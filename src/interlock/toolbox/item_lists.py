@@ -1,4 +1,4 @@
-"""The resources and prompts of one server behind a gateway, as it last listed them."""
+"""The resources and prompts of one server behind a gateway, as the server last listed them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interlock.toolbox.user_lists import UserLists
 from interlock.types import Prompt
 
 ItemKind = Literal["resources", "resourceTemplates", "prompts"]
-# By the word for what has changed: the lists, and the capability that a server needs to have them.
+# The lists that a change notification is about, by its subject, which is also a capability.
 _ITEMS_OF: dict[str, tuple[ItemKind, ...]] = {
     "resources": ("resources", "resourceTemplates"),
     "prompts": ("prompts",),
@@ -39,16 +39,16 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ItemLists:
-    """The lists but that of the tools. One that cannot be listed stays as it was.
+    """The lists of resources, templates and prompts. A list that fails stays as it was.
 
     Args:
-        server: Its name in the toolbox.
-        checked: Which definitions are accepted.
-        users: The lists of the users, where each has a connection.
+        server: The server's name in the toolbox.
+        checked: The accepted definitions.
+        users: The lists of single users, if each user has a connection.
 
     Attributes:
-        found: By kind.
-        unlisted: The kinds that have changed.
+        found: The lists by kind.
+        unlisted: The kinds that have changed and were not listed again yet.
         waiting: Why prompts are not offered, by name.
     """
 
@@ -56,7 +56,7 @@ class ItemLists:
         self.found: dict[ItemKind, Listing[Any]] = {kind: Listing() for kind in _ITEM_LISTS}
         self.unlisted: set[ItemKind] = set()
         self.waiting: dict[str, str] = {}
-        self._prompts: Listing[Prompt] = Listing()  # as listed, accepted or not
+        self._prompts: Listing[Prompt] = Listing()  # all listed prompts, accepted or not
         self._server = server
         self._checked = checked
         self._users = users
@@ -66,15 +66,15 @@ class ItemLists:
         self.unlisted.update(_ITEMS_OF.get(what, ()))
 
     def note_all(self) -> None:
-        """Note that nothing was listed yet."""
+        """Note that all lists are out of date."""
         self.unlisted.update(_ITEM_LISTS)
 
     async def list_changed(self, pooled: PooledClient, *, is_personal: bool) -> bool:
-        """List what has changed; return whether any list was replaced.
+        """List the kinds that have changed; return whether any list was replaced.
 
         Args:
             pooled: A connection to the server.
-            is_personal: It is that of one user.
+            is_personal: Whether it is the connection of one user.
         """
         kinds, self.unlisted = self.unlisted, set()
         try:
@@ -95,7 +95,7 @@ class ItemLists:
                 reason = pooled.redactor.redact(str(error))
                 _log.warning("server %r: %s not listed: %s", self._server, kind, reason)
                 return False
-            found = Listing()  # many servers have no templates
+            found = Listing()  # many servers lack templates
         if is_personal:
             found = self._users.merge(_KINDS[kind], owner_of(pooled.key), found)
         if kind == "prompts":

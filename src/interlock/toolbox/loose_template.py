@@ -1,4 +1,4 @@
-"""URI templates of other programs, of which only the literals are understood."""
+"""URI templates of other programs, matched by their literals only."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _EXPRESSION = re.compile(r"\{[^{}]*\}")
 
 
 class LooseTemplate:
-    """A template of RFC 6570 by its literals only: what matches may be a URI of it.
+    """An RFC 6570 template of which only the literals are read: a match may be a URI of it.
 
-    Its server decides. Matching takes linear time.
+    The server decides whether it is. Matching takes linear time.
     """
 
     def __init__(self, text: str) -> None:

@@ -30,7 +30,7 @@ def wire_name(server: str, name: str) -> str:
     plain = f"{server}__{name}"
     if len(plain) <= MAX_WIRE_NAME and _PLAIN.fullmatch(server) and _PLAIN.fullmatch(name):
         return plain
-    # The length says where the server's name ends, whatever the two consist of.
+    # The length shows where the server's name ends, whatever characters the names contain.
     whole = f"{len(server)}:{server}{name}".encode("utf-8", "surrogatepass")
     digest = hashlib.sha256(whole).hexdigest()[:_HASH_DIGITS]
     room = MAX_WIRE_NAME - _HASH_DIGITS - 4

@@ -1,6 +1,6 @@
-"""Tools of interlock itself, beside those of servers. They pass the same stack of layers.
+"""Interlock's own tools, beside those of servers. Their calls pass the same stack of layers.
 
-A tool of our own has the server "interlock" in its address, which no configured server may have.
+Their server in addresses is "interlock", a name that no configured server may have.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from interlock.types import JsonObject, Tool
 
 
 class OwnTool(Struct, frozen=True):
-    """A tool of interlock itself.
+    """One of interlock's own tools.
 
     Attributes:
-        tool: Its definition.
+        tool: The definition.
         answer: Answers a call whose arguments have been validated.
-        is_for: Whether a caller may see it.
-        is_offered: Whether a model needs it, by the texts of the results so far: each tool costs
+        is_for: Returns whether a caller may see it.
+        is_offered: Returns whether a model needs it, given the texts of the results so far: each
+            tool costs the model tokens.
             the model.
     """
 
@@ -39,7 +40,7 @@ class OwnTool(Struct, frozen=True):
 
 
 class OwnServer:
-    """The tools of interlock itself, and the resources of kept results.
+    """Interlock's own tools, and the resources of kept results.
 
     Args:
         budget: Keeps large results.
@@ -58,11 +59,10 @@ class OwnServer:
         }
 
     def entries_for(self, caller: Caller) -> list[Entry]:
-        """Return the tools that a caller may see."""
         return [each for each in self.entries if self._tools[each.tool.name].is_for(caller)]
 
     def offered(self, caller: Caller, results: Sequence[str]) -> list[Entry]:
-        """Return the tools that a model needs, by the texts of the results so far."""
+        """Return the tools that a model needs, given the texts of the results so far."""
         return [
             each
             for each in self.entries_for(caller)
@@ -73,7 +73,7 @@ class OwnServer:
         """Raise if a call's arguments do not fit the tool's schema.
 
         Raises:
-            InvalidArguments: Names each argument that does not fit.
+            InvalidArguments: The text names each argument that does not fit.
         """
         if isinstance(call.entry, Entry):
             errors = self._validators[call.name].errors(call.arguments)
@@ -85,7 +85,7 @@ class OwnServer:
 
         Raises:
             UnknownResource: The resource does not exist.
-            InterlockError: As the tool.
+            InterlockError: Raised by the tool.
         """
         if isinstance(call.entry, Entry):
             return await self._tools[call.name].answer(call)

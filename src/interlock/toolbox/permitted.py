@@ -1,4 +1,4 @@
-"""What the server behind a gateway may ask clients for."""
+"""The questions that a server behind a gateway may send to clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PermittedQuestions:
         settings: The configuration; None for a server in this program.
 
     Attributes:
-        last: What `of` was given last, and what it has returned.
+        last: The last argument of `of`, and its result.
     """
 
     def __init__(self, settings: object | None) -> None:
@@ -30,14 +30,14 @@ class PermittedQuestions:
     def of(self, can: ClientCapabilities) -> ClientCapabilities:
         """Return the part of a client's capabilities that the server may use."""
         known, permitted = self.last
-        if known is can:  # clients repeat theirs
+        if known is can:  # clients often pass the same object
             return permitted
         refused = [each for each in self._refused if getattr(can, each) is not None]
         permitted = can
         if refused:
             permitted = replace(can, **dict.fromkeys(refused))
         if can.extensions and self._is_per_call:
-            # The connection that a task belongs to ends with the call.
+            # A task would outlive the connection, which ends with the call.
             others = {k: v for k, v in can.extensions.items() if k != TASKS_EXTENSION}
             permitted = replace(permitted, extensions=others or None)
         self.last = can, permitted

@@ -1,7 +1,7 @@
-"""What a server may offer: the definitions that an operator has accepted.
+"""The pins of a server: the definitions that an operator has accepted.
 
-Pins are compared when a list arrives or an operator decides, never for a call. If they cannot be
-read, everything waits.
+Pins are compared when a list arrives or an operator decides, never for a call. While they cannot
+be read, no definition is accepted.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _decode = msgspec.json.Decoder(JsonObject).decode
 
 
 def offered_tool(definition: JsonObject, operation: JsonObject | None) -> Offered:
-    """Return what is pinned of a tool.
+    """Return the part of a tool that is pinned.
 
     Args:
-        definition: As the server lists it.
-        operation: Of a tool of an API: what its model does not see; None for others.
+        definition: The tool as the server lists it.
+        operation: The parts of an API's tool that a model does not see; None for other tools.
     """
     document = definition if operation is None else {**definition, "operation": operation}
     return Offered("tool", definition["name"], document)
 
 
 def offered_server(launch: JsonObject, instructions: str | None) -> Offered:
-    """Return what is pinned of a server itself."""
+    """Return the parts of a server itself that are pinned."""
     return Offered("server", "", {"launch": launch, "instructions": instructions or ""})
 
 
 def offered_prompts(definitions: Iterable[JsonObject]) -> list[Offered]:
-    """Return what is pinned of a list of prompts."""
+    """Return the parts of listed prompts that are pinned."""
     marks = [Offered(*PROMPTS, {})]
     return marks + [Offered("prompt", each["name"], each) for each in definitions]
 
@@ -45,13 +45,11 @@ class PinKeeper(Protocol):
     """Keeps the pins of all servers.
 
     Attributes:
-        key: Of the keyed hashes that stand for values of variables in a launch command.
+        key: The key of the hashes that replace values of variables in a launch command.
     """
 
     @property
-    def key(self) -> bytes:
-        """As above."""
-        ...
+    def key(self) -> bytes: ...
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
         """Call `check` with the servers whose pins may have changed."""
@@ -60,7 +58,7 @@ class PinKeeper(Protocol):
     async def check(
         self, server: str, offered: Sequence[Offered], kinds: Kinds
     ) -> Mapping[Key, Pin] | None:
-        """Compare a list with its pins, and keep what was seen.
+        """Compare a list with its pins, and store it.
 
         Returns:
             The pins of these kinds; None if everything is accepted.
@@ -80,14 +78,14 @@ class PinKeeper(Protocol):
 
 
 class CheckedLists:
-    """What one server offers, and what of it is accepted.
+    """The definitions that one server offers, and the accepted ones among them.
 
     Args:
-        server: Its name.
+        server: The server's name.
         keeper: Keeps the pins; None accepts everything.
 
     Attributes:
-        lock: Held while a list is checked and installed, so that the last list counts.
+        lock: Held while a list is checked and installed, so that the last list wins.
     """
 
     def __init__(self, server: str, keeper: PinKeeper | None) -> None:
@@ -96,16 +94,15 @@ class CheckedLists:
         self._keeper = keeper
         self._offered: dict[Kinds, Sequence[Offered]] = {}
         self._hashes: dict[Key, str] = {}
-        self._pins: dict[Key, Pin] | None = {}  # None: everything is accepted
+        self._pins: dict[Key, Pin] | None = {}  # None if everything is accepted
         self._problems: dict[Kinds, str] = {}
 
     @property
     def key(self) -> bytes:
-        """The key of `PinKeeper`."""
         return b"" if self._keeper is None else self._keeper.key
 
     async def check(self, offered: Sequence[Offered], kinds: Kinds) -> None:
-        """Compare a list with its pins, unless it is the one that was compared last."""
+        """Compare a list with its pins, unless it equals the last compared list."""
         if self.is_same(offered, kinds) and kinds not in self._problems:
             return
         self._hashes = {key: each for key, each in self._hashes.items() if key[0] not in kinds}
@@ -114,7 +111,7 @@ class CheckedLists:
         await self._check(kinds)
 
     async def tools_seen_last(self) -> list[Offered]:
-        """Return the tools of the list that was last compared, also by an earlier process.
+        """Return the tools of the list that was last compared, perhaps by an earlier process.
 
         Raises:
             InterlockError: The pins cannot be read.
@@ -128,7 +125,7 @@ class CheckedLists:
         return [Offered("tool", name, _decode(text)) for name, text in seen.items() if text]
 
     async def instructions_seen_last(self) -> str:
-        """Return the instructions of the server, as they were last compared with its pin.
+        """Return the server's instructions that were last compared with its pin.
 
         Raises:
             InterlockError: The pins cannot be read.
@@ -143,14 +140,13 @@ class CheckedLists:
         return "" if text is None else str(_decode(text).get("instructions", ""))
 
     async def check_again(self) -> bool:
-        """Compare all lists with their pins again; return whether anything is different now."""
+        """Compare all lists with their pins again; return whether the result has changed."""
         before = self._pins, dict(self._problems)
         for kinds in self._offered:
             await self._check(kinds)
         return before != (self._pins, self._problems)
 
     def is_same(self, offered: Sequence[Offered], kinds: Kinds) -> bool:
-        """Return whether a list equals the one that was compared last."""
         before = self._offered.get(kinds)
         return before is not None and [each.hash for each in before] == [
             each.hash for each in offered
@@ -171,7 +167,7 @@ class CheckedLists:
         self._pins = None if found is None else {**others, **found}
 
     def hash(self, kind: Kind, name: str) -> str:
-        """Return the hash of what the server offers."""
+        """Return the hash of the definition that the server offers."""
         return self._hashes.get((kind, name), "")
 
     @property
@@ -193,7 +189,7 @@ class CheckedLists:
         return found
 
     def risk(self, tool: str) -> Risk | None:
-        """Return the risk of a tool, as the operator stated it when accepting it."""
+        """Return the risk of a tool that the operator stated when accepting it."""
         pin = (self._pins or {}).get(("tool", tool))
         return pin.risk if pin is not None else None
 

@@ -1,12 +1,12 @@
-"""The connections of one upstream server, and which callers may share them.
+"""The connections of one upstream server, shared by callers with the same key.
 
 Rules:
 
-1. A caller gets a connection of its own key only, so nothing that a server keeps for one
-   connection reaches a caller with another key.
+1. A caller gets only a connection with its own key, so data that a server keeps for one
+   connection never reaches a caller with another key.
 2. One start serves all callers that wait for the same key. A cancelled caller does not stop the
-   start; a connection for its call alone is then closed.
-3. There are at most `max` connections. Beyond it the one that has been idle for longest is closed;
+   start; a connection for that caller's call alone is then closed.
+3. There are at most `max` connections. At the limit, the one that has been idle longest is closed;
    if all are in use, calls wait in turn.
 4. A dropped connection takes no new call and is closed after its last one.
 """
@@ -28,24 +28,24 @@ from interlock.config.servers import Sharing
 from interlock.errors import ServerUnavailable
 from interlock.text.redaction import Redactor
 
-Key = tuple[str, ...]  # what it is for, the owner of its calls and further words
+Key = tuple[str, ...]  # the purpose, the owner of the calls, and further words
 SHARED: Key = ()  # the connection that lists the tools; local callers use it as well
 WAIT_TIMEOUT = 30.0  # seconds that a call waits for a connection while all are in use
 
 
 class PooledClient:
-    """An open client, and how it is used.
+    """An open client, and its use.
 
     Attributes:
-        key: Of the callers that may use it.
+        key: The key of the callers that may use it.
         client: The client.
         redactor: Removes this connection's secrets from texts.
-        calls: How many calls are under way.
-        served: How many calls have ended.
-        hangs: How many calls in a row got no answer.
-        opened_at: When it was opened, by the monotonic clock.
-        idle_since: When its last call ended.
-        is_dropped: It takes no new calls.
+        calls: Number of running calls.
+        served: Number of finished calls.
+        hangs: Number of calls in a row without an answer.
+        opened_at: The time of opening, by the monotonic clock.
+        idle_since: The end of its last call, by the same clock.
+        is_dropped: Whether it takes no new calls.
     """
 
     def __init__(self, key: Key, client: Client, redactor: Redactor) -> None:
@@ -60,13 +60,13 @@ class PooledClient:
 
 
 class ConnectionPool:
-    """Opens connections when callers need them, and closes them when they are no longer used.
+    """Opens connections when callers need them, and closes idle ones.
 
     Args:
-        name: Of the server, for errors.
+        name: The server's name, for errors.
         connect: Opens a connection for a key.
-        sharing: Who may share a connection.
-        limits: How many there may be, and for how long.
+        sharing: The callers that may share a connection.
+        limits: The most connections, and their lifetimes.
         check: Raises `ServerUnavailable` if a connection for a key must not be opened now.
         on_end: Called with each connection when it begins to close.
     """
@@ -89,8 +89,8 @@ class ConnectionPool:
         self._open: dict[Key, PooledClient] = {}
         self._starting: dict[Key, asyncio.Task[PooledClient]] = {}
         self._spare: deque[PooledClient] = deque()
-        self._dropped: set[PooledClient] = set()  # their last calls have not ended
-        self._ended: set[Key] = set()  # of starts with a credential that has changed since
+        self._dropped: set[PooledClient] = set()  # dropped connections with running calls
+        self._ended: set[Key] = set()  # starts whose credential has changed meanwhile
         self._closing: set[asyncio.Task[None]] = set()
         self._waiting: list[asyncio.Event] = []  # calls that wait for room, in turn
         self._wanted: Counter[Key] = Counter()  # callers that wait for a connection
@@ -109,7 +109,6 @@ class ConnectionPool:
 
     @property
     def connections(self) -> list[PooledClient]:
-        """The open connections."""
         return [*self._open.values(), *self._spare, *self._dropped]
 
     def key_of(self, caller: Caller) -> Key:
@@ -126,7 +125,7 @@ class ConnectionPool:
     # Acquiring
 
     def acquire_open(self, caller: Caller) -> PooledClient | None:
-        """Return the open connection of a caller, as `acquire` does; None if there is none."""
+        """Return the open connection that `acquire` would return; None if there is none."""
         shares = self._sharing == "shared"
         pooled = self._open.get(SHARED if shares else self.key_of(caller))
         if pooled is not None:
@@ -137,12 +136,12 @@ class ConnectionPool:
         """Return a connection for one call of a caller; `release` it afterwards.
 
         Raises:
-            ServerUnavailable: It cannot be opened, or not yet again, or all are in use.
+            ServerUnavailable: No connection can be opened now, or all are in use.
         """
         key = self.key_of(caller)
         pooled = self._open.get(key)
         if pooled is None:
-            self._wanted[key] += 1  # so that it is not taken for idle before its first call
+            self._wanted[key] += 1  # keeps the connection from closing as idle before the call
             try:
                 pooled = await self._obtain(key)
             except asyncio.CancelledError:
@@ -168,7 +167,7 @@ class ConnectionPool:
                 self._fill_spare()
                 return pooled
             pooled = self._open.get(key) or await self.start(key)
-            # It may have been replaced before this caller's turn. A new one may be open by now.
+            # The connection may have been replaced before this caller's turn.
             if not pooled.is_dropped or _is_for_one_call(key):
                 return pooled
 
@@ -177,10 +176,10 @@ class ConnectionPool:
         return has_spare or key in self._open or key in self._starting
 
     async def start(self, key: Key) -> PooledClient:
-        """Open the connection of a key, or wait for the start that is under way.
+        """Open the connection of a key, or wait for the running start.
 
         Raises:
-            ServerUnavailable: It cannot be opened, or not yet again.
+            ServerUnavailable: It cannot be opened, or the back-off has not passed.
         """
         starting = self.begin(key)
         await asyncio.wait({starting})
@@ -189,10 +188,10 @@ class ConnectionPool:
         return starting.result()
 
     def begin(self, key: Key) -> asyncio.Task[PooledClient]:
-        """Begin to open the connection of a key, unless that has begun.
+        """Begin to open the connection of a key, unless a start is running.
 
         Raises:
-            ServerUnavailable: Not yet again.
+            ServerUnavailable: The back-off has not passed.
         """
         starting = self._starting.get(key)
         if starting is None:
@@ -203,18 +202,18 @@ class ConnectionPool:
 
     async def _start(self, key: Key) -> PooledClient:
         pooled = await self._connect(key)
-        del self._starting[key]  # so that it is not counted twice
+        del self._starting[key]  # or it would count twice
         if key in self._ended:
             self._ended.discard(key)
             self.drop(pooled)
-        if pooled.is_dropped:  # lost already
+        if pooled.is_dropped:  # the connection is lost already
             return pooled
-        if _is_for_one_call(key) and key not in self._wanted:  # its caller was cancelled
+        if _is_for_one_call(key) and key not in self._wanted:  # the caller was cancelled
             self.drop(pooled)
             return pooled
         self._open[key] = pooled
         if key != SHARED:
-            self._sweep_later()  # its callers may have been cancelled
+            self._sweep_later()  # all callers may have been cancelled
         elif self._sharing == "per_call":
             self._fill_spare()
         return pooled
@@ -224,7 +223,7 @@ class ConnectionPool:
             del self._starting[key]
         self._ended.discard(key)
         if not task.cancelled():
-            task.exception()  # the upstream's status has it, even if no caller waits any more
+            task.exception()  # marks it as retrieved; the server's status has the reason
         self._wake()
 
     def _has_room(self) -> bool:
@@ -237,7 +236,7 @@ class ConnectionPool:
         return True
 
     async def _wait_for_room(self, key: Key) -> None:
-        """Wait until it is this call's turn and there is room, or until it needs no room."""
+        """Wait until it is this call's turn and there is room, or the call needs no room."""
         turn = asyncio.Event()
         self._waiting.append(turn)
         try:
@@ -265,7 +264,7 @@ class ConnectionPool:
     # Releasing
 
     def release(self, pooled: PooledClient) -> None:
-        """Mark a call finished; close the connection if it is dropped, or its time is over."""
+        """Mark a call finished; close a connection that is dropped or past its lifetime."""
         pooled.calls -= 1
         pooled.served += 1
         pooled.idle_since = monotonic()
@@ -284,7 +283,7 @@ class ConnectionPool:
             self._fill_spare()
 
     def drop(self, pooled: PooledClient) -> None:
-        """Give a connection no new calls, and close it after its last one."""
+        """Send no new calls over a connection, and close it after its last one."""
         if pooled.is_dropped:
             return
         pooled.is_dropped = True
@@ -299,7 +298,7 @@ class ConnectionPool:
             self._wake()
 
     def drop_of(self, owner: str) -> None:
-        """Drop all connections of an owner, those that are being opened as well."""
+        """Drop all connections of an owner, including those that are being opened."""
         for pooled in self.connections:
             if owner_of(pooled.key) == owner:
                 self.drop(pooled)
@@ -328,7 +327,7 @@ class ConnectionPool:
         self._sweeper = asyncio.get_running_loop().call_later(seconds, self._sweep)
 
     def _sweep(self) -> None:
-        """Close the connections that have been idle for too long."""
+        """Close the connections whose idle time is over."""
         self._sweeper = None
         limit = monotonic() - self._limits.idle
         for pooled in self._idle():
@@ -346,11 +345,11 @@ class ConnectionPool:
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
 
-    # Spare connections, for calls that get one each
+    # Spare connections, for servers with a connection for each call
 
     def _fill_spare(self) -> None:
         starting = sum(key[:1] == ("spare",) for key in self._starting)
-        with suppress(ServerUnavailable):  # the back-off does not allow it yet, or it is closed
+        with suppress(ServerUnavailable):  # the back-off has not passed, or the pool is closed
             for _ in range(self._limits.spare - len(self._spare) - starting):
                 if self.size >= self._limits.max:
                     return
@@ -369,7 +368,7 @@ class ConnectionPool:
     # Closing
 
     async def close(self) -> None:
-        """Close all connections; calls that are under way fail."""
+        """Close all connections; running calls fail."""
         starting = list(self._starting.values())
         for task in starting:
             task.cancel()
@@ -385,13 +384,13 @@ class ConnectionPool:
         for pooled in connections:
             pooled.is_dropped = True
             self._close_later(pooled)
-        self._wake()  # waiting calls find it closed
+        self._wake()  # waiting calls fail
         if self._closing:
             await asyncio.wait(self._closing)
 
 
 def owner_of(key: Key) -> str:
-    """Return whose credentials a connection uses; "" for those of the local user."""
+    """Return the owner of a connection's credentials; "" for the local user."""
     return key[1] if key else ""
 
 

@@ -1,6 +1,6 @@
-"""Files of API calls that name a resource: what a tool made need not pass through a model.
+"""Resources as file arguments of API calls, so that a model need not copy a tool's result.
 
-A resource is read like any other: by the toolbox, on behalf of the caller, through all layers.
+The toolbox reads a resource on behalf of the caller, through all layers, like any other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from interlock.types import JsonObject, ReadResourceResult, ResourceContents
 if TYPE_CHECKING:
     from interlock.toolbox.upstream import Upstream
 
-_KEPT = re.compile(r"r_[0-9a-f]{20}(/[0-9]+)?")  # the id of a kept result, and of its part
+_KEPT = re.compile(r"r_[0-9a-f]{20}(/[0-9]+)?")  # the id of a kept result, or of a part of it
 
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -31,12 +31,12 @@ FindResource = Callable[[str, Caller], Awaitable[Item | None]]
 
 
 async def read(find: FindResource, handle: CallHandler, uri: str, call: Call) -> JsonObject:
-    """Return the file that a URI stands for: its contents in Base64, its name and media type.
+    """Return the file argument for a URI: its contents in Base64, its name and media type.
 
     Args:
         find: Finds the resource.
         handle: Passes the request for it through all layers.
-        uri: As the caller writes it, or the id of a kept result.
+        uri: The URI as the caller writes it, or the id of a kept result.
         call: The call with the file.
 
     Raises:
@@ -92,7 +92,7 @@ def _file(uri: str, contents: ResourceContents) -> JsonObject:
 async def find(upstreams: Mapping[str, Upstream], uri: str) -> Item | None:
     """Return the resource with a URI: a kept result, or one that a server lists.
 
-    `SERVER:URI` names a resource of one server, whether it is listed or not.
+    `SERVER:URI` names a resource of one server, listed or not.
     """
     if uri.startswith(URI):
         return Item("resources", OWN, uri)
@@ -106,7 +106,7 @@ async def find(upstreams: Mapping[str, Upstream], uri: str) -> Item | None:
 
 
 async def _lists(upstream: Upstream, uri: str) -> bool:
-    """Whether a server lists a resource, or a template that it may be of."""
+    """Return whether a server lists a resource, or a template that may match it."""
     try:
         if any(each.uri == uri for each in await upstream.list_resources()):
             return True

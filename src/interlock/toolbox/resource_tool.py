@@ -1,4 +1,4 @@
-"""The tool by which a model reads the resources of servers."""
+"""The tool with which a model reads the resources of servers."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from interlock.types import (
 if TYPE_CHECKING:
     from interlock.toolbox.upstream import Upstream
 
-LINK = "[resource "  # the beginning of a linked resource in the text of a result
+LINK = "[resource "  # the start of a linked resource in the text of a result
 MOST_LISTED = 200  # resources and templates
-_SURFACES = ("agent", "chat", "web")  # those of a model; others read resources themselves
+_SURFACES = ("agent", "chat", "web")  # surfaces of models; other callers read resources directly
 READ_RESOURCE = Tool(
     name="read_resource",
     title="Read a resource",
@@ -53,7 +53,7 @@ READ_RESOURCE = Tool(
 def resource_tool(
     find: FindResource, handle: CallHandler, upstreams: Callable[[], Mapping[str, Upstream]]
 ) -> OwnTool:
-    """Return the tool.
+    """Return the tool that reads and lists resources.
 
     Args:
         find: Finds a resource that a caller may read.
@@ -100,7 +100,7 @@ def _content(contents: ResourceContents) -> Content:
 
 async def _listing(call: Call, upstreams: Mapping[str, Upstream]) -> str:
     if call.caller.principal is not None:
-        # The lists of servers are not those that a user of a gateway may see.
+        # These lists are the servers' own; a gateway's user may not be allowed to see all of them.
         raise InvalidArguments("resources cannot be listed here; write the URI of one")
     having = [each for each in upstreams.values() if each.has_resources]
     listed = await asyncio.gather(*map(_lines, having))

@@ -1,4 +1,4 @@
-"""When a server may be started again: at once, then after 0.5, 1, 2 … 30 s; 5 times a minute."""
+"""The back-off before a server is started again: 0, 0.5, 1, 2 … 30 s; at most 5 a minute."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ FIRST_BACKOFF = 0.5  # seconds
 LONGEST_BACKOFF = 30.0  # seconds
 MAX_STARTS = 5
 STARTS_WINDOW = 60.0  # seconds
-MAX_KEYS = 1_000  # connections whose failed starts are remembered
+MAX_KEYS = 1_000  # connections whose failed starts are kept
 PER_CALL: Key = ("call",)
 
 
 class Restarts:
-    """The starts of one connection that failed, or whose connection was lost.
+    """The failed starts and lost connections of one connection key.
 
     Times are in seconds of the monotonic clock.
 
     Attributes:
-        reason: Why the last one failed or was lost, without secrets.
+        reason: The reason of the last failure or loss, without secrets.
     """
 
     def __init__(self) -> None:
@@ -36,8 +36,8 @@ class Restarts:
         """Return the seconds until the next start may begin; 0 or less for now.
 
         Args:
-            now: The time.
-            limited: Allow only `MAX_STARTS` within `STARTS_WINDOW`.
+            now: The current time.
+            limited: Whether to allow only `MAX_STARTS` within `STARTS_WINDOW`.
         """
         wait = self._not_before - now
         if limited and len(self._ended) == MAX_STARTS:
@@ -45,17 +45,16 @@ class Restarts:
         return wait
 
     def failed(self, now: float, reason: str) -> None:
-        """Count a failed start; the next one has to wait for twice as long."""
+        """Count a failed start, which doubles the back-off."""
         self.reason = reason
         self._ended.append(now)
         self._not_before = now + self._backoff.next_pause(now)
 
     def succeeded(self) -> None:
-        """Forget earlier failures."""
         self._backoff.reset()
 
     def lost(self, now: float, reason: str) -> None:
-        """Count a connection that worked and has ended; the next start may begin at once."""
+        """Count a lost connection that had worked; the next start may begin at once."""
         self.reason = reason
         self._ended.append(now)
         self._not_before = now
@@ -65,10 +64,10 @@ class RestartsByKey:
     """The starts of all connections of one server.
 
     Args:
-        server: Its name in the toolbox.
+        server: The server's name in the toolbox.
 
     Attributes:
-        count: How many connections were opened or tried so far.
+        count: Number of connections that were opened or tried so far.
     """
 
     def __init__(self, server: str) -> None:
@@ -88,19 +87,18 @@ class RestartsByKey:
         return 0.0 if found is None else max(0.0, found.wait(monotonic(), limited=key != PER_CALL))
 
     def of(self, key: Key) -> Restarts:
-        """Return the starts of the connections with a key."""
         key = _counted_key(key)
         found = self._by_key.pop(key, None) or Restarts()
-        self._by_key[key] = found  # the last one is the one used most recently
+        self._by_key[key] = found  # moved to the end, as the most recently used key
         if len(self._by_key) > MAX_KEYS:
             del self._by_key[next(each for each in self._by_key if each != SHARED)]
         return found
 
     def begin(self, key: Key) -> None:
-        """Count a start.
+        """Count a start that begins now.
 
         Raises:
-            ServerUnavailable: It has to wait.
+            ServerUnavailable: The back-off has not passed.
         """
         restarts, wait = self.of(key), self.wait(key)
         if wait > 0:
@@ -109,15 +107,13 @@ class RestartsByKey:
         self.count += 1
 
     def forget(self, owner: str) -> None:
-        """Forget the starts of the connections of a user."""
         for key in [each for each in self._by_key if owner_of(each) == owner]:
             del self._by_key[key]
 
     def clear(self) -> None:
-        """Forget all failures."""
         self._by_key.clear()
 
 
 def _counted_key(key: Key) -> Key:
-    """Return the key under which starts are counted: calls with a connection each share one."""
+    """Return the key that starts are counted under: one for all single-call connections."""
     return PER_CALL if key[:1] in (("call",), ("spare",)) else key

@@ -1,4 +1,4 @@
-"""The calls of one server: checked, sent over a connection of the caller, and judged."""
+"""The calls of one server: validated, sent over a connection of the caller, and recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from interlock.toolbox.user_access import UserAccess
 from interlock.transports import InProcessServer
 from interlock.types import ClientCapabilities, CompleteParams, JsonObject
 
-DEFAULT_CONCURRENCY = 16  # calls at once of a server in this program
+DEFAULT_CONCURRENCY = 16  # calls at the same time to a server in this program
 _NO_COMPLETIONS = Raw(b'{"completion":{"values":[]}}')
 
 
@@ -32,16 +32,16 @@ class ServerCalls:
     """Sends calls to one server.
 
     Args:
-        server: Its configuration.
-        tools: Its tools.
-        access: The credentials that it needs of its users.
-        clients: What a server in this program can do beside answering.
-        pool: Its connections.
-        health: Its state.
-        failures: Told when a call fails.
-        permitted: What it may ask; None for anything that the caller can answer.
-        read_file: Returns the file that a resource's URI stands for, in a call of an API.
-        echo: Errors about arguments contain their values.
+        server: The server's configuration, or the server itself.
+        tools: The server's tools.
+        access: The credentials that the server needs from its users.
+        clients: The clients, and the other functions of a server in this program.
+        pool: The server's connections.
+        health: The server's state.
+        failures: Called with each failed call.
+        permitted: The permitted questions; None for all that the caller can answer.
+        read_file: Returns the file argument for a resource's URI, in a call of an API.
+        echo: Whether errors about arguments contain their values.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class ServerCalls:
         self._echo = echo
         self._has_files = isinstance(server, OpenApiConfig) or hasattr(server, "file_tools")
         settings = self._settings
-        self._repeats = isinstance(settings, HttpServer)  # requests elsewhere are never repeated
+        self._repeats = isinstance(settings, HttpServer)  # only HTTP requests are ever retried
         self._slots = asyncio.Semaphore(settings.concurrency if settings else DEFAULT_CONCURRENCY)
 
     def validate(self, call: Call) -> None:
         """Raise if a call's arguments do not fit the tool's schema.
 
         Raises:
-            InvalidArguments: Names each argument that does not fit.
+            InvalidArguments: The text names each argument that does not fit.
         """
         if not isinstance(call.entry, Entry):
             return
@@ -91,13 +91,13 @@ class ServerCalls:
             raise InvalidArguments(f"{call.entry.address}: {'; '.join(errors)}")
 
     async def check_credentials(self, call: Call) -> None:
-        """Check that the caller has the credentials of a user that a call needs.
+        """Raise if the caller lacks a user's credential that a call needs.
 
-        A login that has expired is refreshed.
+        An expired login is refreshed.
 
         Raises:
             LoginRequired: The user must log in, or store a value.
-            InterlockError: Whether that is so cannot be determined.
+            InterlockError: The credential cannot be checked.
         """
         owner = call.caller.owner
         if not owner or not self._access.needs:
@@ -109,13 +109,13 @@ class ServerCalls:
             await self._access.check(owner)
 
     async def send(self, call: Call) -> Outcome:
-        """Send a call whose arguments have been validated; starts the server if it is down.
+        """Send a call with validated arguments; start the server if it is down.
 
         Raises:
-            ServerUnavailable: It cannot be started, or not yet again.
-            InterlockError: As `Client.call_tool`. Secrets are redacted in the text.
+            ServerUnavailable: The server cannot be started, or its back-off has not passed.
+            InterlockError: See `Client.call_tool`. Secrets are redacted in the text.
         """
-        # This is long because each further function would cost every call.
+        # One long function, as each further function would slow down every call.
         await self._slots.acquire()
         release = self._slots.release
         if call.slots is not None:
@@ -137,7 +137,7 @@ class ServerCalls:
                     name = entry.name
                 can = call.capabilities
                 if can is not None and self._permitted is not None:
-                    known, may = self._permitted.last  # clients repeat what they can
+                    known, may = self._permitted.last  # clients often pass the same object
                     can = may if known is can else self._permitted.of(can)
                 try:
                     raw = await client.forward(
@@ -154,8 +154,8 @@ class ServerCalls:
                         returns_questions=call.returns_questions,
                         counted=counted,
                     )
-                    # A caller that forwards the result may never decode it; others find out here
-                    # what is wrong.
+                    # Decode now, so that a malformed result fails here; a forwarding caller
+                    # may skip this.
                     is_checked = is_tool and (
                         call.back is None or (has_schema and client.has_output_schema(name))
                     )
@@ -175,7 +175,7 @@ class ServerCalls:
         return outcome
 
     def _noted(self, pooled: PooledClient, error: InterlockError, call: Call) -> InterlockError:
-        """Note what a failure says about the server; return the error without secrets."""
+        """Update the server's state after a failure; return the error without secrets."""
         self._failures.note(pooled, error)
         clean = self._failures.redacted(pooled, error)
         if isinstance(error, RemoteProtocolError) and not pooled.is_dropped:
@@ -183,7 +183,7 @@ class ServerCalls:
         return clean
 
     async def _with_files(self, api: Any, call: Call) -> Call:
-        """Return a call of an API with the contents of the resources that its files name."""
+        """Return an API call with the contents of the resources that its files name."""
         arguments = await api.with_files(
             call.name, call.arguments, lambda uri: self._read_file(uri, call)
         )
@@ -192,14 +192,14 @@ class ServerCalls:
         )
 
     def permitted(self, can: ClientCapabilities) -> ClientCapabilities:
-        """Return what the server may ask a client for, and use of it."""
+        """Return the part of a client's capabilities that the server may use."""
         return can if self._permitted is None else self._permitted.of(can)
 
     async def complete(self, caller: Caller, params: CompleteParams) -> Raw:
-        """Request completions on behalf of a caller, and return the result encoded.
+        """Request completions on behalf of a caller; return the encoded result.
 
         Raises:
-            InterlockError: As `send`.
+            InterlockError: See `send`.
         """
         async with self._slots:
             pooled = await self._pool.acquire(caller)
@@ -218,17 +218,17 @@ class ServerCalls:
     async def ask_task(
         self, caller: Caller, method: str, params: bytes, task: str, can: ClientCapabilities
     ) -> Raw:
-        """Send a request about a task of this server, and return the result encoded.
+        """Send a request about a task of this server; return the encoded result.
 
         Args:
-            caller: Whose call became the task.
+            caller: The caller whose call became the task.
             method: `tasks/get`, `tasks/update` or `tasks/cancel`.
-            params: Encoded.
+            params: The encoded parameters.
             task: The server's id of the task.
-            can: What the client of the caller declares.
+            can: The capabilities that the caller's client declares.
 
         Raises:
-            InterlockError: As `send`.
+            InterlockError: See `send`.
         """
         async with self._slots:
             pooled = await self._pool.acquire(caller)
@@ -243,7 +243,7 @@ class ServerCalls:
                 self._pool.release(pooled)
 
     def may_repeat(self, tool: str) -> bool:
-        """Whether the operator says that a tool only reads, or may be called twice."""
+        """Return whether the operator marked a tool as read-only or safe to repeat."""
         tools = self._settings.tools if self._settings is not None else None
         return tools is not None and (tools.may_repeat(tool) or tools.risk.of(tool) == "read")
 
@@ -254,5 +254,5 @@ class ServerCalls:
 
 
 def _has_completions(pooled: PooledClient) -> bool:
-    """Return whether servers of this revision declare that they complete arguments."""
+    """Return whether servers of this revision declare the capability for completions."""
     return pooled.client.revision != LEGACY[0]

@@ -1,4 +1,4 @@
-"""Whether a server can be used now, and why not."""
+"""The state of a server: whether it is usable now, and why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.errors import AuthError, LoginExpired, LoginRequired, ServerUnava
 
 State = Literal["starting", "ok", "down", "failed", "disabled", "needs login", "expired", "refused"]
 
-# The word for each state that keeps tools from being called, but for "server_down".
+# The word for each state in which tools cannot be called; "server_down" for all others.
 _CODES = {
     "disabled": "server_disabled",
     "needs login": "needs_login",
@@ -23,21 +23,21 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class ServerStatus(Struct, frozen=True):
-    """The state of one server, and the reason for it.
+    """The state of one server, and its reason.
 
     Attributes:
-        name: In the toolbox.
+        name: The server's name in the toolbox.
         state: See `State`.
-        reason: Why it is in this state; "" when all is well.
-        tools: How many tools it offers.
+        reason: The reason for the state; "" if the server works.
+        tools: Number of tools it offers.
         missing: One line for each tool of the server that the toolbox does not offer.
         flagged: One line for each tool whose results break the protocol.
-        dropped: How many of its messages were useless, by reason, over all its connections.
-        revision: The protocol revision spoken with it; "" while it is not connected.
+        dropped: Number of useless messages over all its connections, by reason.
+        revision: The protocol revision in use; "" while it is not connected.
         server_info: Its name and version, as it states them.
-        start_seconds: How long its last start took.
-        connections: How many connections to it are open.
-        starts: How many connections were opened or tried so far.
+        start_seconds: Seconds that its last start took.
+        connections: Number of open connections.
+        starts: Number of connections that were opened or tried so far.
         retry_in: Seconds until it may be started again; 0 for at once.
     """
 
@@ -60,17 +60,17 @@ class ServerHealth:
     """The state of one server.
 
     States: `starting` -> `ok` <-> `down` (it worked once; its last good list is kept), or `failed`
-    (it never worked), or `disabled`. A server with a URL that rejects our credentials is
+    (it never worked), or `disabled`. A server with a URL that rejects the credentials is
     `needs login`, `expired` (log in again) or `refused`.
 
     Args:
-        server: Its name in the toolbox.
+        server: The server's name in the toolbox.
         on_change: Called after each change of the state or its reason.
 
     Attributes:
         state: See above.
-        reason: Why, in a line; "" while all is well.
-        is_closed: No connection may be opened.
+        reason: The reason, in one line; "" if the server works.
+        is_closed: Whether no connection may be opened any more.
     """
 
     def __init__(self, server: str, on_change: Callable[[], None]) -> None:
@@ -82,13 +82,12 @@ class ServerHealth:
 
     @property
     def obstacle(self) -> tuple[str, str]:
-        """Why tools cannot be called now, as a stable word and in a line; "" if they can."""
+        """Why tools cannot be called now, as a stable word and as one line; "" if they can."""
         if self.state == "ok":
             return "", ""
         return _CODES.get(self.state, "server_down"), self.reason or self.state
 
     def set(self, state: State, reason: str = "") -> None:
-        """Change the state."""
         if (state, reason) == (self.state, self.reason):
             return
         self.state, self.reason = state, reason
@@ -97,11 +96,9 @@ class ServerHealth:
         self._on_change()
 
     def disable(self) -> None:
-        """Note that the configuration switches the server off."""
         self.state, self.reason = "disabled", "disabled in the configuration"
 
     def close(self) -> None:
-        """Note that the toolbox is closed."""
         self.is_closed = True
         if self.state != "disabled":
             self.state, self.reason = "down", "the toolbox is closed"
@@ -118,7 +115,7 @@ class ServerHealth:
 
 
 def state_of(error: Exception) -> State | None:
-    """Return the state of a server that rejects our credentials; None for other errors."""
+    """Return the state of a server that rejects the credentials; None for other errors."""
     if isinstance(error, LoginRequired):
         return "expired" if isinstance(error, LoginExpired) else "needs login"
     return "refused" if isinstance(error, AuthError) else None

@@ -1,4 +1,4 @@
-"""What one server offers, kept as new as the server allows and as the pins accept it."""
+"""The lists of one server, refreshed when the server requires it and filtered by the pins."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from interlock.toolbox.user_access import UserAccess
 from interlock.toolbox.user_lists import UserLists
 from interlock.types import JsonObject, Tool
 
-LIST_TTL = 300.0  # seconds, when the server does not say
-REFRESH_GAP = 1.0  # seconds between two lists of a server that says that its tools changed
+LIST_TTL = 300.0  # seconds, unless the server states another lifetime
+REFRESH_GAP = 1.0  # seconds between two refreshes after notifications of the server
 ITEMS_TIMEOUT = 5.0  # seconds that resources and prompts may delay a server's start
-REFRESH_PAUSE = 30.0  # seconds after a list that could not be refreshed
+REFRESH_PAUSE = 30.0  # seconds after a failed refresh
 
 _log = logging.getLogger("interlock.toolbox")
 
@@ -41,19 +41,19 @@ class ServerLists:
 
     Args:
         name: The server's name in the toolbox.
-        checked: Which of its definitions are accepted.
-        admitted: Which tools the operator has left out; None for none.
-        access: The credentials that it needs of its users.
-        clients: What a server in this program says about its tools.
-        pool: Its connections.
-        health: Its state.
-        failures: Told when a list cannot be refreshed.
-        ttl: Seconds after which the tools are listed again at the latest; None as the server says.
-        forwards: Keep resources and prompts, too.
-        on_change: Called when a list has changed.
+        checked: The accepted definitions.
+        admitted: The operator's filter of the tools; None for all.
+        access: The credentials that the server needs from its users.
+        clients: The clients, and the notes of a server in this program about its tools.
+        pool: The server's connections.
+        health: The server's state.
+        failures: Called when a list cannot be refreshed.
+        ttl: The most seconds before the tools are listed again; None to follow the server.
+        forwards: Whether to keep resources and prompts, too.
+        on_change: Called after a list has changed.
 
     Attributes:
-        tools: The tools that can be called, and those that cannot.
+        tools: The usable and the unusable tools.
     """
 
     def __init__(
@@ -86,14 +86,14 @@ class ServerLists:
         self._items = ItemLists(name, checked, self._users)
         self._launch: JsonObject = {}
         self._listed_until = 0.0
-        self._changes = 0  # how often the server has said that its tools changed
-        self._seen_changes = 0  # those before the last list
+        self._changes = 0  # notifications of changed tools
+        self._seen_changes = 0  # notifications before the last list
         self._refreshing: asyncio.Task[None] | None = None
-        self._refreshed_at = -REFRESH_GAP  # when the server last said that its tools changed
+        self._refreshed_at = -REFRESH_GAP  # the time of the last such notification
 
     @property
     def items(self) -> Mapping[ItemKind, Listing[Any]]:
-        """The other lists, as last received; empty unless it `forwards`."""
+        """The other lists, as last received; empty unless the server `forwards`."""
         return self._items.found
 
     @property
@@ -124,7 +124,7 @@ class ServerLists:
         return self._users.remove(owner)
 
     def _merged(self, pooled: PooledClient, listing: Listing[Tool]) -> Listing[Tool]:
-        """Return the tools of all users, with those that a user's connection has just listed."""
+        """Return the tools of all users, updated with a user's new list."""
         if not self._access.is_personal:
             return listing
         offered = self._offered(listing, pooled)
@@ -145,21 +145,21 @@ class ServerLists:
         return not self._users.has(owner_of(key)) or self.has_expired
 
     def note_launch(self, values: Mapping[str, str] | None) -> None:
-        """Note how the server is launched, which is pinned with its tools.
+        """Note the server's launch, which is pinned with its tools.
 
         Args:
-            values: What `${user:NAME}` stands for; None where no user is calling.
+            values: The values of `${user:NAME}`; None without a calling user.
         """
         self._launch = self._clients.launch(self._checked.key, values)
 
     async def list_all(self, pooled: PooledClient) -> None:
-        """List everything at a new connection.
+        """List everything over a new connection.
 
         Raises:
             InterlockError: The tools cannot be listed.
         """
         listing = await _list_tools(pooled.client)
-        pooled.client.check_open()  # it may have answered and gone away
+        pooled.client.check_open()  # the server may have answered and then exited
         if self._forwards:
             self._items.note_all()
             try:
@@ -198,7 +198,7 @@ class ServerLists:
     # Changes
 
     def note_change(self, kind: str) -> None:
-        """List again in the background what the server says has changed."""
+        """Refresh a list in the background after the server's notification."""
         if self._health.is_closed:
             return
         if kind == "tools":
@@ -211,7 +211,7 @@ class ServerLists:
         self._refresh_later()
 
     def list_rest(self) -> None:
-        """List in the background what could not be listed when the connection was opened."""
+        """List in the background the items that failed when the connection was opened."""
         if self._items.unlisted:
             self._refresh_later()
 
@@ -246,10 +246,10 @@ class ServerLists:
         if pooled is None or not self.has_expired:
             return
         try:
-            fresh = self._ttl is not None  # which may be shorter than the server's
+            fresh = self._ttl is not None  # bypass the cache: the server's lifetime may be longer
             listing = await _list_tools(pooled.client, fresh=fresh)
         except InterlockError as error:
-            # The last good list stays.
+            # Keep the last good list.
             reason = pooled.redactor.redact(str(error))
             _log.warning("server %r: tools not refreshed: %s", self._name, reason)
             self._failures.note(pooled, error)
@@ -267,12 +267,11 @@ class ServerLists:
         else:
             await self._check_and_install(listing, pooled)
             self._on_change()
-        if changes != self._changes:  # the tools changed while the list was on its way
+        if changes != self._changes:  # the tools changed during the request
             self._listed_until = 0.0
             self._refresh_later()
 
     async def close(self) -> None:
-        """End what lists in the background."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait({self._refreshing})
@@ -280,7 +279,7 @@ class ServerLists:
     # Pins
 
     async def check_again(self) -> None:
-        """Compare the lists with their pins, which may have changed."""
+        """Compare the lists with their pins after a change of the pins."""
         async with self._checked.lock:
             if not await self._checked.check_again():
                 return
@@ -289,10 +288,10 @@ class ServerLists:
         self._on_change()
 
     def _offered(self, listing: Listing[Tool], pooled: PooledClient) -> list[Offered]:
-        """Return what is pinned of a list of tools, and of the server itself."""
+        """Return the pinned parts of a list of tools, and of the server itself."""
         behind = self._clients.behind
         tools = [offered_tool(each, behind(each["name"])) for each in listing.definitions]
-        # Those of a server with a credential for each user may name the user.
+        # With a credential for each user, instructions may name the user: they are not pinned.
         instructions = None if self._access.is_personal else pooled.client.instructions
         return [offered_server(self._launch, instructions), *tools]
 
@@ -320,5 +319,5 @@ async def _list_tools(client: Client, *, fresh: bool = False) -> Listing[Tool]:
         return await client.list_tools(fresh=fresh)
     except RemoteError as error:
         if error.code == METHOD_NOT_FOUND and client.capabilities.tools is None:
-            return Listing()  # a server of resources or prompts only
+            return Listing()  # the server has only resources or prompts
         raise

@@ -11,18 +11,18 @@ from interlock.errors import ServerUnavailable, UnknownTool
 from interlock.toolbox.own_tools import OwnServer
 from interlock.toolbox.upstream import Upstream
 
-CLOSEST = 0.75  # how similar a tool's address must be to be suggested, of 1
+CLOSEST = 0.75  # the least similarity of a suggested address, from 0 to 1
 _FOR_PEOPLE = ("library", "cli")  # surfaces whose errors a person reads
 
 _log = logging.getLogger("interlock.toolbox")
 
 
 class ToolDirectory:
-    """Finds tools by address or wire name. It is built when it is first needed after a change.
+    """Finds tools by address or wire name. It is built on first use after a change.
 
     Args:
         upstreams: Returns the servers by name.
-        own: The tools of interlock itself, which are found but not listed.
+        own: Interlock's own tools, which are found but not listed.
 
     Attributes:
         by_name: Tools by address and by wire name; empty while it is not built.
@@ -33,7 +33,7 @@ class ToolDirectory:
         self._upstreams = upstreams
         self._own = own
         self._tools: list[Entry] | None = None
-        self._same: set[str] = set()  # names of tools of several servers that were warned about
+        self._same: set[str] = set()  # tool names of several servers that were already logged
 
     @property
     def tools(self) -> list[Entry]:
@@ -46,7 +46,6 @@ class ToolDirectory:
         self._tools = None
 
     def find(self, name: str) -> Entry | None:
-        """Find a tool; None if there is none."""
         if self._tools is None:
             self._build()
         return self.by_name.get(name)
@@ -73,7 +72,7 @@ class ToolDirectory:
         return tools
 
     def why_missing(self, name: str, caller: Caller) -> UnknownTool | ServerUnavailable:
-        """Return the error for a tool that does not exist; a close name is suggested."""
+        """Return the error for a missing tool, with a suggestion if a name is close."""
         server, colon, tool = name.partition(":")
         upstream = self._upstreams().get(server) if colon else None
         if upstream is not None:
@@ -105,6 +104,6 @@ class ToolDirectory:
 
 
 def is_read_only(entry: Entry) -> bool:
-    """Return whether a tool says that it changes nothing."""
+    """Return whether a tool's annotations mark it as read-only."""
     annotations = entry.tool.annotations
     return annotations is not None and annotations.read_only_hint is True

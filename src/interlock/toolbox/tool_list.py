@@ -19,7 +19,7 @@ from interlock.toolbox import names
 from interlock.toolbox.pins import CheckedLists
 from interlock.types import JsonObject, Tool, ToolAnnotations
 
-NOT_ALLOWED = "not allowed by the configuration"  # what a line of `missing` ends with then
+NOT_ALLOWED = "not allowed by the configuration"  # the end of a line in `missing`
 MAX_TOOLS = 1_000
 MAX_DESCRIPTION = 8 * 1024  # characters
 
@@ -28,11 +28,11 @@ class Unusable(Struct, frozen=True):
     """A tool that a server has listed, but that cannot be called.
 
     Attributes:
-        name: As its server names it; "" if it has no valid name.
-        detail: Why, in one line.
-        is_hidden: The operator has left it out.
-        reason: Why, as a stable word.
-        entry: The tool, as a policy decides about it; None if no more than its name is known.
+        name: The server's name for it; "" if that is not valid.
+        detail: The reason, in one line.
+        is_hidden: Whether the operator has excluded it.
+        reason: The reason, as a stable word.
+        entry: The tool, for decisions of a policy; None if only its name is known.
     """
 
     name: str
@@ -43,21 +43,21 @@ class Unusable(Struct, frozen=True):
 
 
 class ToolList:
-    """What can be called, what cannot, and why not.
+    """The usable and the unusable tools of one server, with reasons.
 
     Args:
-        server: Its name in the toolbox.
-        admitted: What the operator has left out; None for nothing.
-        checked: Which definitions are accepted.
-        operation_of: Returns the operation of an HTTP API that a tool calls; "" for none.
+        server: The server's name in the toolbox.
+        admitted: The operator's filter; None for all tools.
+        checked: The accepted definitions.
+        operation_of: Returns the API operation that a tool calls; "" for none.
 
     Attributes:
         entries: The tools that can be called.
-        unusable: Those that cannot.
+        unusable: The tools that cannot be called.
         missing: One line for each tool that is missing.
         listing: The last list.
-        validators: Of the arguments of tools that were called: one takes several times the memory
-            of its schema. See `validator`.
+        validators: The validators of tools that were called. They are made late, as one takes
+            several times the memory of its schema. See `validator`.
     """
 
     def __init__(
@@ -75,19 +75,19 @@ class ToolList:
         self._server = server
         self._filter = admitted
         self._checked = checked
-        self._schemas: dict[str, bytes] = {}  # of the usable tools
+        self._schemas: dict[str, bytes] = {}  # schemas of the usable tools
         self.validators: dict[str, schema.Validator] = {}
-        self._wrong: dict[str, tuple[int, str]] = {}  # by tool: how many results, the last error
+        self._wrong: dict[str, tuple[int, str]] = {}  # by tool: number of results, last error
 
     def validator(self, tool: str) -> schema.Validator | None:
-        """Return what checks the arguments of a tool; None for a tool that is not listed."""
+        """Return the validator of a tool's arguments; None for a tool that is not listed."""
         encoded = self._schemas.get(tool)
         if encoded is not None and tool not in self.validators:
             self.validators[tool] = schema.compile(encoded)
         return self.validators.get(tool)
 
     def errors(self, tool: str, arguments: JsonObject, *, echo: bool) -> list[str]:
-        """Return how arguments do not fit a tool's schema, with their values if `echo`."""
+        """Return the errors in arguments for a tool, with their values if `echo`."""
         validator = self.validator(tool)
         return [] if validator is None else validator.errors(arguments, echo=echo)
 
@@ -105,11 +105,11 @@ class ToolList:
         self._wrong[tool] = times + 1, str(error)
 
     def forget_wrong_results(self) -> None:
-        """Forget them, as the tools have just been listed."""
+        """Forget wrong results after the tools were listed again."""
         self._wrong.clear()
 
     def mark(self, *, stale: bool) -> None:
-        """Note whether the list is that of a server which is down."""
+        """Mark the tools as stale, because their server is down, or as current."""
         self.entries = tuple(replace(each, stale=stale) for each in self.entries)
 
     def install(self, listing: Listing[Tool], notes: Sequence[str]) -> None:
@@ -149,7 +149,7 @@ class ToolList:
             raise _Quarantined(obstacle)
         encoded = encode(tool.input_schema)
         schema.check_tool_input(encoded)
-        schema.compile(encoded)  # raises now, and not in the first call
+        schema.compile(encoded)  # raises here rather than in the first call
         self._schemas[tool.name] = encoded
         if len(tool.description) > MAX_DESCRIPTION:
             tool = replace(tool, description=tool.description[:MAX_DESCRIPTION] + " [cut]")
@@ -173,7 +173,7 @@ class ToolList:
     def _made(self, tool: Tool, input_schema: bytes, definition: bytes = b"") -> Entry:
         return Entry(
             server=self._server,
-            tool=replace(tool),  # what a policy remembers of a tool holds for one object
+            tool=replace(tool),  # a new object, as policies cache decisions by object
             address=names.address(self._server, tool.name),
             wire_name=names.wire_name(self._server, tool.name),
             input_schema=input_schema,
@@ -185,17 +185,17 @@ class ToolList:
 
 
 class _Filtered(InvalidArguments):
-    """The configuration leaves a tool out."""
+    """The configuration excludes a tool."""
 
 
 class _Quarantined(InvalidArguments):
-    """The definition of a tool waits for the operator."""
+    """A tool's definition waits for the operator's decision."""
 
 
 def _annotations(definition: JsonObject) -> ToolAnnotations | None:
     try:
         return msgspec.convert(definition, ToolAnnotations) if definition else None
-    except msgspec.ValidationError:  # of a lock file
+    except msgspec.ValidationError:  # a lock file may contain an invalid definition
         return None
 
 
@@ -203,6 +203,6 @@ _SKIPPED = re.compile(r"tool '([^']{1,128})' ")
 
 
 def _name_in(line: str) -> str:
-    """Return the name of the tool that a line of `Listing.skipped` is about."""
+    """Return the name of the tool in a line of `Listing.skipped`."""
     found = _SKIPPED.match(line)
     return found[1] if found is not None else ""

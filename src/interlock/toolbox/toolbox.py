@@ -1,4 +1,4 @@
-"""Many servers, one set of tools."""
+"""The tools of many servers as one set."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from interlock.types import CallToolResult, GetPromptResult, JsonObject, ReadRes
 if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
-# Programs that start at the same time. With 51 servers on two processors all are ready in the time
-# that 32 at once take, but each in half of it, 14 s instead of 23 s; with 8 it takes longer.
+# Programs that start at the same time. Measured with 51 servers on two processors: with 12, all are
+# ready as soon as with 32, but each starts in 14 s instead of 23 s; with 8, all are ready later.
 PROGRAMS_AT_ONCE = max(12, 6 * (os.cpu_count() or 1))
-RETIREMENT = 30.0  # seconds that the calls of a replaced server get
-RETRY_INTERVAL = 1.0  # seconds between looks for servers that are down
+RETIREMENT = 30.0  # seconds until the calls of a replaced server are cut off
+RETRY_INTERVAL = 1.0  # seconds between retries of servers that are down
 _log = logging.getLogger("interlock.toolbox")
 
 
@@ -56,32 +56,33 @@ class Toolbox:
 
     Args:
         servers: By name: a `StdioServer`, an `HttpServer`, or a server in this program.
-        environ: Where `${VAR}` in the servers' configuration is looked up; `os.environ` when None.
+        environ: The environment that `${VAR}` in the configuration refers to; `os.environ` when
+            None.
         around: Layers that every call passes after its arguments have been validated, first one
             outermost: functions from `CallHandler` to `CallHandler`, such as a policy or a log.
             Or `Layers`, which have their places.
-        forwards: The calls are those of clients, as a gateway has them; see `Upstream`.
-        handlers: Returns the handlers for what one server asks, by its name; beside `options`.
+        forwards: Whether the calls come from clients, as in a gateway; see `Upstream`.
+        handlers: Returns further handlers for the questions of one server, by its name.
         keeps_trying: Start servers that are down in the background, as the back-off allows, and
             not only for the next call.
         results: The budget of results for models. By default large ones are kept in memory.
-        own_tools: Tools of interlock itself, beside the one that reads kept results.
-        credentials: Those of the users who call; None if the local user is the only one.
-        pins: Which definitions are accepted; None for all.
+        own_tools: Further tools of interlock itself, beside the one that reads kept results.
+        credentials: The callers' credentials; None if the local user is the only one.
+        pins: The accepted definitions; None to accept all.
         find_resource: Finds the resource with a URI as callers write it, for files that name one;
             by default what servers list is searched.
-        options: Handlers for what every server asks; see `ClientOptions`.
+        options: Handlers for questions of every server; see `ClientOptions`.
 
     Attributes:
-        warnings: About the configuration file, one line each.
-        results: As given.
-        own: The tools of interlock itself. They are not in `tools`, but can be found and called.
+        warnings: Warnings about the configuration file, one line each.
+        results: The budget of results.
+        own: Interlock's own tools. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
         listeners: Called after such a change.
         find_resource: As given.
-        loop: The event loop that it was opened in, where all calls run; None before.
-        adapted: What adapters for other frameworks have made of its tools. It is kept here, as it
-            refers to the toolbox and must not outlive it.
+        loop: The event loop in which it was opened and all calls run; None before.
+        adapted: The adapters of other frameworks for its tools. They are kept here because they
+            refer to the toolbox and must not outlive it.
     """
 
     def __init__(
@@ -122,9 +123,9 @@ class Toolbox:
         self._upstreams: dict[str, Upstream] = {}
         self.stack: CallHandler
         self._delivery = Delivery(self.results)
-        self._replaced: set[Upstream] = set()  # those that are not closed yet
+        self._replaced: set[Upstream] = set()  # replaced servers that are not closed yet
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starting: set[asyncio.Task[None]] = set()  # those that `_start` did not wait for
+        self._starting: set[asyncio.Task[None]] = set()  # starts that `_start` did not wait for
         self._replacing = asyncio.Lock()
         self._is_open = False
         self._directory = ToolDirectory(lambda: self._upstreams, self.own)
@@ -135,7 +136,7 @@ class Toolbox:
         return resource_tool(self.find_resource, self.handle, lambda: self._upstreams)
 
     def _plan(self, servers: Mapping[str, ServerConfig | InProcessServer]) -> dict[str, Upstream]:
-        """Return the upstream of each server; one whose configuration is the same is kept.
+        """Return the upstream of each server; an unchanged configuration keeps its upstream.
 
         Raises:
             ConfigError: A name is not valid, or is used twice.
@@ -143,7 +144,7 @@ class Toolbox:
         planned: dict[str, Upstream] = {}
         for key, server in servers.items():
             name = _name_of(key, server)
-            if not name or ":" in name:  # otherwise an address could not be split
+            if not name or ":" in name:  # an address could not be split
                 raise ConfigError(f'invalid server name {name!r}: it must not contain ":"')
             if name == OWN:
                 raise ConfigError(f"server name {name!r} is reserved: give the server another one")
@@ -215,7 +216,7 @@ class Toolbox:
         around: AroundCalls = (),
         **options: Unpack[ClientOptions],
     ) -> Toolbox:
-        """Read MCP_ENABLED, MCP_SERVERS and what belongs to them; see `config.environment`.
+        """Read MCP_ENABLED, MCP_SERVERS and related variables; see `config.environment`.
 
         Args:
             environ: The variables; `os.environ` when None.
@@ -251,11 +252,11 @@ class Toolbox:
         """Start the servers; returns when each is up or has failed.
 
         They start at the same time, except for programs beyond `PROGRAMS_AT_ONCE`: those would
-        compete for the processor until none is ready in time.
+        compete for the processor and all become ready too late.
 
         Args:
             idle_timeout: Return after this many seconds in which no server became ready or
-                failed. The others go on starting in the background. None waits for all.
+                failed. The other servers go on starting in the background. None waits for all.
         """
         self._is_open = True
         self.loop = asyncio.get_running_loop()
@@ -270,10 +271,10 @@ class Toolbox:
     async def restore(
         self, *, idle_timeout: float | None = None, starts_unknown: bool = True
     ) -> None:
-        """Offer the tools of the last lists, as the pins have them, in place of `open`.
+        """Offer the tools of the last lists that the pins have, in place of `open`.
 
         Args:
-            idle_timeout: As for `open`.
+            idle_timeout: See `open`.
             starts_unknown: Start the servers whose tools were never compared with the pins.
         """
         self._is_open = True
@@ -329,18 +330,18 @@ class Toolbox:
         """Replace the servers and the layers around calls in one step, without losing a call.
 
         New servers are started first. A server whose configuration is the same stays connected.
-        Calls under way end with the servers and layers that they began with. The servers that
-        are replaced are closed after their last call, or `RETIREMENT` seconds.
+        Running calls end with the servers and layers that they began with. The replaced servers
+        are closed after their last call, or after `RETIREMENT` seconds.
 
         Args:
-            servers: As for `Toolbox`.
-            around: As for `Toolbox`.
-            idle_timeout: As for `open`, while new servers start.
-            check: Called with all servers before that; raises to replace nothing.
-            swap: Called in the same step.
+            servers: See `Toolbox`.
+            around: See `Toolbox`.
+            idle_timeout: See `open`; it applies while new servers start.
+            check: Called with all servers first; raises to replace nothing.
+            swap: Called in the same step as the replacement.
 
         Raises:
-            ConfigError: A name is not valid, or as `check`. Nothing was replaced.
+            ConfigError: A name is not valid, or `check` raised it. Nothing was replaced.
         """
         async with self._replacing:
             planned = self._plan(servers)
@@ -371,7 +372,7 @@ class Toolbox:
         self._is_open = False
         open_now = {*self._upstreams.values(), *self._replaced}
         await asyncio.gather(*(each.close() for each in open_now))
-        tasks = [*self._tasks]  # a server that waits for its turn, or for its last call
+        tasks = [*self._tasks]  # servers that wait for their turn to start, or for a last call
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -400,20 +401,19 @@ class Toolbox:
 
     @property
     def status(self) -> dict[str, ServerStatus]:
-        """Every server by name, with its state and what is missing."""
+        """The status of every server by name, with the missing tools."""
         return {name: each.status for name, each in self._upstreams.items()}
 
     async def refresh(self) -> None:
-        """List the tools of servers whose lists have expired; lists of servers that are down stay.
+        """List the tools of servers whose lists have expired; a server that is down keeps its list.
 
-        Servers that have never listed their tools are started again in the background.
+        Servers that have never listed their tools are started in the background.
         """
         due = [each for each in self._upstreams.values() if each.is_due]
-        if due:  # seldom, and checked before each request to a model
+        if due:  # seldom true, but checked before each request to a model
             await asyncio.gather(*(each.refresh() for each in due))
 
     async def _check_pins(self, servers: Collection[str]) -> None:
-        """Compare what these servers offer with their pins again."""
         found = [each for name, each in self._upstreams.items() if name in servers]
         await asyncio.gather(*(each.check_again() for each in found))
 
@@ -459,7 +459,7 @@ class Toolbox:
     # Calling
 
     def may_repeat(self, entry: Entry) -> bool:
-        """Whether the operator says that a tool only reads, or may be called twice."""
+        """Return whether the operator marked a tool as read-only or safe to repeat."""
         upstream = self._upstreams.get(entry.server)
         if upstream is None:
             return entry.server == OWN and is_read_only(entry)
@@ -481,13 +481,13 @@ class Toolbox:
             arguments: JSON values by parameter name, validated before anything is sent.
             timeout: Seconds without progress; the server's own limit when None.
             progress: Called with each `Progress`.
-            caller: On whose behalf; the local user unless given.
+            caller: The caller on whose behalf the tool is called; the local user unless given.
 
         Raises:
             UnknownTool: The tool does not exist.
-            InvalidArguments: They do not fit its schema; it was not called.
+            InvalidArguments: The arguments do not fit its schema; it was not called.
             ServerUnavailable: Its server is down and cannot be started now.
-            InterlockError: As `Client.call_tool`, or from a layer of `around`.
+            InterlockError: See `Client.call_tool`; or raised by a layer of `around`.
         """
         entry = self.find(name, caller)
         call = Call(entry, dict(arguments or {}), caller, timeout=timeout, progress=progress)
@@ -499,14 +499,14 @@ class Toolbox:
         """Read a resource.
 
         Args:
-            server: Name of its server.
-            uri: As the server writes it.
-            timeout: As for `call`.
-            caller: As for `call`.
+            server: The name of its server.
+            uri: The URI as the server writes it.
+            timeout: See `call`.
+            caller: See `call`.
 
         Raises:
             CapabilityError: The server has no resources.
-            InterlockError: As `Client.read_resource`, or from a layer of `around`.
+            InterlockError: See `Client.read_resource`; or raised by a layer of `around`.
         """
         call = Call(Item("resources", server, uri), {}, caller, timeout=timeout)
         raw = await self._offered("resources", call)
@@ -524,15 +524,15 @@ class Toolbox:
         """Get the messages of a prompt.
 
         Args:
-            server: Name of its server.
-            name: As the server names it.
+            server: The name of its server.
+            name: The prompt's name at the server.
             arguments: Texts by name.
-            timeout: As for `call`.
-            caller: As for `call`.
+            timeout: See `call`.
+            caller: See `call`.
 
         Raises:
             CapabilityError: The server has no prompts.
-            InterlockError: As `Client.get_prompt`, or from a layer of `around`.
+            InterlockError: See `Client.get_prompt`; or raised by a layer of `around`.
         """
         call = Call(Item("prompts", server, name), dict(arguments or {}), caller, timeout=timeout)
         return decode_prompt(await self._offered("prompts", call))
@@ -557,12 +557,11 @@ class Toolbox:
         return await resource_files.read(self.find_resource, self.handle, uri, call)
 
     def handle(self, call: Call) -> Awaitable[Outcome]:
-        """Pass a call through the stack. Every call of every surface goes through it."""
+        """Pass a call through the stack. Calls from all surfaces pass here."""
         return self.stack(call)
 
 
 def _name_of(key: str, server: ServerConfig | InProcessServer) -> str:
-    """Return the name of a server in addresses."""
     if isinstance(server, CONFIGURED):
         return server.namespace or key
     return key

@@ -1,4 +1,4 @@
-"""What an agent needs of a toolbox."""
+"""The part of a toolbox that an agent uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Tools(Protocol):
 
     @property
     def own(self) -> OwnServer:
-        """The tools of interlock itself. They are not in `tools`, but can be found and called."""
+        """Interlock's own tools. They are not in `tools`, but can be found and called."""
         ...
 
     @property
@@ -25,7 +25,7 @@ class Tools(Protocol):
 
     @property
     def version(self) -> int:
-        """Changes whenever a tool does."""
+        """A number that changes whenever a tool does."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Tools(Protocol):
         ...
 
     def may_repeat(self, entry: Entry) -> bool:
-        """Whether the operator says that a tool only reads, or may be called twice."""
+        """Return whether the operator marked a tool as read-only or safe to repeat."""
         ...
 
     def handle(self, call: Call) -> Awaitable[Outcome]:

@@ -1,7 +1,7 @@
 """One server of a toolbox: started, watched, restarted, and unable to harm the others.
 
-The next call starts a server that is down, and the next `refresh` one that has never listed its
-tools; neither sooner than the back-off allows. `ServerHealth` describes the states.
+A server that is down starts with the next call; one that has never listed its tools also starts
+with the next `refresh`. The back-off applies to both. `ServerHealth` describes the states.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ if TYPE_CHECKING:
     from interlock.transports.http_pool import HttpPool
 
 TEST_TIMEOUT = 10.0  # seconds
-LOG_LEVEL_TIMEOUT = 1.0  # seconds that a server may take to accept a log level
+LOG_LEVEL_TIMEOUT = 1.0  # seconds to wait until a server accepts a log level
 
 _log = logging.getLogger("interlock.toolbox")
 
 
 class Upstream:
-    """One server. Nothing raises because of what the server does, except `calls`.
+    """One server. Its failures never raise, except from `calls`.
 
     Args:
-        name: Its name in the toolbox, and in addresses.
-        server: How to reach it.
-        environ: Where `${VAR}` in the configuration is looked up.
+        name: The server's name in the toolbox, and in addresses.
+        server: The server's configuration, or the server itself.
+        environ: The environment that `${VAR}` in the configuration refers to.
         pool: Returns the HTTP connections that all servers with a URL share.
         on_change: Called when `entries`, `items` or `status` have changed.
-        forwards: It serves clients of a gateway: it keeps `items`, and its server may ask what its
-            configuration permits.
-        read_file: Returns the file that a resource's URI stands for, in a call of an API.
-        credentials: Those of the users who call the server; None if the local user is the only one.
-        pins: Which of its definitions are accepted; None for all.
-        options: Handlers for what the server asks; see `ClientOptions`.
+        forwards: Whether it serves clients of a gateway: it keeps `items`, and its server may ask
+            the questions that its configuration permits.
+        read_file: Returns the file argument for a resource's URI, in a call of an API.
+        credentials: The callers' credentials; None if the local user is the only one.
+        pins: The accepted definitions; None to accept all.
+        options: Handlers for the server's questions; see `ClientOptions`.
 
     Attributes:
-        name: As given.
+        name: The server's name.
         calls: Sends calls to it.
     """
 
@@ -124,7 +124,7 @@ class Upstream:
         self._lists = self._make_lists(server, CheckedLists(name, pins), forwards=forwards)
         self.calls = self._make_calls(server, permitted, read_file, echo=not forwards)
         self._start_seconds = 0.0
-        self._dropped: Counter[str] = Counter()  # by connections that have ended
+        self._dropped: Counter[str] = Counter()  # from connections that have ended
 
     def _make_lists(
         self, server: ServerConfig | InProcessServer, lists: CheckedLists, *, forwards: bool
@@ -166,12 +166,10 @@ class Upstream:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """The tools that it offers."""
         return self._lists.tools.entries
 
     @property
     def unusable(self) -> tuple[Unusable, ...]:
-        """The tools that cannot be called."""
         return self._lists.tools.unusable
 
     @property
@@ -199,23 +197,22 @@ class Upstream:
 
     @property
     def needs(self) -> Needs:
-        """What it needs of each user, as far as that is known."""
+        """The credentials that it needs from each user, as far as known."""
         return self._users.needs
 
     @property
     def is_personal(self) -> bool:
-        """Whether it can be connected to only with a credential of the user who calls."""
+        """Whether a connection requires a credential of the calling user."""
         return self._users.is_personal
 
     @property
     def may_ask(self) -> bool:
-        """Whether the server may ask by requests: it is legacy, or its revision is unknown yet."""
+        """Whether the server may send requests: it is legacy, or its revision is unknown."""
         shared = self._lists.connection
         return shared is None or shared.client.revision not in MODERN
 
     @property
     def status(self) -> ServerStatus:
-        """Its status now."""
         shared = self._lists.connection
         client = shared.client if shared else None
         info = client.server_info if client else None
@@ -246,12 +243,12 @@ class Upstream:
 
     @property
     def stderr(self) -> str:
-        """The end of what its program wrote to stderr, also after it ended, without secrets."""
+        """The end of its program's stderr without secrets, also after the program ended."""
         latest = self._clients.latest
         return "" if latest is None else latest.redactor.redact(latest.client.stderr)
 
     async def test(self) -> float:
-        """Start it if need be, and return the seconds until it answers.
+        """Return the seconds until the server answers, starting it if necessary.
 
         Raises:
             InterlockError: It does not answer.
@@ -267,16 +264,16 @@ class Upstream:
     # Starting
 
     async def restart(self) -> None:
-        """End its connections, and with them the calls under way; then start it again."""
+        """End its connections and running calls, then start it again."""
         await self.close()
         self._restarts.clear()
         await self.start()
 
     async def start(self, turns: asyncio.Semaphore | None = None) -> None:
-        """Start it and list its tools; a failure is in `status`.
+        """Start it and list its tools; a failure appears in `status`.
 
         Args:
-            turns: A program waits for it, so that not too many start at once.
+            turns: A semaphore that programs acquire, so that not too many start at once.
         """
         self._health.is_closed = False
         if self._settings is not None and not self._settings.enabled:
@@ -289,11 +286,11 @@ class Upstream:
                 return
             with suppress(ServerUnavailable):  # the log and the status have the reason
                 await self._shared()
-            if self.is_personal:  # as its answer has just shown
+            if self.is_personal:  # the server's answer may just have shown this
                 await self._start_for_users()
 
     async def restore(self) -> bool:
-        """Offer the tools of the list that was last compared with the pins, and start nothing.
+        """Offer the tools of the list that was last compared with the pins, without a start.
 
         Returns:
             Whether there is such a list, or the server is disabled.
@@ -308,7 +305,7 @@ class Upstream:
             return False
 
     async def _start_for_users(self) -> None:
-        """Offer the tools that were last pinned, else list them with the credential of a user."""
+        """Offer the tools that were last pinned, or list them with the credential of a user."""
         reason = "no user has a credential for it yet"
         try:
             if await self._restore_tools():
@@ -338,7 +335,6 @@ class Upstream:
 
     @property
     def api(self) -> OpenApiServer | None:
-        """The server of an API; None for another server."""
         return self._clients.api
 
     def sees(self, owner: str, kind: str, name: str) -> bool:
@@ -346,11 +342,10 @@ class Upstream:
         return self._lists.sees(owner, kind, name)
 
     def connect_url(self, owner: str) -> str:
-        """Return where a user connects to the server; "" for nowhere."""
         return self._users.connect_url(owner)
 
     def end_user(self, owner: str) -> None:
-        """Close the connections of a user whose credential has changed, after their last calls."""
+        """Close a user's connections after their last calls, as the credential has changed."""
         self._pool.drop_of(owner)
         self._clients.end_user(owner)
         self._restarts.forget(owner)
@@ -379,13 +374,13 @@ class Upstream:
         except Exception as error:
             if isinstance(error, InterlockError):
                 reason = self._failures.why(error)
-            else:  # from the program that the server is a part of
+            else:  # any exception of a server in this program
                 _log.exception("starting server %r failed", self.name)
                 reason = f"{type(error).__name__} while starting: {error}"
             reason = redactor.redact(reason)
             if isinstance(error, LoginRequired):
                 self._users.require_login()
-            if isinstance(error, LoginRequired) and owner_of(key):  # so nothing has failed
+            if isinstance(error, LoginRequired) and owner_of(key):  # not a failure of the server
                 raise redact_error(error, redactor) from None
             restarts.failed(monotonic(), reason)
             if key == SHARED or (self.is_personal and not self.entries):
@@ -398,7 +393,7 @@ class Upstream:
             self._start_seconds = monotonic() - started
             self._health.set("ok")
             if self.is_personal:
-                self._on_change()  # what this user sees
+                self._on_change()  # of the tools that this user sees
             self._lists.list_rest()
         await self._standing.restore(pooled)
         return pooled
@@ -409,7 +404,7 @@ class Upstream:
         return self._clients.make(key, values, self._failures.lost, self._lists.note_change)
 
     async def _open(self, pooled: PooledClient) -> bool:
-        """Open a connection; return whether its lists are those of the server."""
+        """Open a connection; return whether its lists are the server's shared ones."""
         client = pooled.client
         try:
             await client.open()
@@ -443,7 +438,7 @@ class Upstream:
         health = self._health
         if health.state in ("starting", "disabled") or health.is_closed or self.is_personal:
             return
-        with suppress(ServerUnavailable):  # the back-off does not allow it yet
+        with suppress(ServerUnavailable):  # the back-off has not passed
             self._pool.begin(SHARED)
 
     # Lists
@@ -465,12 +460,12 @@ class Upstream:
         await self._lists.refresh()
 
     async def check_again(self) -> None:
-        """Compare its lists with their pins, which may have changed."""
+        """Compare its lists with their pins after a change of the pins."""
         await self._lists.check_again()
 
     @property
     def has_resources(self) -> bool:
-        """Whether the server is connected, and says that it has resources."""
+        """Whether the server is connected and declares resources."""
         return any(
             pooled.client.capabilities.resources is not None for pooled in self._pool.connections
         )
@@ -479,26 +474,24 @@ class Upstream:
         """List its resources, from the cache while the server allows it.
 
         Raises:
-            ServerUnavailable: It cannot be started, or not yet again.
-            InterlockError: As `Client.list_resources`.
+            ServerUnavailable: The server cannot be started, or its back-off has not passed.
+            InterlockError: See `Client.list_resources`.
         """
         client = (await self._shared()).client
         return Listing() if client.capabilities.resources is None else await client.list_resources()
 
     async def list_resource_templates(self) -> Listing[ResourceTemplate]:
-        """List its resource templates; as `list_resources`."""
         client = (await self._shared()).client
         if client.capabilities.resources is None:
             return Listing()
         return await client.list_resource_templates()
 
     async def list_prompts(self) -> Listing[Prompt]:
-        """List its prompts; as `list_resources`."""
         client = (await self._shared()).client
         return Listing() if client.capabilities.prompts is None else await client.list_prompts()
 
     async def follow(self, uri: str) -> None:
-        """Subscribe to a resource, also at later connections.
+        """Subscribe to a resource, also over later connections.
 
         Raises:
             CapabilityError: The server has no subscriptions.
@@ -511,7 +504,6 @@ class Upstream:
             raise self._failures.redacted(pooled, error) from None
 
     async def unfollow(self, uri: str) -> None:
-        """End the subscription to a resource."""
         self._standing.unfollow(uri)
         shared = self._pool.shared
         if shared is not None:
@@ -519,7 +511,7 @@ class Upstream:
                 await shared.client.unsubscribe(uri)
 
     async def want_log_level(self, level: LogLevel) -> None:
-        """Have a legacy server log at this level, unless it logs at a lower one already."""
+        """Set a legacy server's log level, unless it already logs at a lower one."""
         await self._standing.want_log_level(level, self._pool.connections)
 
     # Closing
@@ -532,19 +524,19 @@ class Upstream:
 
 
 class StandingRequests:
-    """The log level and the subscriptions of one server, requested again by each connection.
+    """The log level and the subscriptions of one server, renewed over each connection.
 
     Args:
-        name: The name of the server in the toolbox.
+        name: The server's name in the toolbox.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._followed: set[str] = set()  # URIs
-        self._log_level: LogLevel | None = None  # the lowest that a client wants
+        self._log_level: LogLevel | None = None  # the lowest level that a client requested
 
     async def restore(self, pooled: PooledClient) -> None:
-        """Request them at a new connection; what the server refuses is logged."""
+        """Request them over a new connection; log the server's refusals."""
         await self._set_log_level(pooled)
         if pooled.key == SHARED and self._followed:
             uris = sorted(self._followed)
@@ -554,7 +546,7 @@ class StandingRequests:
                     _log.warning("server %r: %s is not followed any more: %s", self._name, uri, end)
 
     async def follow(self, pooled: PooledClient, uri: str) -> None:
-        """Subscribe to a resource, also at later connections.
+        """Subscribe to a resource, also over later connections.
 
         Raises:
             CapabilityError: The server has no subscriptions.
@@ -566,11 +558,11 @@ class StandingRequests:
         self._followed.add(uri)
 
     def unfollow(self, uri: str) -> None:
-        """Leave a resource out at later connections."""
+        """Leave a resource out of later connections."""
         self._followed.discard(uri)
 
     async def want_log_level(self, level: LogLevel, connections: Iterable[PooledClient]) -> None:
-        """Have a legacy server log at this level, unless it logs at a lower one already."""
+        """Set a legacy server's log level, unless it already logs at a lower one."""
         if self._log_level is None or LEVELS.index(level) < LEVELS.index(self._log_level):
             self._log_level = level
             await asyncio.gather(*map(self._set_log_level, connections))

@@ -1,4 +1,4 @@
-"""On whose behalf a server is called, and the credentials that this takes."""
+"""The users on whose behalf a server is called, and the credentials it needs from them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from interlock.transports import Authorization
 
 
 class UserAccess:
-    """The credentials that one server needs of its users.
+    """The credentials that one server needs from its users.
 
     Args:
-        name: Its name in the toolbox.
-        server: How to reach it.
-        environ: Where `${VAR}` in the configuration is looked up.
-        credentials: Those of the users; None if the local user is the only one.
+        name: The server's name in the toolbox.
+        server: The server's configuration, or the server itself.
+        environ: The environment that `${VAR}` in the configuration refers to.
+        credentials: The users' credentials; None if the local user is the only one.
 
     Attributes:
-        needs: What it needs of each user, as far as that is known.
+        needs: The credentials that it needs from each user, as far as known.
     """
 
     def __init__(
@@ -39,11 +39,11 @@ class UserAccess:
 
     @property
     def is_personal(self) -> bool:
-        """Whether each connection takes a credential of the user who calls."""
+        """Whether each connection requires a credential of the calling user."""
         return bool(self.needs) and not isinstance(self._server, OpenApiConfig)
 
     def require_login(self) -> None:
-        """Note that a server which need not have required a login requires one of each user."""
+        """Note that a server with an optional login requires one from each user."""
         server = self._server
         if isinstance(server, HttpServer) and self._credentials is not None:
             is_of_users = server.sharing != "shared" and server.uses_login
@@ -54,11 +54,10 @@ class UserAccess:
         return [] if self._credentials is None else await self._credentials.owners(self._name)
 
     def connect_url(self, owner: str) -> str:
-        """Return where a user connects to the server; "" for nowhere."""
         return "" if self._credentials is None else self._credentials.connect_url(owner, self._name)
 
     async def values(self, owner: str) -> Mapping[str, str] | None:
-        """Return what stands for `${user:NAME}` in a connection; None for nothing.
+        """Return the values of `${user:NAME}` in a connection; None if it has none.
 
         Raises:
             LoginRequired: The user lacks a value, or no user is calling.
@@ -70,18 +69,18 @@ class UserAccess:
         return values
 
     def login(self, owner: str) -> Callable[[HttpServer], Authorization] | None:
-        """Return what makes the login of a user's connection; None if users share the server's."""
+        """Return a function that makes a user's login; None if users share the server's login."""
         shared = getattr(self._server, "sharing", "shared") == "shared"
         if self._credentials is None or not owner or shared:
             return None
         return partial(self._credentials.login, owner, self._name)
 
     async def check(self, owner: str) -> None:
-        """Check that a user has the credentials. A login that has expired is refreshed.
+        """Raise if a user lacks a credential. An expired login is refreshed.
 
         Raises:
             LoginRequired: The user must log in, or store a value.
-            InterlockError: Whether that is so cannot be determined.
+            InterlockError: The credential cannot be checked.
         """
         if self._credentials is None:
             return

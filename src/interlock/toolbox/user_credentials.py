@@ -1,4 +1,4 @@
-"""Credentials of users: which ones a server needs, and where a toolbox gets them."""
+"""Credentials of users: those a server needs, and the interface that provides them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class UserCredentials(Protocol):
-    """The credentials of users for the servers of a toolbox. Owners are `Principal.owner`.
+    """The users' credentials for the servers of a toolbox. An owner is a `Principal.owner`.
 
     Attributes:
-        is_local: They also have the logins of the local user, whose owner is "".
+        is_local: Whether they include the logins of the local user, whose owner is "".
     """
 
     is_local: bool
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values that stand for `${user:NAME}`, by name."""
+        """Return the values of `${user:NAME}`, by name."""
         ...
 
     def login(self, owner: str, server: str, config: HttpServer) -> Authorization:
@@ -35,17 +35,17 @@ class UserCredentials(Protocol):
 
         Args:
             owner: The user.
-            server: Its name in the toolbox.
-            config: Its configuration, with variables replaced.
+            server: The server's name in the toolbox.
+            config: The server's configuration, with variables replaced.
         """
         ...
 
     def tokens(self, owner: str, server: str) -> TokenStore:
-        """Return where the user's login to a server is stored."""
+        """Return the store of a user's login to a server."""
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
-        """Return where a user connects to a server; "" for nowhere."""
+        """Return the URL where a user connects to a server; "" if there is none."""
         ...
 
     async def owners(self, server: str) -> Sequence[str]:
@@ -54,11 +54,11 @@ class UserCredentials(Protocol):
 
 
 class Needs(Struct, frozen=True):
-    """What a server needs of the user on whose behalf it is called.
+    """The credentials that a server needs from the user on whose behalf it is called.
 
     Attributes:
-        names: Those of `${user:NAME}` in its configuration.
-        login: A login by OAuth.
+        names: The names of `${user:NAME}` in its configuration.
+        login: Whether it needs an OAuth login.
     """
 
     names: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class Needs(Struct, frozen=True):
 
 
 def needs_of(server: object) -> Needs:
-    """Return what a configured server needs of each user; nothing if users share it."""
+    """Return the credentials that a server needs from each user; none if users share them."""
     match server:
         case StdioServer() if server.sharing != "shared":
             return Needs(_names(server.env.values()))
@@ -102,12 +102,12 @@ def check_values(server: str, needed: frozenset[str], values: Mapping[str, str])
     """Raise if a user lacks a value that a server needs.
 
     Raises:
-        LoginRequired: Names what is missing.
+        LoginRequired: The text names the missing values.
     """
     missing = sorted(needed - values.keys())
     if missing:
         what = ", ".join(missing)
-        raise LoginRequired(f"server {server!r} needs {what} of the user who calls it")
+        raise LoginRequired(f"server {server!r} needs {what} from the calling user")
 
 
 __all__ = ["Needs", "UserCredentials", "check_values", "may_keep_login", "needs_of"]

@@ -1,4 +1,4 @@
-"""The lists of a server that each user sees with a credential of their own.
+"""The lists of a server that each user sees with their own credential.
 
 A server may offer different tools to different users. The toolbox has one list for all, so it is
 merged: the newest definition of each item that any user's list has. If users have different
@@ -12,34 +12,33 @@ from typing import Any, TypeVar
 
 from interlock.client.listing import Kind, Listing
 
-MAX_USERS = 1_000  # whose lists are kept; beyond it, those that were listed first are forgotten
+MAX_USERS = 1_000  # users whose lists are kept; beyond it the oldest lists are dropped
 
 _T = TypeVar("_T")
 
 
 class UserLists:
-    """The lists of one server."""
+    """The users' lists of one server."""
 
     def __init__(self) -> None:
-        # The hashes of definitions by owner, kind and name; "" where definitions are not compared.
+        # Hashes of definitions by owner, kind and name; "" where definitions are not compared.
         self._seen: dict[str, dict[str, dict[str, str]]] = {}
         self._offered: dict[str, str] = {}  # the hash of the merged definition of each tool
         self._merged: dict[str, Listing[Any]] = {}  # by kind
 
     def has(self, owner: str) -> bool:
-        """Return whether a user's tools were listed."""
         return owner in self._seen
 
     def sees(self, owner: str, kind: str, name: str) -> bool:
         """Return whether a user's list has an item.
 
-        While a user's lists are unknown, the user sees the tools and prompts of the others, but
+        Until a user's lists are known, the user sees the tools and prompts of the others, but
         not their resources, whose names may be private.
 
         Args:
             owner: The user.
             kind: "tools", "resources" or "prompts".
-            name: As the server names it; of a resource, its URI or URI template.
+            name: The item's name at the server; for a resource, its URI or URI template.
         """
         seen = self._seen.get(owner)
         if seen is None:
@@ -59,10 +58,10 @@ class UserLists:
         """Replace a user's list; return the items of all users.
 
         Args:
-            kind: Of the items.
+            kind: The kind of the items.
             owner: The user.
             listing: The user's list.
-            hashes: Of the definitions of tools, by name; None where definitions are not compared.
+            hashes: The hashes of tool definitions by name; None if definitions are not compared.
             accepted: Returns the hash of the accepted definition of a tool; "" for none.
         """
         of_owner = {name: (hashes or {}).get(name, "") for name in map(kind.key, listing)}

@@ -21,7 +21,7 @@ def change(**members: Any) -> StoredKey:
     return narrowed(KEY, members, GatewaySettings(), HOUR)
 
 
-def test_fewer_rights_are_taken_over_and_the_rest_stays():
+def test_narrowed_key_has_fewer_rights_and_keeps_its_user():
     key = change(scopes=["mcp:crm:get"], expires="2h", perDay=10, name="laptop")
 
     assert (key.scopes, key.expires, key.limits) == (("mcp:crm:get",), 3 * HOUR, {"perDay": 10})
@@ -31,11 +31,11 @@ def test_fewer_rights_are_taken_over_and_the_rest_stays():
 @pytest.mark.parametrize(
     ("members", "problem"),
     [
-        ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' is more than the key has"),
-        ({"scopes": ["mcp:shop:get"]}, "is more than the key has"),
+        ({"scopes": ["mcp:*"]}, "scope 'mcp:\\*' exceeds the scopes of the key"),
+        ({"scopes": ["mcp:shop:get"]}, "exceeds the scopes of the key"),
         ({"scopes": []}, "a key needs a scope"),
-        ({"expires": "never"}, "expires before that"),
-        ({"expires": "10h"}, "expires before that"),
+        ({"expires": "never"}, "expires earlier"),
+        ({"expires": "10h"}, "expires earlier"),
         ({"expires": "soon"}, "not a time such as 12h"),
         ({"perDay": 101}, r"perDay is above the limit that holds now \(100\)"),
         ({"view": "unknown"}, "no view 'unknown'"),
@@ -57,11 +57,11 @@ def test_more_rights_are_refused(members: Any, problem: str):
         ("mcp:read", "mcp:crm:get", False),
     ],
 )
-def test_a_scope_covers_what_it_opens(wide: str, scope: str, is_covered: bool):
+def test_covers_is_true_only_if_a_scope_includes_the_other(wide: str, scope: str, is_covered: bool):
     assert covers(wide, scope) is is_covered
 
 
-def test_words_of_users_and_lifetimes_are_checked():
+def test_user_names_and_lifetimes_are_validated():
     assert [user_problem(each) == "" for each in ("anna", "", "a b", "*", "a\0")] == [
         True,
         False,

@@ -65,7 +65,7 @@ REFUSED = [
 ]
 
 
-async def test_login_with_something_else_is_refused(running):
+async def test_login_without_a_valid_key_or_code_is_refused(running):
     async with running(crm=offering("x")) as gateway:
         for body, expected in REFUSED:
             reply = await log_in(gateway, **body)
@@ -121,7 +121,7 @@ async def test_request_of_a_session_that_changes_something_must_state_its_origin
 
 
 @pytest.mark.slow("fills a database")
-async def test_session_opens_nothing_below_the_endpoint(running):
+async def test_page_session_is_refused_at_the_mcp_endpoint(running):
     async with running(crm=offering("x")) as gateway:
         headers = session_of(await log_in(gateway, key=await gateway.key()))
 
@@ -140,7 +140,7 @@ async def test_revoked_key_ends_its_sessions(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_foreign_session_and_absent_one_look_alike(running):
+async def test_session_of_another_user_answers_like_a_missing_one(running):
     async with running(crm=offering("x")) as gateway:
         foreign = (await log_in(gateway, key=await gateway.key("berta"))).json["id"]
         key = bearer(await gateway.key("anna"))

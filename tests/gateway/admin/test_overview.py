@@ -38,7 +38,7 @@ async def test_series_counts_calls_by_outcome_and_by_tool(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_overview_names_what_needs_somebody(running):
+async def test_overview_lists_failed_servers_and_expiring_keys(running):
     async with running({}, crm=offering("x"), notes=Broken()) as gateway:
         operator = await Operator.of(gateway)
         await gateway.key("berta", lifetime=3600.0)

@@ -16,7 +16,7 @@ RULES = [{"id": "all", "effect": "allow", "who": ["user:anna"], "tools": ["crm:*
 
 
 @pytest.mark.slow("fills a database")
-async def test_plan_says_what_a_reload_then_does(running):
+async def test_reload_makes_the_changes_that_its_plan_listed(running):
     crm, time = offering("x", "y"), offering("now")
     async with running({}, crm=crm, time=time) as gateway:
         operator = await Operator.of(gateway)

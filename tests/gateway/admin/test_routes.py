@@ -173,7 +173,7 @@ async def test_admin_routes_are_off_behind_a_proxy_and_for_other_machines(runnin
 
 
 @pytest.mark.slow("fills a database")
-async def test_answers_are_not_kept_by_browsers(running):
+async def test_answers_of_the_admin_api_have_cache_control_no_store(running):
     async with running({}, crm=offering("x")) as gateway:
         key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
         for route in ROUTES:

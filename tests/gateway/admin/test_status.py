@@ -20,7 +20,7 @@ class Broken(ScriptedServer):
 
 
 @pytest.mark.slow("fills a database")
-async def test_status_says_what_does_not_work_and_why(running):
+async def test_status_shows_each_server_with_its_state_and_reason(running):
     async with running({"limits": {"concurrent": 7}}, crm=offering("x"), notes=Broken()) as gateway:
         operator = await Operator.of(gateway)
         found = await operator.get("/status")

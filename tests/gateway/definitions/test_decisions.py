@@ -128,7 +128,7 @@ async def test_other_launch_quarantines_all_tools_of_the_server(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_hash_that_was_shown_is_refused_once_the_definition_has_moved_on(running):
+async def test_accept_is_refused_if_the_definition_has_changed_since_it_was_shown(running):
     server = crm()
     async with running(crm=server) as gateway:
         desk = definitions(gateway)
@@ -174,7 +174,7 @@ async def test_additional_tool_and_prompt_wait_also_after_a_restart(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_hints_become_the_operators_word_about_the_risk_when_accepted_with_them(running):
+async def test_accept_with_risk_from_hints_adopts_the_risk_that_the_server_states(running):
     reads = {**FIND, "annotations": {"readOnlyHint": True}}
     async with running(crm=crm(DEFINITION, reads)) as gateway:
         key = await gateway.key("anna", "mcp:read")

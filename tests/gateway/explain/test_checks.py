@@ -33,7 +33,7 @@ from tests.support.scripted_server import MODERN, Json
         ({"scopes": ("admin:read",)}, "insufficient_scope"),
     ],
 )
-async def test_a_key_that_opens_nothing_ends_the_explanation(key: dict[str, Any], reason: str):
+async def test_explanation_of_an_unusable_key_stops_at_the_key(key: dict[str, Any], reason: str):
     stored = StoredKey("k", b"", "anna", **{"scopes": ("mcp:*",), **key})
     async with explaining(policy_of()) as (_, explainer, _):
         explained = explainer.explain(Caller(ANNA), "crm:pay", {}, key=stored)
@@ -65,7 +65,7 @@ async def test_a_key_bound_to_another_view_is_denied_in_this_view():
         ("off:x", {}, "server_disabled", "off: disabled"),
     ],
 )
-async def test_a_tool_that_cannot_be_called_is_explained_by_its_obstacle(
+async def test_explanation_of_an_unusable_tool_names_the_obstacle(
     address: str, arguments: Json, reason: str, fact: str
 ):
     config = loads(

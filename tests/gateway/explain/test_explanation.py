@@ -22,7 +22,7 @@ def test_object_of_an_explanation_has_the_checks_and_what_would_change_it():
     }
 
 
-def test_object_of_an_allowed_call_has_no_reason_and_no_change():
+def test_json_of_an_allowed_call_has_no_reason_and_no_change():
     allowed = Explanation("allow", "", "reads", (Check("server", "ok"),), None, "ok")
 
     assert allowed.as_json() == {

@@ -245,7 +245,7 @@ async def test_client_whose_right_was_withdrawn_is_not_notified_of_a_resource():
     assert anna == []
 
 
-async def test_log_messages_of_no_call_reach_the_sessions_that_want_their_level():
+async def test_log_messages_outside_calls_reach_the_sessions_with_their_level():
     s = server()
     gateway = gateway_of(s)
     anna: list[LogMessage] = []

@@ -131,7 +131,7 @@ async def test_modern_client_that_states_no_level_gets_no_log_messages():
 
 
 @pytest.mark.parametrize("theirs", [LEGACY, MODERN])
-async def test_nothing_of_a_call_reaches_another_client(theirs: str):
+async def test_progress_logs_and_questions_of_a_call_reach_no_other_client(theirs: str):
     """Anna calls, and Bert is connected: he must see no trace of it."""
 
     async def work(params: Json) -> Json:
@@ -251,7 +251,7 @@ def refuse(_: Json) -> Json:
 
 
 @pytest.mark.slow("fills a database")
-async def test_outcome_states_a_revision_and_messages_that_are_not_the_usual_ones(
+async def test_outcome_states_the_revision_and_messages_only_if_they_differ(
     running, tmp_path: Path
 ):
     old = server(LEGACY, text("done"))

@@ -215,7 +215,7 @@ async def test_parked_calls_are_bounded_for_each_user_and_each_server(
     await parked.close()
 
 
-async def test_questions_that_a_server_asks_at_once_are_put_together():
+async def test_simultaneous_questions_of_a_server_are_sent_in_one_answer():
     async def ask_twice(call: Call) -> Outcome:
         assert call.back is not None
         asked = [call.back.ask("elicitation/create", b"{}", timeout=1) for _ in range(3)]

@@ -53,7 +53,7 @@ async def test_login_ends_only_in_the_browser_that_began_it_and_only_once(
     again = await anna.come_back(callback, cookie)
 
     assert [each.code for each in (elsewhere, other_issuer, done, again)] == [400, 400, 200, 400]
-    assert b"was begun in another browser" in elsewhere.body
+    assert b"began in another browser" in elsewhere.body
     assert (await anna.call()).text.startswith("access-1")
 
 

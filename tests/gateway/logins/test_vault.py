@@ -109,7 +109,7 @@ async def test_instance_is_replaced_when_its_value_changes_and_ends_when_it_is_d
     assert (changed, other) == ("anna-2 1", "bert-1 2")
     assert reason(refused)["code"] == "needs_login"
     assert reason(refused)["url"].startswith("http://127.0.0.1:8000/connect/")
-    assert "needs TOKEN of the user who calls it" in refused.text
+    assert "needs TOKEN from the calling user" in refused.text
 
 
 @pytest.mark.slow("fills a database")
@@ -255,7 +255,7 @@ async def test_states_show_what_a_user_has_and_what_is_missing(running, crm):
     assert (present["state"], present.keys() & {"url", "value", "sealed"}) == ("ok", set())
 
 
-async def test_calls_that_stopped_waiting_for_a_login_leave_nothing_behind():
+async def test_event_of_a_login_is_dropped_when_no_call_waits_for_it():
     store = cast("Any", None)
     vault = Vault(store, GatewayKey.random())
     waiting = vault.next_change("/user:anna", "crm")
@@ -281,7 +281,7 @@ def test_configuration_in_the_documentation_is_valid_and_needs_what_the_page_say
 
 
 @pytest.mark.parametrize("place", [Place("user:anna", "s", ""), Place("a/b#c", "s", "", "x/y")])
-def test_owner_of_a_user_names_the_same_user(place: Place):
+def test_user_of_is_the_inverse_of_owner_of(place: Place):
     assert user_of(owner_of(place)) == (place.tenant, place.user)
 
 

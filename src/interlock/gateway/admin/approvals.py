@@ -16,7 +16,7 @@ from interlock.types import JsonObject
 
 
 class ApprovalQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Which approvals to list."""
+    """The query for a list of approvals."""
 
     state: Literal["", "pending", "approved", "denied", "expired", "used"] = ""
 
@@ -36,7 +36,8 @@ async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
     try:
         found = await approvals.list(states, limit=wanted.limit, after=wanted.after)
     except UnknownApproval:
-        raise Problem(400, "bad_request", "query: after is not the end of a page") from None
+        text = "query: after is not a cursor of this list; take it from the Link header"
+        raise Problem(400, "bad_request", text) from None
     following = found[-1].id if len(found) == wanted.limit else ""
     return listed([approvals.shown(each) for each in found], request, following)
 
@@ -56,7 +57,7 @@ async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Deny one call, also one that was approved and has not run yet."""
+    """Deny one call, even if it was approved and has not run yet."""
     return await _decided(gate, request, gate.services.approvals.deny)
 
 
@@ -87,10 +88,10 @@ ROUTES = (
         f"{BASE}/approvals",
         "admin:read",
         list_approvals,
-        "calls that were to be approved, newest first",
+        "calls that needed an approval, newest first",
         query=ApprovalQuery,
     ),
-    Route("GET", _ONE, "admin:read", show, "one of them, with all arguments of the call"),
+    Route("GET", _ONE, "admin:read", show, "one approval, with all arguments of its call"),
     Route(
         "POST",
         f"{_ONE}/approve",

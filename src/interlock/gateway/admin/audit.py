@@ -31,7 +31,7 @@ from interlock.types import JsonObject
 
 
 class CallQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Which calls to list; times as in the commands, such as "2h" for two hours ago."""
+    """The query for a list of calls; times as in the commands, such as "2h" for two hours ago."""
 
     user: str = ""
     key: str = ""
@@ -43,14 +43,14 @@ class CallQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class Period(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which records to export."""
+    """The time span of an export."""
 
     since: str = ""
     until: str = ""
 
 
 class SeriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A chart: a line for each `by`, without failures in the percentiles if they are off."""
+    """A chart: a line for each `by`; percentiles exclude failures if `failures` is off."""
 
     by: By = "outcome"
     since: str = "24h"
@@ -76,7 +76,8 @@ async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
         try:
             calls, following = await reader.page(filter, limit=wanted.limit)
         except ValueError:
-            raise Problem(400, "bad_request", "query: after is not the end of a page") from None
+            text = "query: after is not a cursor of this list; take it from the Link header"
+            raise Problem(400, "bad_request", text) from None
     return listed(calls, request, following)
 
 
@@ -104,7 +105,7 @@ async def series(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def export(gate: Operations, request: ApiRequest) -> LineStream:
-    """Stream all records of a time, one JSON object a line."""
+    """Stream all records of a time span, one JSON object a line."""
     since = _moment(request.query.since, "since")
     until = _moment(request.query.until, "until")
     encode = msgspec.json.Encoder().encode
@@ -119,16 +120,16 @@ async def export(gate: Operations, request: ApiRequest) -> LineStream:
 
 
 async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """Check that no record was changed, removed, moved or added, also against the copy."""
+    """Check that no record was changed, removed, moved or added; also compare with the copy."""
     if gate.verifying.locked():
         raise Problem(
-            409, "busy", "another verification is under way; wait for its end", retry_after=5.0
+            409, "busy", "another verification is running; wait for its end", retry_after=5.0
         )
     secret, copy = gate.services.secret, gate.assembly.started.audit.copy
     marks: dict[str, Mark] = {}
     compared: JsonObject = {}
     async with gate.verifying, gate.reading_audit() as reader:
-        if copy:  # read first, as it has no record before the table has it
+        if copy:  # read before the table, which always has at least the records of the copy
             try:
                 marks = await aio.in_thread(lambda: read_copy(Path(copy), secret))
                 compared = {"copy": {"compared": True}}

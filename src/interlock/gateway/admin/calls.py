@@ -1,4 +1,4 @@
-"""One call at an address of its own: what it was, how it ended, and a decision about it."""
+"""One call at its own address: the request, the outcome, and a decision about it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return a call of one's own, or any call for operators."""
+    """Return one of the caller's calls; operators may read any call."""
     id = request.path["id"]
     records = await _records(gate, request, id)
     kept = await _kept(gate, request, id)
@@ -39,7 +39,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         raise not_found("no such call")
     approval = await _approval(gate, records)
     used_by = "" if approval is None else approval.used_by_call or ""
-    # A client that was asked to call again has used the approval for another call.
+    # A client that retried the call has used the approval for the second call.
     later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
     return _shown(gate, request, [*records, *later], kept, approval)
 
@@ -79,7 +79,7 @@ async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) ->
     kept = await _kept(gate, request, request.path["id"])
     approval = await _approval(gate, records)
     if approval is None:
-        raise not_found("no such call waits for an approval")
+        raise not_found("no call with this id waits for an approval")
     decide = approvals.approve if is_allowed else approvals.deny
     try:
         decided = await decide(
@@ -88,7 +88,7 @@ async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) ->
     except DecisionRefused as error:
         status = 403 if error.reason == "not_permitted" else 409
         raise Problem(status, error.reason, str(error)) from None
-    return _shown(gate, request, records, kept, decided)  # nothing is read after the decision
+    return _shown(gate, request, records, kept, decided)  # no second read after the decision
 
 
 async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[JsonObject]:
@@ -105,7 +105,7 @@ async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[J
 
 
 async def _kept(gate: Operations, request: ApiRequest, id: str) -> ChatCall | None:
-    """Return a call that the caller's chat made; None if it did not."""
+    """Return a call that the caller's chat made; None for other calls."""
     store = ChatCallStore(gate.services.database, Caller(request.principal).owner)
     try:
         return await store.get(id)
@@ -119,7 +119,7 @@ async def _approval(gate: Operations, records: Sequence[JsonObject]) -> Approval
         return None
     try:
         return await gate.services.approvals.get(named[-1])
-    except UnknownApproval:  # it is deleted 30 days after its end
+    except UnknownApproval:  # approvals are deleted 30 days after their end
         return None
 
 
@@ -156,7 +156,7 @@ def _of_records(
 
 
 def _outcome(last: JsonObject) -> Outcome:
-    """Return how a call ended, or what it waits for, by its last record."""
+    """Return how a call ended, or what it waits for, from its last record."""
     reason = last.get("reason", "")
     if reason in LIMITS:
         return "limited"
@@ -171,7 +171,7 @@ def _outcome(last: JsonObject) -> Outcome:
 
 _ONE = "/api/calls/{id}"
 ROUTES = (
-    Route("GET", _ONE, "any", show, "a call of one's own; any call with `admin:read`"),
+    Route("GET", _ONE, "any", show, "one of the caller's calls; any call with `admin:read`"),
     Route(
         "POST",
         f"{_ONE}/approve",

@@ -1,4 +1,4 @@
-"""The credentials of users for servers: their states and names, never their values."""
+"""The users' credentials for servers: their states and names, never their values."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from interlock.toolbox.user_credentials import Needs
 
 
 class CredentialQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Whose credentials to list, and for which server."""
+    """The query for a list of credentials, by user and server."""
 
     user: str = ""
     server: str = ""
 
 
 class OneCredential(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which credential to delete."""
+    """The query that names the credential to delete."""
 
     user: str
     server: str
@@ -65,7 +65,7 @@ async def delete(gate: Operations, request: ApiRequest) -> None:
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> object:
-    """List what the caller has and needs, and where to connect to a server."""
+    """List the caller's credentials and missing ones, with the URLs to connect to servers."""
     caller = Caller(request.principal)
     needs = {
         name: gate.services.logins.needs(name)
@@ -76,10 +76,10 @@ async def list_own(gate: Operations, request: ApiRequest) -> object:
 
 
 async def store_own(gate: Operations, request: ApiRequest) -> None:
-    """Store a value of the caller for a server that needs it."""
+    """Store the caller's value for a server that needs it."""
     server, name = request.path["server"], request.path["name"]
     if name not in _needs(gate, request).names:
-        raise not_found("no server needs such a value of you")
+        raise not_found("no server needs this value from you")
     owner, by = request.principal.owner, request.principal
     try:
         await gate.services.vault.set(owner, server, name, request.body.value, by=by)
@@ -90,7 +90,7 @@ async def store_own(gate: Operations, request: ApiRequest) -> None:
 
 
 async def delete_own(gate: Operations, request: ApiRequest) -> None:
-    """Delete a credential of the caller."""
+    """Delete one of the caller's credentials."""
     server, name = request.path["server"], request.path["name"]
     owner, by = request.principal.owner, request.principal
     if not await gate.services.logins.delete(owner, server, name, by=by):
@@ -118,7 +118,7 @@ ROUTES = (
         f"{BASE}/credentials",
         "admin:write",
         delete,
-        "deletes one of them",
+        "deletes a credential of a user",
         query=OneCredential,
     ),
 )
@@ -128,7 +128,7 @@ OWN_ROUTES = (
         "/me/credentials",
         "mcp:",
         list_own,
-        "what the caller has and needs, and where to connect",
+        "the caller's credentials and missing ones, and where to connect",
     ),
     Route("PUT", _OWN, "mcp:", store_own, "stores a value for a server", body=Value),
     Route("DELETE", _OWN, "mcp:", delete_own, "deletes a value or a login"),

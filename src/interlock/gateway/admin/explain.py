@@ -1,4 +1,4 @@
-"""Why a call would be made or not."""
+"""The route that explains why a call would be made or not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.types import JsonObject
 
 
 class ExplainBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body: who calls, what, and with which arguments; without an address, all tools."""
+    """The body: the caller, the address and the arguments; without an address, all tools."""
 
     key: str = ""
     user: str = ""
@@ -23,7 +23,7 @@ class ExplainBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Explain a call by the checks that it would pass, or the listing of every tool."""
+    """Explain the checks of a call, or the listing of every tool."""
     asked: ExplainBody = request.body
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
     explainer = await explainer_for(caller, gate.assembly)

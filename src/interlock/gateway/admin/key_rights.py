@@ -1,4 +1,4 @@
-"""What the rights of an API key may be, and when a change of them takes rights away only."""
+"""The valid rights of an API key, and the changes that only take rights away."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = ("rate", "burst", "concurrent", "perDay")
 
 
 def user_problem(user: str) -> str:
-    """Return what is wrong with the name of a user; "" for nothing."""
+    """Return the problem with a user name; "" for none."""
     if not user or any(char.isspace() or char == "*" or not char.isprintable() for char in user):
         return "a user is a name without spaces and *"
     return ""
@@ -30,7 +30,7 @@ def user_problem(user: str) -> str:
 def rights_problem(
     scopes: Collection[str], view: str, limits: Mapping[str, Any], views: Collection[str]
 ) -> str:
-    """Return what is wrong with the rights of a new key; "" for nothing."""
+    """Return the problem with the rights of a new key; "" for none."""
     if not scopes:
         return "a key needs a scope"
     for scope in scopes:
@@ -45,7 +45,7 @@ def lifetime_of(text: str) -> float | None:
     """Return the seconds of "90d", or None for "never".
 
     Raises:
-        InvalidArguments: It is something else.
+        InvalidArguments: The text is not a time.
     """
     if text == NEVER:
         return None
@@ -61,13 +61,13 @@ def change_of(
     after: StoredKey,
     created: StoredKey | None = None,
 ) -> JsonObject:
-    """Return what the audit trail says of a change.
+    """Return the audit record of a change.
 
     Args:
-        action: Its name.
+        action: The name of the action.
         before: The key before; None if it was created.
         after: The key after.
-        created: The key that replaces it.
+        created: The new key that replaces it.
     """
     now, keys = now_micros(), {"before": before, "after": after, "created": created}
     shown = {name: key.as_json(now) for name, key in keys.items() if key is not None}
@@ -80,14 +80,14 @@ def narrowed(
     """Return a key with fewer rights.
 
     Args:
-        old: The key.
+        old: The key before the change.
         change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and the
             members of `LIMITS`.
-        settings: Has the views and the limits of keys without their own.
+        settings: The settings with the views, and the limits of keys without their own.
         now: Microseconds since 1970.
 
     Raises:
-        InvalidArguments: A value is not valid, or gives the key more than it has.
+        InvalidArguments: A value is not valid, or exceeds the rights of the key.
     """
     scopes: tuple[str, ...] = tuple(change.get("scopes", old.scopes))
     view: str = change.get("view", old.view)
@@ -97,7 +97,7 @@ def narrowed(
         raise InvalidArguments(problem)
     for scope in scopes:
         if not any(covers(each, scope) for each in old.scopes):
-            raise InvalidArguments(f"scope {scope!r} is more than the key has")
+            raise InvalidArguments(f"scope {scope!r} exceeds the scopes of the key")
     if view != old.view and old.view:
         raise InvalidArguments(f"the key is bound to view {old.view!r}")
     expires = old.expires
@@ -110,7 +110,7 @@ def narrowed(
 
 
 def covers(wide: str, scope: str) -> bool:
-    """Return whether a scope opens all that another one opens."""
+    """Return whether a scope includes another one."""
     if wide == scope or (wide == "mcp:*" and scope.startswith("mcp:")):
         return True
     server, _, pattern = wide.removeprefix("mcp:").partition(":")
@@ -120,15 +120,15 @@ def covers(wide: str, scope: str) -> bool:
 def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:
     expires = None if lifetime is None else now + int(lifetime * 1_000_000)
     if old.expires is not None and (expires is None or expires > old.expires):
-        raise InvalidArguments("the key expires before that")
+        raise InvalidArguments("the key itself expires earlier; create another key")
     return expires
 
 
 def _check_limits(old: KeyLimits, new: KeyLimits) -> None:
-    """Check that no limit is above the one that held before.
+    """Raise if a limit is above the one that held before.
 
     Raises:
-        InvalidArguments: Names the limit.
+        InvalidArguments: The text names the limit.
     """
     for name, before, after in (
         ("rate", _calls_a_second(old), _calls_a_second(new)),

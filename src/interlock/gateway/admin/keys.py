@@ -28,14 +28,14 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class KeyQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Which keys to list."""
+    """The query for a list of keys."""
 
     user: str = ""
     state: KeyState | Literal[""] = ""
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that creates a key; `expires` is such as "90d", or "never"."""
+    """The body that creates a key; `expires` is a time such as "90d", or "never"."""
 
     user: Text
     name: Text = ""
@@ -49,7 +49,7 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that narrows a key; what is left out stays."""
+    """The body that narrows a key; omitted members keep their values."""
 
     name: Text | UnsetType = UNSET
     scopes: tuple[Text, ...] | UnsetType = UNSET
@@ -62,7 +62,7 @@ class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that rotates a key: how long the old one stays valid."""
+    """The body that rotates a key, with the time that the old key stays valid."""
 
     overlap: str = "24h"
 
@@ -82,7 +82,7 @@ async def list_keys(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def create(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Create a key; only this answer has it."""
+    """Create a key and return it; it cannot be read again."""
     given: NewKey = request.body
     user = given.user.removeprefix("user:")
     views = gate.parts.settings.views
@@ -117,7 +117,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Take rights from a key. Only a new key can have more."""
+    """Take rights from a key. Only a new key can have more rights."""
     given: KeyChange = request.body
     change = {
         name: value
@@ -142,7 +142,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Replace a key by a new one with the same rights; only this answer has it."""
+    """Replace a key by a new one with the same rights and return it; it cannot be read again."""
     given: Rotation = request.body
     overlap = parse_duration(given.overlap)
     if overlap is None:

@@ -16,11 +16,11 @@ from interlock.store.pin import Pin
 from interlock.store.pins import Change, PinStore
 from interlock.types import JsonObject
 
-ITSELF = "-"  # in paths, the name of the definition of a server: its launch and instructions
+ITSELF = "-"  # in paths, the definition of the server itself: its launch and instructions
 
 
 class PinQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Which definitions to list."""
+    """The query for a list of definitions."""
 
     server: str = ""
     state: Literal["", "accepted", "changed", "new", "gone"] = ""
@@ -51,7 +51,7 @@ async def list_pins(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
-    """Return both definitions and how they differ: of a tool, and of a prompt of that name."""
+    """Return both definitions of a tool and of a prompt with that name, and their differences."""
     definitions = _definitions(gate, request)
     return [definitions.shown(each).as_json() for each in await _named(request, definitions)]
 
@@ -69,7 +69,7 @@ async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
-    """Reject the definition that was shown, or forget one that is gone."""
+    """Reject the definition that was shown, or delete the pin of a removed one."""
     definitions = _definitions(gate, request)
     pin = await _decided(gate, request, definitions)
     try:
@@ -91,7 +91,7 @@ def _recording(gate: Operations, request: ApiRequest) -> Record | None:
         return None
 
     async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
-        (change,) = changes  # several are decided by the import of a file, which no route does
+        (change,) = changes  # only the import of a file decides several, and no route imports
         body, server, tool = decision_of(decision, change)
         about = {"surface": "api", **body}
         await trail.record("pin", about, request.principal, server=server, tool=tool, claim=claim)
@@ -123,7 +123,7 @@ async def _decided(gate: Operations, request: ApiRequest, definitions: Definitio
 
 def _changed() -> Problem:
     return Problem(
-        409, "definition_changed", "the server offers another definition by now; compare it first"
+        409, "definition_changed", "the server now offers another definition; compare it first"
     )
 
 

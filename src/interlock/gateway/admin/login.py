@@ -16,13 +16,13 @@ from interlock.types import JsonObject
 
 
 class Pages(Struct, frozen=True):
-    """What login needs.
+    """The objects that the login routes need.
 
     Attributes:
         sessions: The sessions.
-        cookie: Their cookie at this listener.
+        cookie: The session cookie of this listener.
         keys: Verifies keys and tokens in a header; None where only codes open sessions.
-        issuers: Returns the issuers that people can log in at.
+        issuers: Returns the issuers where people can log in.
     """
 
     sessions: PageSessions
@@ -32,7 +32,7 @@ class Pages(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a login: one of the two."""
+    """The body of a login: either a key or a code."""
 
     key: str | None = None
     code: str | None = None
@@ -63,7 +63,7 @@ async def _owner(pages: Pages, request: ApiRequest) -> Principal:
 
 
 async def list_issuers(pages: Pages, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """List where people of an organisation log in."""
+    """List the issuers where people of an organisation log in."""
     return {
         "issuers": [
             {"issuer": each.issuer, "name": urlsplit(each.issuer).netloc}
@@ -92,18 +92,20 @@ async def end_session(pages: Pages, request: ApiRequest) -> None:
 
 
 ROUTES = (
-    Route("GET", "/api/login", "", list_issuers, "where people of an organisation log in"),
+    Route(
+        "GET", "/api/login", "", list_issuers, "the issuers where people of an organisation log in"
+    ),
     Route(
         "POST",
         "/api/login",
         "",
         log_in,
-        "trades a key, or a one-time code, for a cookie and a page key",
+        "opens a session with a key or a one-time code; returns a cookie and a page key",
         body=Login,
     ),
     Route("POST", "/api/logout", "any", log_out, "ends the session of the request"),
     Route("GET", "/me/sessions", "any", list_sessions, "the caller's open sessions"),
-    Route("DELETE", "/me/sessions/{id}", "any", end_session, "ends one of them"),
+    Route("DELETE", "/me/sessions/{id}", "any", end_session, "ends one of the caller's sessions"),
 )
 
 __all__ = ["ROUTES", "Login", "Pages"]

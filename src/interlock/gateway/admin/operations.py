@@ -1,4 +1,4 @@
-"""What the handlers of the admin API need of a running gateway."""
+"""The running gateway as the handlers of the admin API use it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from interlock.store.database.recorded import Record
 from interlock.store.keys import KeyStore
 from interlock.types import JsonObject
 
-MAX_PAGE = 500  # items of a list
+MAX_PAGE = 500  # items on a page of a list
 BASE = "/admin/api/v1"
 
 Limit = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a list to return: so many items, after the last one of the page before."""
+    """The part of a list to return: at most `limit` items, after the end of the page before."""
 
     limit: Limit = 50
     after: str = ""
@@ -51,7 +51,7 @@ class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Operations:
-    """A running gateway, for the people who operate it.
+    """The running gateway as the admin routes use it.
 
     Args:
         assembly: The gateway.
@@ -61,7 +61,7 @@ class Operations:
         services: What it has opened.
         server: Answers the requests of clients.
         keys: The stored API keys.
-        verifying: Held during a verification of the audit trail, which reads all of it.
+        verifying: Held while the whole audit trail is verified.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -79,7 +79,6 @@ class Operations:
 
     @property
     def uptime(self) -> float:
-        """Seconds since the start."""
         return monotonic() - self._started
 
     @property
@@ -100,10 +99,10 @@ class Operations:
         """Record a change in the audit trail.
 
         Args:
-            request: By whom, and from where.
-            body: What, before and after.
-            claim: The change, which is made in the transaction of the record; None for a change
-                that is made afterwards.
+            request: The request, which names who made the change and from where.
+            body: The change, with the values before and after.
+            claim: Makes the change in the transaction of the record; None for a change that is
+                made afterwards.
 
         Raises:
             AuditUnavailable: The record could not be made durable, so the change must not be made.
@@ -113,17 +112,17 @@ class Operations:
             await self.services.trail.record("admin", about, request.principal, claim=claim)
 
     def record_soon(self, request: ApiRequest, body: JsonObject) -> None:
-        """Record how a change ended that has been made; see `record`. The answer does not wait."""
+        """Record the outcome of a change without delaying the answer; see `record`."""
         if self.services.trail is not None:
             about = _described(request, body)
             self.services.trail.record_soon("admin", about, request.principal)
 
     def recording(self, request: ApiRequest, describe: Callable[..., JsonObject]) -> Record | None:
-        """Return what writes a change with its audit record; None without an audit trail.
+        """Return a function that writes a change and its audit record; None without a trail.
 
         Args:
-            request: By whom, and from where.
-            describe: Returns what, before and after, of what the store passes on.
+            request: The request, which names who makes the change and from where.
+            describe: Returns the values before and after, from the arguments that the store passes.
         """
 
         async def record(claim: Claim, *about: Any) -> None:
@@ -133,7 +132,7 @@ class Operations:
 
     @asynccontextmanager
     async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:
-        """Read the audit trail by a connection of its own, so that no call waits for it."""
+        """Read the audit trail over a separate connection, so that no call waits for it."""
         location = self.assembly.started.database or None
         async with AuditReader.at(open_tables(location)) as reader:
             yield reader
@@ -174,19 +173,23 @@ def _document(value: object) -> object:
 def page_of(
     items: Sequence[T], page: PageQuery, request: ApiRequest, key: Any = lambda each: each["id"]
 ) -> JsonReply:
-    """Return a part of a list, with the address of the next part in the header `Link`.
+    """Return a page of a list, with the address of the next page in the `Link` header.
 
     Args:
         items: The whole list.
-        page: Which part.
+        page: The page to return.
         request: The request for it.
-        key: Returns what identifies an item.
+        key: Returns the identifier of an item.
     """
     begin = 0
     if page.after:
         positions = [index for index, each in enumerate(items) if key(each) == page.after]
         if not positions:
-            raise Problem(400, "bad_request", "query: after is not the end of a page")
+            raise Problem(
+                400,
+                "bad_request",
+                "query: after is not a cursor of this list; take it from the Link header",
+            )
         begin = positions[0] + 1
     part = items[begin : begin + page.limit]
     more = begin + page.limit < len(items)
@@ -194,7 +197,7 @@ def page_of(
 
 
 def listed(items: Sequence[object], request: ApiRequest, following: str = "") -> JsonReply:
-    """Return a list; `following` is where the next part begins, "" if there is none."""
+    """Return a list; `following` is the cursor of the next page, "" if there is none."""
     if not following:
         return JsonReply(items)
     given: Mapping[str, object] = msgspec.structs.asdict(request.query)

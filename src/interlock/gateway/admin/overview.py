@@ -18,13 +18,13 @@ from interlock.types import JsonObject
 HOUR = 3_600 * 1_000_000  # microseconds
 RANGES = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
 BUCKETS = 48
-SOON = 7 * 24 * HOUR  # before the end of a key
-MAX_SHOWN = 20  # things of a kind that need somebody
+SOON = 7 * 24 * HOUR  # time before a key's expiry in which it is shown
+MAX_SHOWN = 20  # items of a kind that need attention
 _REFUSED = ("refused", "limited", "held")
 
 
 class OverviewQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The time that the figures and the chart are about."""
+    """The time span of the figures and the chart."""
 
     range: Literal["1h", "24h", "7d", "30d"] = "24h"
 
@@ -72,7 +72,7 @@ def _figures(gate: Operations, series: Series) -> JsonObject:
 
 
 def _ending_keys(gate: Operations, now: int) -> list[JsonObject]:
-    """Return the keys in use that expire soon, the first one first."""
+    """Return the keys in use that expire soon, the earliest first."""
     ending = sorted(
         (stored.expires, stored.id, stored.user)
         for stored in (each.stored for each in gate.services.keys.active())

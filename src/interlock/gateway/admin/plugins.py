@@ -11,7 +11,7 @@ from interlock.types import JsonObject
 
 
 async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the plugins with their tools and users, and what is wrong with their manifests."""
+    """List the plugins with their tools, their users, and the problems of their manifests."""
     installed = await PluginStore(gate.services.database).list()
     found = [
         {
@@ -27,12 +27,12 @@ async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return since when a user has a plugin, and by whom."""
+    """Return when a user got a plugin, and from whom."""
     return (await _installation(gate, request)).as_json()
 
 
 async def install(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Give a user the tools of a plugin."""
+    """Install a plugin for a user."""
     name, user = request.path["name"], _user(request)
     if name not in {each.name for each in gate.parts.plugins.found}:
         raise not_found("no plugin has this name")
@@ -45,7 +45,7 @@ async def install(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def remove(gate: Operations, request: ApiRequest) -> None:
-    """Take the tools of a plugin from a user."""
+    """Remove a plugin from a user."""
     store, record = PluginStore(gate.services.database), _recording(gate, request, "plugin_removed")
     if not await store.remove(request.path["name"], _user(request), record=record):
         raise _not_installed()
@@ -69,7 +69,7 @@ def _recording(gate: Operations, request: ApiRequest, action: str) -> Record | N
 
 
 def _not_installed() -> Problem:
-    return not_found("the user does not have such a plugin")
+    return not_found("the user has not installed this plugin")
 
 
 def _user(request: ApiRequest) -> str:
@@ -89,14 +89,14 @@ ROUTES = (
         "plugins with their tools and users",
         query=PageQuery,
     ),
-    Route("GET", _ONE, "admin:read", show, "since when a user has a plugin"),
+    Route("GET", _ONE, "admin:read", show, "the time when a user got a plugin"),
     Route(
         "POST",
         _ONE,
         "admin:write",
         install,
-        "gives a user the tools of a plugin",
+        "installs a plugin for a user",
         body=EmptyBody,
     ),
-    Route("DELETE", _ONE, "admin:write", remove, "takes them from the user"),
+    Route("DELETE", _ONE, "admin:write", remove, "removes a plugin from a user"),
 )

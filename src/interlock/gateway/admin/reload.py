@@ -1,4 +1,4 @@
-"""The configuration: what reading the file again would change, and doing it."""
+"""The configuration: the plan of a reload, and the reload itself."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from interlock.types import JsonObject
 
 
 class Reload(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body: only plan, or apply."""
+    """The body: whether to plan only, or to apply."""
 
     plan: bool = False
 
 
 async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Read the file again; return what changes, and change it unless only a plan is wanted."""
+    """Read the file again; return the changes, and apply them unless only a plan is requested."""
     assembly = gate.assembly
     path = assembly.parts.config.path
     if path is None:
-        raise Problem(409, "no_file", "the configuration is not from a file, so it stays")
+        raise Problem(
+            409, "no_file", "the configuration did not come from a file; restart to change it"
+        )
     config = load(path)
     plan = await plan_of(assembly, config)
     if request.body.plan:
@@ -32,11 +34,11 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
     try:
         await assembly.reload(config)
     except Exception as error:
-        # Only the type: a message may quote the file, and the answer has it anyway.
+        # Record only the type: a message may quote the file. The answer has the whole text.
         failed = {"action": "configuration_reload_failed", "error": type(error).__name__}
         gate.record_soon(request, failed | hashes)
         raise
-    # Not awaited: the reload has taken effect, whether the record can be written now or not.
+    # Do not wait for the record: the reload has taken effect, recorded or not.
     gate.record_soon(request, {"action": "configuration_reloaded", **hashes})
     return plan | {"applied": True}
 
@@ -47,7 +49,7 @@ ROUTES = (
         f"{BASE}/reload",
         "admin:write",
         reload,
-        "reads the file again; with plan, only says what would change",
+        "reads the file again; with plan, only returns the changes",
         body=Reload,
     ),
 )

@@ -1,4 +1,4 @@
-"""All routes of the API, from which the documentation and the tests of rights are made."""
+"""All routes of the API. The documentation and the tests of rights are made from these tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from interlock.gateway.admin import (
     tools,
 )
 
-# On the admin listener, or on the only one if no other machine can reach it.
+# Served by the admin listener, or by the only listener if no other machine can reach it.
 ADMIN_ROUTES = (
     *overview.ROUTES,
     *status.ROUTES,
@@ -33,7 +33,7 @@ ADMIN_ROUTES = (
     *credentials.ROUTES,
     *plugins.ROUTES,
 )
-# On every listener.
+# Served by every listener.
 USER_ROUTES = (*me.ROUTES, *tools.OWN_ROUTES, *credentials.OWN_ROUTES, *calls.ROUTES)
 LOGIN_ROUTES = login.ROUTES
 

@@ -1,4 +1,4 @@
-"""How the gateway and its servers are, and how much of the limits is used."""
+"""The state of the gateway and its servers, and the use of the limits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from interlock.types import JsonObject
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whose limits to show; without a key those of all calls."""
+    """The key whose limits to show; without one, the limits of all calls."""
 
     key: str = ""
 
@@ -57,7 +57,7 @@ def _audit_state(gate: Operations) -> JsonObject:
 
 
 def server(gate: Operations, status: ServerStatus) -> JsonObject:
-    """Return what lists show of a server."""
+    """Return a server's entry in lists."""
     parts = gate.parts
     queues = {name: queue for (name, *_), queue in parts.queues.items()}
     return {
@@ -73,7 +73,7 @@ def server(gate: Operations, status: ServerStatus) -> JsonObject:
 
 
 async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return all that is known of one server."""
+    """Return all details of one server."""
     upstream = _upstream(gate, request)
     status = upstream.status
     more = asdict(status)
@@ -100,7 +100,7 @@ async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
-    """End the connections of a server, calls under way included, and start it again."""
+    """End the connections of a server and its running calls, then start it again."""
     upstream = _upstream(gate, request)
     before = server(gate, upstream.status)
     about = {"action": "server_restarted", "id": upstream.name, "before": before}
@@ -110,18 +110,18 @@ async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def test(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Send a request to a server and report how long its answer took, or why there was none."""
+    """Send a request to a server; return the time of its answer, or the error."""
     seconds, problem = await gate.server.test(_upstream(gate, request).name)
     return {"ok": not problem, "ms": round(seconds * 1_000, 1), "reason": problem or None}
 
 
 async def stderr(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return the end of what a server wrote to stderr."""
+    """Return the end of a server's stderr."""
     return {"text": _upstream(gate, request).stderr}
 
 
 async def usage(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return how much of the limits is used, and how many requests were refused, by reason."""
+    """Return the used part of the limits, and the number of refused requests by reason."""
     key = request.query.key
     if key and gate.services.keys.by_id(key) is None:
         raise not_found("no key has this id")
@@ -165,5 +165,5 @@ ROUTES = (
         "sends a request to a server, and reports the time of its answer",
         body=EmptyBody,
     ),
-    Route("GET", f"{_ONE}/stderr", "admin:read", stderr, "the end of what a server wrote there"),
+    Route("GET", f"{_ONE}/stderr", "admin:read", stderr, "the end of a server's stderr"),
 )

@@ -1,4 +1,4 @@
-"""What a caller sees of the tools, for operators."""
+"""Routes that show operators the tools a caller sees, and callers their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interlock.types import JsonObject
 
 
 class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Whose tools to list: those of a key or of a user, in a view; `q` is a part of the text."""
+    """The query for a list of tools: a key or a user, a view, and `q`, a part of the text."""
 
     key: str = ""
     user: str = ""
@@ -18,7 +18,7 @@ class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class OwnToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """Which of the caller's tools to list: those with `q` in name, title or description."""
+    """The query for the caller's own tools; `q` is a part of name, title or description."""
 
     q: str = ""
     limit: Limit = 500

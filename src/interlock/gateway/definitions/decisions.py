@@ -1,6 +1,6 @@
-"""The definitions that servers offer, for operators: list, show, accept and reject.
+"""The decisions of operators about definitions: list, show, accept and reject.
 
-The command `interlock lock` and the admin API are made of these methods.
+The command `interlock lock` and the admin API call these methods.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from interlock.text.quoting import INVISIBLE
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
-# Writes a decision with its audit records: what was decided, the change of the table, and each pin
-# before and after it. Without a change of the table it writes the records alone.
+# Writes a decision with its audit records: the name of the decision, the change of the table, and
+# each pin before and after. Without a change of the table it writes only the records.
 Record = Callable[[str, Claim | None, Sequence[Change]], Awaitable[None]]
 
 _Pins: TypeAlias = list[Pin]
@@ -46,11 +46,11 @@ class Shown(Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """The hash to accept: of what the server offers."""
+        """The hash to accept, which is that of the server's current definition."""
         return self.pin.seen_hash or self.pin.hash or ""
 
     def as_json(self) -> JsonObject:
-        """Return the object of the admin API."""
+        """Return the pin as JSON for the admin API."""
         pin = self.pin
         accepted = None if pin.definition is None else msgspec.json.decode(pin.definition)
         seen = None if pin.seen_definition is None else msgspec.json.decode(pin.seen_definition)
@@ -61,14 +61,14 @@ _Shown: TypeAlias = list[Shown]
 
 
 class Definitions:
-    """What operators do with pins. Every method may raise a `StoreError`.
+    """The operators' methods for pins. Each may raise a `StoreError`.
 
     Args:
         store: The pins.
-        by: Principal that decides.
+        by: The principal that decides.
         record: Records each decision; None for no record.
-        file: The lock file that the configuration obeys; None if the database decides. What is
-            accepted is written to this file as well.
+        file: The lock file that the configuration obeys; None if the database decides. Accepted
+            definitions are written to this file as well.
     """
 
     def __init__(
@@ -80,14 +80,13 @@ class Definitions:
         self._file = file
 
     async def list(self, server: str | None = None) -> _Pins:
-        """Return the pins of a server, or of all."""
         return [each for each in await self._store.list(server) if each.kind != "list"]
 
     async def find(self, address: str) -> _Pins:
-        """Return what an address names: a tool and perhaps a prompt, or a server itself.
+        """Return the pins at an address: of a tool and perhaps a prompt, or of a server itself.
 
         Raises:
-            StoreError: It names no definition.
+            StoreError: The address names no definition.
         """
         server, colon, name = address.partition(":")
         pins = await self.list(server)
@@ -98,31 +97,30 @@ class Definitions:
         return found
 
     async def show(self, address: str) -> _Shown:
-        """Return the definitions that an address names, and how they differ.
+        """Return the definitions at an address, with their differences.
 
         Raises:
-            StoreError: It names no definition.
+            StoreError: The address names no definition.
         """
         return [self.shown(each) for each in await self.find(address)]
 
     def shown(self, pin: Pin) -> Shown:
-        """Return a pin with its differences."""
         return Shown(pin, diff(pin))
 
     async def waiting(self, server: str) -> _Pins:
-        """Return what waits of a server, with the server itself first."""
+        """Return a server's definitions that wait, with the server itself first."""
         return [each for each in await self.list(server) if each.waits]
 
     async def accept(self, pin: Pin, hash: str, *, risk_from_hints: bool = False) -> Pin:
         """Accept the definition that was shown.
 
         Args:
-            pin: Which one.
-            hash: Of the definition that was shown.
-            risk_from_hints: State the risk of a tool as its server does, from now on.
+            pin: The pin of the definition.
+            hash: The hash of the definition that was shown.
+            risk_from_hints: Also adopt the risk that the server states for the tool.
 
         Raises:
-            DefinitionChanged: The server offers another definition by now.
+            DefinitionChanged: The server now offers another definition.
             ConfigError: The lock file cannot be read or written.
         """
         risk = _hinted(pin) if risk_from_hints else None
@@ -138,14 +136,14 @@ class Definitions:
         return after
 
     async def reject(self, pin: Pin, hash: str | None = None) -> Pin | None:
-        """Reject a definition, so that it is not offered. What is gone is forgotten.
+        """Reject a definition, so that it is not offered. The pin of a removed item is deleted.
 
         Args:
-            pin: Which one.
-            hash: Of the definition that was shown; None for the present one.
+            pin: The pin of the definition.
+            hash: The hash of the definition that was shown; None for the current one.
 
         Raises:
-            DefinitionChanged: The server offers another definition by now.
+            DefinitionChanged: The server now offers another definition.
         """
         if self._file is not None:
             raise ConfigError(f"{pin.address} is in {self._file}: remove it there (mode strict)")
@@ -154,18 +152,18 @@ class Definitions:
         return after
 
     async def export(self, path: Path) -> int:
-        """Write all accepted definitions to a file, and return how many there are.
+        """Write all accepted definitions to a file; return their number.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The file cannot be written.
         """
         return lock_file.write(path, await self._store.list())
 
     async def import_file(self, path: Path) -> _Pins:
-        """Accept what a file states of its servers, and nothing else of them.
+        """Accept the definitions in a file, and for its servers only these.
 
         Returns:
-            What is accepted now.
+            The pins that are now accepted.
 
         Raises:
             ConfigError: The file cannot be read, or is not a lock file.
@@ -181,17 +179,17 @@ class Definitions:
         return None if self._record is None else partial(self._record, decision)
 
     def _recorded_around(self, put: Callable[[], None]) -> Callable[..., Awaitable[None]]:
-        """Return what records an acceptance as begun, puts the lock file in place, and records it.
+        """Return a function that records an acceptance as begun, installs the file, and records it.
 
-        So the audit trail never says "accept" of what the lock file does not accept, and the file
-        accepts nothing of which the audit trail says nothing. The database changes last: the file
-        decides, and what follows from it is written again with the next list.
+        So the trail never contains "accept" for a definition that the file does not accept, and
+        the file accepts nothing that the trail omits. The database changes last: the file decides,
+        and the next list writes the result to the database again.
         """
         is_put = False
 
         async def recorded(claim: Claim, changes: Sequence[Change]) -> None:
             nonlocal is_put
-            if not is_put:  # called again if the row was changed meanwhile
+            if not is_put:  # a second call follows if another writer changed the row
                 if self._record is not None:
                     await self._record("accept_started", None, changes)
                 put()
@@ -203,7 +201,7 @@ class Definitions:
 
 
 def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:
-    """Return what the audit trail says of a decision, and which server and tool it is about."""
+    """Return the audit record of a decision, with its server and tool."""
     before, after = change
     pins = {"before": before, "after": after}
     shown = {name: as_json(pin) for name, pin in pins.items() if pin is not None}
@@ -213,7 +211,7 @@ def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:
 
 
 def as_json(pin: Pin) -> JsonObject:
-    """Return the object of a pin, as commands and the admin API show it."""
+    """Return a pin as JSON, for commands and the admin API."""
     found: JsonObject = {
         "server": pin.server,
         "kind": pin.kind,
@@ -230,7 +228,6 @@ def as_json(pin: Pin) -> JsonObject:
 
 
 def _hinted(pin: Pin) -> Risk | None:
-    """Return the risk that a server states of its tool."""
     if pin.kind != "tool":
         return None
     definition = msgspec.json.decode(pin.seen_definition or pin.definition or "{}")
@@ -240,7 +237,7 @@ def _hinted(pin: Pin) -> Risk | None:
 
 
 def _with(file: Path, pin: Pin, hash: str, risk: Risk | None) -> list[Pin]:
-    """Return the pins of a lock file, with what was shown among them."""
+    """Return the pins of a lock file, with the definition that was shown among them."""
     definition = pin.seen_definition or pin.definition
     if hash != (pin.seen_hash or pin.hash) or definition is None:
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
@@ -254,10 +251,10 @@ _INVISIBLE = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 
 
 def diff(pin: Pin) -> list[str]:
-    """Return the lines of a unified diff from the accepted definition to the one seen.
+    """Return a unified diff from the accepted definition to the one last seen.
 
-    Of a definition that was never accepted, all lines are added. Members are sorted, and every
-    line of a longer text has a line of its own, after its member.
+    A definition that was never accepted is all added lines. Members are sorted, and each line of a
+    longer text follows its member as a separate line.
     """
     before = _lines(pin.definition)
     after = _lines(pin.seen_definition if pin.waits else pin.definition)
@@ -268,7 +265,7 @@ def diff(pin: Pin) -> list[str]:
 
 
 def visible(text: str) -> str:
-    """Return text with an escape for each character that is not shown, or that changes others."""
+    """Return text with invisible and direction-changing characters escaped."""
     return _INVISIBLE.sub(_escape, text)
 
 
@@ -285,7 +282,7 @@ def _lines(definition: str | None) -> list[str]:
 
 
 def _of(value: Any, path: str) -> list[str]:
-    """Return a line for each leaf of a value: its path, and what it is."""
+    """Return a line for each leaf of a value: its path and its value."""
     if isinstance(value, dict) and value:
         pairs = sorted((f"{path}.{key}" if path else key, each) for key, each in value.items())
         return [line for inner, each in pairs for line in _of(each, inner)]

@@ -1,11 +1,11 @@
-"""The file of accepted definitions: exported from a database, reviewed, and obeyed or imported.
+"""The lock file of accepted definitions: exported from a database, reviewed, obeyed or imported.
 
     {"version": 1, "servers": {"crm": {
         "server": {"hash": "…", "definition": {…}},
         "tools": {"refund": {"hash": "…", "definition": {…}, "risk": "write"}},
         "prompts": {…}}}}
 
-A definition counts, not the hash beside it: a file in which the two differ is refused.
+The definition counts, not the hash beside it: a file in which the two differ is refused.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LockFile:
     """A lock file, read again whenever it has changed.
 
     Args:
-        path: The file.
+        path: The path of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -61,10 +61,10 @@ class LockFile:
         return cls(folder / lock.file) if lock.mode == "strict" else None
 
     def pins_of(self, server: str) -> dict[Key, Pin]:
-        """Return what the file accepts of a server.
+        """Return the definitions of a server that the file accepts.
 
         Raises:
-            ConfigError: It cannot be read, or is not a lock file.
+            ConfigError: The file cannot be read, or is not a lock file.
         """
         mark = self._mark_now()
         if mark is None or mark != self._mark:
@@ -75,7 +75,6 @@ class LockFile:
         return self._pins.get(server, {})
 
     def has_changed(self) -> bool:
-        """Return whether the file is another one than `pins_of` has read."""
         return self._mark_now() != self._mark
 
     def _mark_now(self) -> object:
@@ -90,7 +89,7 @@ def read(path: Path) -> list[Pin]:
     """Return the pins of a lock file.
 
     Raises:
-        ConfigError: It cannot be read, or is not a lock file.
+        ConfigError: The file cannot be read, or is not a lock file.
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=_File)
@@ -111,10 +110,10 @@ def read(path: Path) -> list[Pin]:
 
 
 def write(path: Path, pins: Iterable[Pin]) -> int:
-    """Write the accepted definitions to a lock file, sorted, and return how many there are.
+    """Write the accepted definitions to a lock file, sorted; return their number.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     content, count = _encoded(pins)
     durable.replace(path, content, mode=0o644)
@@ -126,14 +125,14 @@ def staged(path: Path, pins: Iterable[Pin]) -> Iterator[Callable[[], None]]:
     """Write a lock file under a temporary name, and yield the function that puts it in place.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     with durable.staged(path, _encoded(pins)[0], mode=0o644) as put:
         yield put
 
 
 def _encoded(pins: Iterable[Pin]) -> tuple[bytes, int]:
-    """Return the content of a lock file, and how many definitions are in it."""
+    """Return the content of a lock file, and the number of definitions in it."""
     servers: dict[str, _Server] = {}
     count = 0
     for pin in sorted(pins, key=lambda each: (each.server, each.key)):

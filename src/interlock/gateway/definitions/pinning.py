@@ -1,7 +1,7 @@
 """The pins of a gateway: its mode, its lock file, and the decisions of operators.
 
-A decision in the database, or a change of the lock file, is noticed within a second.
-So is a database that can be read again.
+A decision in the database, or a change of the lock file, takes effect within a second. After a
+failure of the database, the pins are read again within a second of its recovery.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.types import JsonObject
 
-LAUNCH_KEY = "launch"  # the purpose of the key of the hashes in launch commands
-Note = Callable[[str, str, JsonObject], None]  # server, address of a tool or "", and the rest
+LAUNCH_KEY = "launch"  # the purpose of the key that hashes values in launch commands
+Note = Callable[[str, str, JsonObject], None]  # server, address of a tool or "", further members
 _log = logging.getLogger("interlock.gateway")
 
 
@@ -35,12 +35,12 @@ class Pinning:
     Args:
         store: Keeps the pins.
         lock: The mode, and the lock file.
-        folder: What a relative path of the lock file starts from.
-        key: Of the keyed hashes of launch commands.
-        note: Records in the audit trail what has to wait; None for no record.
+        folder: The folder that a relative path of the lock file starts from.
+        key: The key of the hashes in launch commands.
+        note: Records definitions that have to wait; None for no record.
 
     Attributes:
-        key: As given.
+        key: The key of the hashes in launch commands.
     """
 
     def __init__(
@@ -62,13 +62,11 @@ class Pinning:
         self._unread: set[str] = set()  # servers whose pins could not be read
 
     def follow(self, check: Callable[[Collection[str]], Awaitable[None]]) -> None:
-        """Await `check` with the servers whose pins may have changed."""
         self._on_change = check
 
     async def check(
         self, server: str, offered: Sequence[Offered], kinds: Kinds
     ) -> Mapping[Key, Pin] | None:
-        """Compare a list with its pins; see `PinKeeper`."""
         self._states.setdefault((server, kinds), Counter()).clear()
         if self._lock.mode == "off":
             return None
@@ -87,11 +85,10 @@ class Pinning:
         return pins
 
     async def pins(self, server: str) -> Sequence[Pin]:
-        """Return the pins of a server as they are stored; see `PinKeeper`."""
         return [] if self._lock.mode == "off" else await self._store.list(server)
 
     def _record(self, server: str, written: list[Pin]) -> None:
-        """Record what has changed: each definition that waits, and how many were accepted."""
+        """Record each definition that waits, and the number of accepted ones."""
         for pin in written:
             if pin.waits or pin.state == "gone":
                 _log.warning("%s: its definition is %s", pin.address, pin.state)
@@ -104,14 +101,14 @@ class Pinning:
 
     @property
     def states(self) -> Counter[str]:
-        """How many definitions are in each state."""
+        """Number of definitions in each state."""
         found = Counter(accepted=0, changed=0, new=0, gone=0)
         for each in self._states.values():
             found.update(each)
         return found
 
     async def replace(self, lock: Lock, servers: Collection[str]) -> None:
-        """Obey another mode or lock file.
+        """Adopt another mode or lock file.
 
         Args:
             lock: The new settings.
@@ -130,9 +127,9 @@ class Pinning:
         """Follow the decisions of operators.
 
         Args:
-            feed: Of the database.
+            feed: The changes of the database.
         """
-        with suppress(InterlockError):  # servers are told apart by `_unread`
+        with suppress(InterlockError):  # `_unread` keeps the servers that failed
             await self._store.changed()
         async with feed.follow("pins", self._step, _log, "decisions about definitions"):
             yield
@@ -141,10 +138,10 @@ class Pinning:
         await self._obey(await self._store.changed() if has_changed else set())
 
     async def refresh(self) -> None:
-        """Obey the decisions that were made since the last call.
+        """Apply the decisions that were made since the last call.
 
         Raises:
-            StoreError: They cannot be read.
+            StoreError: The decisions cannot be read.
         """
         await self._obey(await self._store.changed())
 
@@ -156,9 +153,9 @@ class Pinning:
             await self._on_change(changed)
 
     async def obey(self, server: str) -> None:
-        """Obey a decision that was just made about a server.
+        """Apply a decision that was just made about a server.
 
-        If the database does not answer any more, all tools of the server wait until it does.
+        If the database stops answering, all tools of the server wait until it answers.
         """
         try:
             await self.refresh()
@@ -176,11 +173,11 @@ def make_pinning(
     """Make the pins of a configuration.
 
     Args:
-        config: Its folder is where a relative lock file is.
-        settings: Its member `gateway`.
+        config: The configuration, whose folder a relative lock file is in.
+        settings: The member `gateway` of the configuration.
         database: Keeps the pins.
         secret: The gateway's key.
-        trail: Records what has to wait; None for no record.
+        trail: Records definitions that have to wait; None for no record.
     """
 
     def note(server: str, tool: str, body: JsonObject) -> None:

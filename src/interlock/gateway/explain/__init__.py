@@ -1,1 +1,1 @@
-"""Whether a call would be made, and why."""
+"""Explanations of calls: whether a call would be made, and why."""

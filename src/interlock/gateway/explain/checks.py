@@ -20,7 +20,7 @@ def _check_key(question: ExplainedCall) -> Check | None:
     key, principal = question.key, question.caller.principal
     if key is None:
         scopes = ", ".join(sorted(principal.scopes)) if principal is not None else ""
-        return Check("key", "ok", f"none; as with the scope {scopes}")
+        return Check("key", "ok", f"none; checked like a key with the scope {scopes}")
     state = key.state(now_micros())
     if state == "revoked":
         again = f"create another key: interlock keys create {key.user}"
@@ -29,7 +29,7 @@ def _check_key(question: ExplainedCall) -> Check | None:
         again = f"create another key: interlock keys create {key.user}"
         return Check("key", "deny", f"{state} {_day(key.expires)}", "key_expired", again)
     if not any(scope.startswith("mcp:") for scope in key.scopes):
-        detail = f"{', '.join(key.scopes) or 'no scope'}: nothing that opens tools"
+        detail = f"{', '.join(key.scopes) or 'no scope'}: allows no tools"
         again = f"create a key with --scope mcp:read: interlock keys create {key.user}"
         return Check("key", "deny", detail, "insufficient_scope", again)
     until = "does not expire" if key.expires is None else f"active until {_day(key.expires)}"
@@ -143,7 +143,7 @@ def _check_approval(question: ExplainedCall) -> Check | None:
         return None
     approvers = " or ".join(question.decision.approvers)
     if question.approval is None:
-        detail = f"none of this call yet; {approvers} must approve"
+        detail = f"this call has no approval yet; {approvers} must approve it"
         if question.key is None and question.caller.principal is not None:
             detail += "; approvals are for one key: name it with --key"
         return Check("approval", "ask", detail, "approval_required", f"an approval of {approvers}")
@@ -174,7 +174,7 @@ def _lacking(question: ExplainedCall) -> list[JsonObject]:
 
 
 def _way_to_connect(question: ExplainedCall) -> str:
-    """Return how the user gets the first credential that it lacks; "" if it has all."""
+    """Return how the user gets the first missing credential; "" if none is missing."""
     principal = question.caller.principal
     for each in _lacking(question):
         user = principal.id if principal is not None else ""
@@ -210,14 +210,14 @@ def policy_checks(
     caller: Caller,
     arguments: Mapping[str, Any] | None,
 ) -> Iterator[Check]:
-    """Yield what the policy checked, with what would change each check."""
+    """Yield the checks of the policy, each with the change that would make it pass."""
     for step in decision.steps(arguments):
         reason, change = ("", "") if step.verdict == "ok" else _why(step, entry, caller)
         yield Check(step.step, step.verdict, step.detail, reason, change)
 
 
 def _why(step: Step, entry: Entry | Item, caller: Caller) -> tuple[str, str]:
-    """Return the reason of a check of the policy that did not pass, and what would change it."""
+    """Return the reason of a failed check of the policy, and the change that would pass it."""
     address, principal = entry.address, caller.principal
     if step.step == "plugin":
         user = principal.id if principal is not None else "user:local"

@@ -1,8 +1,8 @@
-"""Whether a call would be made, and why: every check of a call, with the fact that decided it.
+"""Explanations of calls: every check of a call, with the fact that decided it.
 
-The checks are the functions that a call runs. They are shown in the order of `CHECKS`. A tool that
-its caller may not see does not exist for it, so a denial by the policy comes before the state of
-the tool's server.
+The checks are the functions that a call runs, in the order of `CHECKS`. A tool that its caller may
+not see does not exist for that caller, so a denial by the policy precedes the state of the tool's
+server.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
 
 _LATE = ("limits", "approval", "credential")  # checks that depend on the earlier ones
-_ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # nothing else matters
-# The checks that make a tool not exist.
+_ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # later checks are moot
+# The checks that hide a tool from its caller.
 _HIDDEN = ("plugin", "view", "scope", "read_only", "policy")
 
 
@@ -45,11 +45,11 @@ class Explainer:
 
     Args:
         gateway: The gateway.
-        policy: As the gateway has it.
-        limiter: The limits that calls spend; they are not spent here.
-        credentials: Those that the caller has or needs, as `Vault.states` returns them.
-        pins: What is accepted.
-        approvals: Where approvals are looked up; None for none.
+        policy: The gateway's policy.
+        limiter: The limits that calls spend; explanations do not spend them.
+        credentials: The caller's credentials and missing ones, from `Vault.states`.
+        pins: The accepted definitions.
+        approvals: The stored approvals; None for none.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Explainer:
         """Explain one call.
 
         Args:
-            caller: Who calls.
+            caller: The caller.
             address: The tool, "server:name".
-            arguments: Those of the call; None to explain whether the tool is listed.
+            arguments: The arguments of the call; None to explain whether the tool is listed.
             key: The caller's key; None for a user without one.
             approval: The newest approval of this call, with its state.
         """
@@ -134,7 +134,7 @@ class Explainer:
     def all_tools(
         self, caller: Caller, *, key: StoredKey | None = None
     ) -> Iterator[tuple[str, Explanation]]:
-        """Explain the listing of every tool, by address, those that cannot be called included."""
+        """Explain the listing of every tool, by address, including unusable tools."""
         seen = set()
         for upstream in self._toolbox.upstreams.values():
             names = [each.tool.name for each in upstream.entries]
@@ -185,7 +185,7 @@ class Explainer:
         )
 
 
-# What a caller lacks
+# Missing parts of a call
 
 
 async def credentials_of(
@@ -228,7 +228,7 @@ def reading_approvals(
     policy: Policy,
     gateway: ForwardingServer,
 ) -> Approvals:
-    """Return the approvals of a database, only to look at them."""
+    """Return a read-only view of the approvals in a database."""
 
     async def refuse(*_: object) -> NoReturn:
         raise StoreError("approvals are only read here")
@@ -243,11 +243,11 @@ def reading_approvals(
     )
 
 
-# What the checks amount to
+# The result of the checks
 
 
 def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
-    """Return the check that decides: the first denial, in the order in which a call meets them."""
+    """Return the check that decides: the first denial, in the order of a call's checks."""
     denied = [each for each in checks if each.verdict == "deny"]
     if not denied:
         if question.approval is not None and question.approval[0] == "approved":
@@ -264,7 +264,7 @@ def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
             return 2
         if is_hidden and check.step in _HIDDEN:
             return 3
-        return 5 if is_listed and check.step == "server" else 4  # found out when the call is sent
+        return 5 if is_listed and check.step == "server" else 4  # detected when the call is sent
 
     return min(denied, key=turn)
 
@@ -281,7 +281,7 @@ def _rule(decisive: Check | None, question: ExplainedCall) -> str:
 
 
 def _unreached(checks: list[Check], decisive: Check | None) -> Iterator[Check]:
-    """Mark the checks that say nothing after a denial. What a policy says is shown anyway."""
+    """Mark the checks that are pointless after a denial. The policy's checks stay."""
     is_denied = decisive is not None and decisive.verdict == "deny"
     ends_all = decisive is not None and decisive.reason in _ENDING
     is_over = False

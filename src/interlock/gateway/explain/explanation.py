@@ -1,4 +1,4 @@
-"""Whether a call would be made, and why, as data."""
+"""The data of explanations: whether a call would be made, and why."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Check(Struct, frozen=True, omit_defaults=True):
     """One check of a call.
 
     Attributes:
-        step: What was checked.
+        step: The name of the check.
         verdict: "not_reached" for a check that an earlier denial makes pointless.
         detail: The fact, without any value of an argument.
-        reason: Of a denial or a question: the word that the caller and the trail get.
-        change: What would make this check pass; "" if nothing is known.
+        reason: The stable word of a denial or question that the caller and the trail get.
+        change: The change that would make this check pass; "" if unknown.
     """
 
     step: str
@@ -46,11 +46,11 @@ class Explanation(Struct, frozen=True):
     Attributes:
         effect: "allow", "ask" or "deny".
         reason: Why not, as a stable word; "" for "allow".
-        rule: Id of the rule that decided; "" for none.
+        rule: The id of the rule that decided; "" for none.
         checks: Every check, in the order of `CHECKS`.
-        decisive: The one that denies or asks; None for "allow".
-        state: Of the tool, such as "ok" or "server_down".
-        is_uncertain: There were no arguments, and a rule depends on them.
+        decisive: The check that denies or asks; None for "allow".
+        state: The state of the tool, such as "ok" or "server_down".
+        is_uncertain: Whether a rule depends on the arguments, and none were given.
     """
 
     effect: Effect
@@ -63,11 +63,11 @@ class Explanation(Struct, frozen=True):
 
     @property
     def change(self) -> str:
-        """What would change the effect; "" for "allow", or if nothing is known."""
+        """The change that would alter the effect; "" for "allow", or if unknown."""
         return self.decisive.change if self.decisive is not None else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that the command and the admin API show."""
+        """Return the explanation as JSON, for the command and the admin API."""
         shown = {"effect": self.effect, "reason": self.reason, "rule": self.rule}
         steps = [
             {"step": each.step, "verdict": each.verdict, "detail": each.detail}
@@ -79,24 +79,24 @@ class Explanation(Struct, frozen=True):
 
 
 class ExplainedCall(Struct):
-    """What the checks look at.
+    """The call that the checks examine, with the data they need.
 
     Attributes:
-        caller: Who calls.
+        caller: The caller.
         key: The caller's key; None for a user without one.
-        address: What is called, with its parts `server` and `name`.
-        arguments: None if they are not given.
+        address: The address of the call, with its parts `server` and `name`.
+        arguments: The arguments; None if they are not given.
         entry: The tool; an `Item` if it cannot be called.
-        known: The tool, as the policy decides about it; an `Item` if only its name is known.
-        upstream: Its server; None if no server has this name.
+        known: The tool that the policy decides about; an `Item` if only its name is known.
+        upstream: The server of the tool; None if no server has this name.
         problem: Why the tool cannot be called, if it is listed but unusable.
-        decision: Of the policy.
+        decision: The decision of the policy.
         limiter: The limits.
         policy: The policy.
-        credentials: What the server needs of the user, as `Vault.states` returns it.
-        accepted: When definitions were accepted, by address.
-        approval: The newest one of this call, with its state; None if there is none.
-        steps: What the policy checked, by the name of each check.
+        credentials: The credentials that the server needs from the user, from `Vault.states`.
+        accepted: The times at which definitions were accepted, by address.
+        approval: The newest approval of this call, with its state; None if there is none.
+        steps: The checks of the policy, by name.
     """
 
     caller: Caller
@@ -119,12 +119,11 @@ class ExplainedCall(Struct):
 
     @property
     def asks(self) -> bool:
-        """Whether the call needs an approval."""
         return self.decision.effect == "ask"
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the tool does not exist for the caller, whatever the arguments."""
+        """Whether the tool does not exist for the caller, with any arguments."""
         if self.upstream is not None and not self.upstream.entries and self.problem is None:
             return not self.policy.may_use_any(self.caller, self.server)
         return self.policy.decide(self.caller, self.known).effect == "deny"

@@ -1,1 +1,1 @@
-"""A server whose catalogue is a toolbox: requests of clients become calls of servers."""
+"""The MCP server of a gateway, which forwards clients' requests to the servers of a toolbox."""

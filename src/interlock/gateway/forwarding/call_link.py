@@ -1,4 +1,4 @@
-"""The way back from a forwarded call to its client, whichever request of the client is open now."""
+"""The channel from a forwarded call back to its client, over the client's current request."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class _Level(Struct):
 class CallLink(Struct, eq=False):
     """The `BackChannel` of a forwarded call.
 
-    Log messages pass at the client's own level. Of progress that comes too often the latest is
-    sent, as soon as it may be.
+    Log messages are filtered by the client's level. Progress is limited to one notification in
+    `PROGRESS_GAP`: the latest one is sent when the gap has passed.
 
     Attributes:
         context: The client's request.
-        park: How a modern client is asked; None if it cannot be.
-        end_if_abandoned: Ends the call if its client has not answered a question for long.
+        park: Asks a modern client; None if the client cannot be asked that way.
+        end_if_abandoned: Ends the call if its client has left a question unanswered for long.
         latest: Progress that has not been sent yet; `flush` sends it.
     """
 
@@ -44,11 +44,11 @@ class CallLink(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """As the client's own link has it."""
+        """Same as `caller` of the client's back channel."""
         return self.context.link.caller
 
     def notify(self, method: str, params: bytes) -> None:
-        """Pass a log message on, if the client wants it; other notifications as they are."""
+        """Forward a log message that passes the client's level, and any other notification."""
         context = self.context
         if context.finished:
             return
@@ -57,7 +57,7 @@ class CallLink(Struct, eq=False):
         context.link.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask the client: a legacy one by a request, a modern one by the answer to its own."""
+        """Ask a legacy client by a request, a modern one by the answer to its own request."""
         if self.park is None:
             return await self.context.link.ask(method, params, timeout=timeout)
         return await self.park(method, params)
@@ -66,7 +66,7 @@ class CallLink(Struct, eq=False):
         """Do nothing: the streams of the two connections are independent."""
 
     def progress(self, progress: Progress) -> None:
-        """Pass progress on, at most once in `PROGRESS_GAP`."""
+        """Forward progress, at most once in `PROGRESS_GAP`."""
         wait = self._sent_at + PROGRESS_GAP - monotonic()
         if wait <= 0:
             self._send_progress(progress)

@@ -1,4 +1,4 @@
-"""What a toolbox offers, as each caller may see it."""
+"""The tools, resources and prompts of a toolbox, as each caller may see them."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from interlock.types import (
 )
 
 MISSING_KEY = "interlock/missing"
-MAX_FOUND = 100_000  # tools of callers that are remembered
+MAX_FOUND = 100_000  # cached tools of callers
 
 
 class ToolboxCatalogue:
-    """A `Catalogue` of what a policy lets each caller use.
+    """A `Catalogue` with the items that a policy allows each caller.
 
-    What is listed can be called, and what is not listed does not exist for the caller.
+    A listed item can be called; an item that is not listed does not exist for the caller.
 
     Args:
-        toolbox: What there is.
+        toolbox: The tools of all servers.
         in_force: The policy.
         forwarder: Passes requests on.
     """
@@ -58,11 +58,11 @@ class ToolboxCatalogue:
             for each in toolbox.own.entries
         }
         self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
-        self._before: dict[str, Offers] = {}  # those before the last change
+        self._before: dict[str, Offers] = {}  # the offers before the last change
         self._found: dict[tuple[int, str], tuple[Principal, ForwardedTool]] = {}  # see `find`
-        self._found_in = -1  # the version that they were found in
+        self._found_in = -1  # the version in which `_found` was filled
         self._rights_changes = 0
-        self._version = -1  # of the toolbox, from which they were made
+        self._version = -1  # the toolbox's version in which `_offers` were made
 
     @property
     def version(self) -> int:
@@ -70,7 +70,7 @@ class ToolboxCatalogue:
         return self._toolbox.version + self._rights_changes
 
     def capabilities(self) -> ServerCapabilities:
-        """Return what the gateway declares, whatever servers are up now."""
+        """Return the declared capabilities, which do not depend on the servers that are up."""
         changes = {"listChanged": True}
         return ServerCapabilities(
             tools=changes,
@@ -82,7 +82,7 @@ class ToolboxCatalogue:
         )
 
     def view(self, context: Context) -> Hashable:
-        """Return what the caller's rights depend on."""
+        """Return a key of the caller's rights; see `basis_of_rights`."""
         return basis_of_rights(context.principal)
 
     # Lists
@@ -117,14 +117,14 @@ class ToolboxCatalogue:
                 yield each.definition
 
     def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
-        """Iterate over the tools of interlock itself that the client may use."""
+        """Yield interlock's own tools that the client may use."""
         caller = caller_of(context)
         for entry in self._toolbox.own.entries_for(caller):
             if self.may_use(caller, entry):
                 yield self._own[entry.wire_name]
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
-        """Return what the caller would see, but is missing; why a list of tools is empty."""
+        """Return the missing items that the caller would see, and why a list of tools is empty."""
         caller = Caller(context.principal)
         if kind == "prompts":
             missing = self._missing_prompts(self._offers_to(caller), caller)
@@ -138,7 +138,7 @@ class ToolboxCatalogue:
         return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return what a caller sees of the tools, and what is missing and why."""
+        """Return the tools that a caller sees, and the missing ones with reasons."""
         offers = self._offers_to(caller)
         seen = []
         for name, tool in offers.tools.items():
@@ -179,7 +179,7 @@ class ToolboxCatalogue:
         ]
 
     def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
-        """Return a number that changes with the lists of a kind that a principal sees."""
+        """Return a number that changes with a principal's lists of a kind."""
         caller = Caller(principal)
         offers = self._offers_to(caller)
         if kind == "tools":
@@ -204,7 +204,7 @@ class ToolboxCatalogue:
     # Look-ups
 
     def find(self, kind: str, name: str, context: Context) -> Any:
-        """Return what the caller may use under this name; None for all else."""
+        """Return the item with this name if the caller may use it, else None."""
         principal = context.principal
         if kind == "tools" and principal is not None:
             version = self._toolbox.version + self._rights_changes
@@ -255,14 +255,14 @@ class ToolboxCatalogue:
         )
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
-        """Return where the caller connects to a server that needs a login; "" for nowhere."""
+        """Return the URL where the caller logs in to a server; "" if it needs no login."""
         upstream = self._toolbox.upstreams.get(server)
         if reason != "needs_login" or upstream is None or caller.principal is None:
             return ""
         return upstream.connect_url(caller.owner)
 
     def find_resource(self, uri: str, caller: Caller) -> Item | None:
-        """Return a resource that is kept, listed, linked to, or that a template may match."""
+        """Return a resource that is kept, listed or linked to, or that a template may match."""
         if uri.startswith(URI):
             item = Item("resources", OWN, uri)
             return item if self.may_use(caller, item) else None
@@ -283,7 +283,7 @@ class ToolboxCatalogue:
         return item if self.may_use(caller, item) else None
 
     def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
-        """Return what exists under a name, whether the caller may use it or not."""
+        """Return the item with a name, even if the caller may not use it."""
         if kind == "tools":
             return self._toolbox.by_wire_name(name)
         offers = self._offers_to(caller)
@@ -301,7 +301,7 @@ class ToolboxCatalogue:
         """Return the completion for an argument; its server decides whether it has one.
 
         Raises:
-            InvalidArguments: The caller may not use such a prompt or template.
+            InvalidArguments: The caller may not use this prompt or template.
         """
         caller = Caller(context.principal)
         offers = self._offers_to(caller)
@@ -315,12 +315,12 @@ class ToolboxCatalogue:
         return ForwardedCompletion(listed.item, argument, upstream)
 
     def problem_of(self, caller: Caller, address: str) -> UnusableTool | None:
-        """Return why a tool cannot be called, whether the caller may see it or not."""
+        """Return why a tool cannot be called, even if the caller may not see it."""
         problems = self._offers_to(caller).problems()
         return next((each for each in problems if each.item.address == address), None)
 
     def offers(self, caller: Caller, entry: Entry | Item) -> bool:
-        """Return whether a caller may use something that its server lists for the caller."""
+        """Return whether a caller may use an item that the server lists for this caller."""
         return self.may_use(caller, entry) and self._sees(caller, entry)
 
     def _sees(self, caller: Caller, entry: Entry | Item) -> bool:
@@ -332,16 +332,16 @@ class ToolboxCatalogue:
         return upstream.sees(caller.owner, entry.kind, entry.name)
 
     def rights_changed(self) -> None:
-        """Decide again what each caller may use."""
+        """Recompute the rights of all callers."""
         self._in_force.policy.forget_rights()
         self._rights_changes += 1
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
-        """Return whether a caller may use something, perhaps with some arguments only."""
+        """Return whether a caller may use an item, perhaps with some arguments only."""
         return self._in_force.policy.decide(caller, entry).effect != "deny"
 
     def _offers_to(self, caller: Caller) -> Offers:
-        """Return what there is, by the names of the caller's view."""
+        """Return the offers by the names of the caller's view."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._before, self._offers = self._offers, {}
@@ -363,7 +363,7 @@ class ToolboxCatalogue:
 def basis_of_rights(principal: Principal | None) -> Hashable:
     """Return a key that only principals with equal rights share.
 
-    Two tokens of one user may have different scopes.
+    Two tokens of one user may have different scopes, so the user alone is not the key.
     """
     if principal is None:
         return None

@@ -1,4 +1,4 @@
-"""Changes at the servers, and who is notified of them.
+"""Changes at the servers, and the notifications of clients about them.
 
 1. A client is notified of a list only if its own list has changed, at most once in `GAP`.
 2. Whether a client may be notified is decided when the notification is sent.
@@ -26,16 +26,16 @@ from interlock.toolbox import Toolbox
 from interlock.types import LogLevel, LogMessage
 
 GAP = 1.0  # seconds between two notifications of a list
-REFRESH_EVERY = 5.0  # seconds
+REFRESH_EVERY = 5.0  # seconds between refreshes of expired lists
 KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 
 
 class Changes:
-    """Passes news of the servers on to subscribers.
+    """Notifies subscribers of changes at the servers.
 
     Args:
         toolbox: The servers.
-        catalogue: What each caller sees of them.
+        catalogue: The lists of each caller.
         parking: The parked calls.
         in_force: The policy.
 
@@ -59,7 +59,7 @@ class Changes:
         self._checked_at = -GAP
         self._timer: asyncio.TimerHandle | None = None
         self._followed: dict[str, Item] = {}  # by the URI that clients use
-        self._beginning: dict[str, asyncio.Task[None]] = {}  # subscriptions on their way
+        self._beginning: dict[str, asyncio.Task[None]] = {}  # subscriptions that are starting
         self._unfollowing: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -87,7 +87,7 @@ class Changes:
             for kind in KINDS:
                 if before is None or before[kind] != now[kind]:
                     changed[kind].add(basis)
-            await asyncio.sleep(0)  # a list may be long
+            await asyncio.sleep(0)  # let other tasks run, as a list may be long
         for kind, whose in changed.items():
             if whose:
                 self.subscribers.list_changed(kind, _is_one_of(whose))
@@ -118,7 +118,7 @@ class Changes:
             if beginning is None:
                 beginning = self._beginning[uri] = asyncio.create_task(self._begin(uri, item))
             try:
-                await asyncio.shield(beginning)  # other clients may wait for it, too
+                await asyncio.shield(beginning)  # other clients may wait for the same subscription
             except InterlockError as error:
                 raise refused(item, error) from None
         return True
@@ -131,9 +131,9 @@ class Changes:
             del self._beginning[uri]
 
     def unfollowed(self) -> None:
-        """End the subscriptions that no client wants any more, in `GAP`.
+        """End the subscriptions that no client uses any more, after `GAP`.
 
-        By then a client that is just subscribing counts as well.
+        The delay keeps a subscription that another client requests meanwhile.
         """
         if self._followed and self._unfollowing is None:
             loop = asyncio.get_running_loop()
@@ -154,7 +154,6 @@ class Changes:
         self.unfollowed()
 
     def resource_updated(self, server: str, uri: str) -> None:
-        """Notify the clients that follow a resource of a server."""
         item = Item("resources", server, uri)
 
         def may_use(principal: Principal | None) -> bool:
@@ -165,7 +164,7 @@ class Changes:
     # Log messages that belong to no call
 
     async def set_log_level(self, level: LogLevel, context: Context) -> None:
-        """Have the servers that the caller may use log at a level, or at a lower one."""
+        """Set the log level of the servers that the caller may use, unless theirs is lower."""
         policy, caller = self._in_force.policy, Caller(context.principal)
         wanted = [
             each.want_log_level(level)
@@ -175,7 +174,7 @@ class Changes:
         await asyncio.gather(*wanted)
 
     def logged(self, server: str, message: LogMessage) -> None:
-        """Pass a message of a server on to the sessions that may see it, and want its level."""
+        """Forward a server's message to the sessions that may see it and request its level."""
 
         def may_use(principal: Principal | None) -> bool:
             return self._in_force.policy.may_use_any(Caller(principal), server)
@@ -190,13 +189,12 @@ class Changes:
         task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
-        """List again what has expired, and start servers that never started, until cancelled."""
+        """List expired lists again and start servers that never started, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_EVERY)
             await self._toolbox.refresh()
 
     async def close(self) -> None:
-        """End what is under way."""
         for timer in (self._timer, self._unfollowing):
             if timer is not None:
                 timer.cancel()

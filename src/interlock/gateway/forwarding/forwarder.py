@@ -1,4 +1,4 @@
-"""Requests of clients become calls of the toolbox, and what comes of them is passed on."""
+"""Forwarding: requests of clients become calls of the toolbox, and results go back."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from interlock.revisions import MODERN
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
-MAX_SESSION = 64  # characters of a session that a modern client names
+MAX_SESSION = 64  # characters of the session that a modern client names
 SESSION_KEY = "interlock/session"
-_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of blocks that have a URI
+_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of content blocks that have a URI
 _IGNORES = GatewayObserver()
-_NOTHING = (None, None, None)  # what a client declares that answers no questions
+_NOTHING = (None, None, None)  # the capabilities of a client that answers no questions
 
 
 class _Round(Struct, tag="round"):
-    """What the gateway seals between rounds of a modern server's questions."""
+    """The sealed state between two rounds of a modern server's questions."""
 
     state: str | None
     keys: list[str]
-    call: str  # id of the call of this round
+    call: str  # the id of this round's call
 
 
 class ApprovalTicket(Struct, tag="approval"):
-    """What the gateway seals while a modern client is asked to approve its call."""
+    """The sealed state while a modern client is asked to approve its call."""
 
-    approval: str  # its id
+    approval: str  # the id of the approval
 
 
 _decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
 
 
 class Forwarder:
-    """Passes requests on to servers.
+    """Forwards requests to servers.
 
     Args:
         toolbox: The servers.
-        in_force: The policy decides again about a request that goes on after questions.
+        in_force: Its policy decides again about a request that continues after questions.
         task_ids: Makes the ids of tasks that clients see.
         observer: Is notified of calls that cannot be sent.
     """
@@ -77,20 +77,20 @@ class Forwarder:
     async def forward(
         self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
     ) -> Raw:
-        """Send a request to a server, and return its result; see `with_links`.
+        """Send a request to a server; return its result, see `with_links`.
 
         Args:
-            entry: What is requested.
-            arguments: By name.
+            entry: The requested item.
+            arguments: The arguments by name.
             context: The client's request.
-            id: Of the call, unless the request continues a parked call, which has its own.
+            id: The id of the call, unless the request continues a parked call, which has its own.
 
         Raises:
             InputRequired: The server asks a modern client.
             TaskBegun: The server answers with a task.
-            MissingCapability: It asks for what the client does not declare.
+            MissingCapability: The server asks for a capability that the client does not declare.
             InvalidArguments: The state of an earlier round is not valid.
-            InterlockError: It was refused, or has failed.
+            InterlockError: The request was refused, or has failed.
         """
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
@@ -116,13 +116,13 @@ class Forwarder:
         call.back = link = CallLink(context)
         if context.progress_token is not None:
             call.progress = link.progress
-        if self.in_force.policy.asks:  # without parking, only an approval is waited for
+        if self.in_force.policy.asks:  # without parking, the call may only wait for an approval
             call.slots = Slots()
         outcome = await self._toolbox.stack(call)
         if link.latest is not None:
             link.flush()
         if outcome.result_type == "complete" and b'"resource' not in bytes(outcome.raw):
-            return outcome.raw  # most results
+            return outcome.raw  # the most common case
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
@@ -131,13 +131,13 @@ class Forwarder:
             _raise_questions(outcome, self.permitted(entry, context), id)
             if outcome.is_task and isinstance(entry, Entry):
                 raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
-        # The two types of blocks that have a URI.
+        # The types of content blocks that have a URI.
         if isinstance(entry, Entry) and b'"resource' in bytes(outcome.raw):
             return self.with_links(entry, outcome.raw)
         return outcome.raw
 
     def with_links(self, entry: Entry | Item, result: Raw) -> Raw:
-        """Let the resources be read that the result of a tool links to or contains."""
+        """Make the resources readable that a tool's result links to or contains."""
         encoded = bytes(result)
         if isinstance(entry, Item) or (_LINK not in encoded and _EMBEDDED not in encoded):
             return result
@@ -148,7 +148,7 @@ class Forwarder:
             if not isinstance(resource, dict):
                 continue
             uri = resource.get("uri")
-            if isinstance(uri, str) and not uri.startswith(URI):  # ours, or made up to be
+            if isinstance(uri, str) and not uri.startswith(URI):  # a gateway's URI, or a forged one
                 resource["uri"] = self.uris.link(entry.server, uri)
         if not self.uris.is_prefixed(entry.server):
             return result
@@ -160,7 +160,7 @@ class Forwarder:
             await upstream.want_log_level(level)
 
     def permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
-        """Return what a server may ask a client for."""
+        """Return the part of a client's capabilities that a server may use."""
         upstream = self._toolbox.upstreams.get(entry.server)
         can = context.client_capabilities
         return can if upstream is None else upstream.calls.permitted(can)
@@ -173,7 +173,7 @@ class Forwarder:
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
     ) -> Raw:
         decision = self.in_force.policy.decide(caller_of(context), entry, arguments)
-        if decision.effect == "deny":  # its rights have changed since
+        if decision.effect == "deny":  # the caller's rights have changed meanwhile
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)
         outcome = await self.parking.resume(ticket, context)
@@ -181,7 +181,7 @@ class Forwarder:
 
 
 def ticket_of(context: Context) -> ApprovalTicket | None:
-    """Return what the last round of a request was sealed with, if it asked for an approval."""
+    """Return the sealed state of a request that continues after an approval, if it has one."""
     state = None if context.round_state is None else _decode_state(context.round_state)
     return state if isinstance(state, ApprovalTicket) else None
 
@@ -203,7 +203,7 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities, call: str) -> No
 
 
 def caller_of(context: Context) -> Caller:
-    """Return on whose behalf a request is forwarded.
+    """Return the caller on whose behalf a request is forwarded.
 
     Raises:
         InvalidArguments: The client names a session that is not valid.
@@ -237,7 +237,7 @@ def _go_on(call: Call, state: _Round | ApprovalTicket | None, answers: Mapping[s
         call.request_state = state.state
         call.continues = state.call
         return
-    # Answers to questions of an earlier request: the server decides.
+    # Answers to questions of an earlier request. The server checks whether they are its own.
     ours = state.approval if isinstance(state, ApprovalTicket) else ""
     others = {key: each for key, each in answers.items() if key != ours}
     if others:

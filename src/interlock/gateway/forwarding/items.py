@@ -33,7 +33,7 @@ from interlock.types import (
 
 
 class ForwardedResource:
-    """A resource that a server has listed, has linked to, or serves by a template.
+    """A resource that a server has listed or linked to, or serves by a template.
 
     Args:
         item: The resource, with the URI that its server uses.
@@ -47,7 +47,7 @@ class ForwardedResource:
         self._forwarder = forwarder
 
     async def read(self, uri: str, context: Context) -> Raw:
-        """Read the resource, and return the server's result as it is, but for prefixed URIs.
+        """Read the resource; return the server's result, with prefixed URIs.
 
         Raises:
             UnknownResource: The server does not have it.
@@ -86,7 +86,7 @@ class ForwardedPrompt:
     """A prompt of a server.
 
     Args:
-        item: The prompt, with the name that its server uses.
+        item: The prompt, with its server's name for it.
         forwarder: Sends the requests.
     """
 
@@ -95,7 +95,7 @@ class ForwardedPrompt:
         self._forwarder = forwarder
 
     async def get(self, arguments: dict[str, str], context: Context) -> Raw:
-        """Request the messages, and return the server's result as it is.
+        """Request the messages; return the server's result unchanged.
 
         Raises:
             RemoteError: The request was refused, or has failed.
@@ -110,11 +110,11 @@ class ForwardedPrompt:
 
 
 class ForwardedCompletion:
-    """Proposals of a server for one argument.
+    """A server's completions for one argument.
 
     Args:
         item: The prompt, or the resource with the server's template as its name.
-        argument: Its name.
+        argument: The name of the argument.
         upstream: The server.
     """
 
@@ -124,7 +124,7 @@ class ForwardedCompletion:
         self._upstream = upstream
 
     async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Raw:
-        """Request proposals that continue `value`, and return the server's result as it is.
+        """Request completions of `value`; return the server's result unchanged.
 
         Raises:
             RemoteError: The request has failed.

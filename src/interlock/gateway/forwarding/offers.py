@@ -1,4 +1,4 @@
-"""Everything that a toolbox offers, by the names that clients use, for all callers."""
+"""All tools, resources and prompts of a toolbox, by the names that clients use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ListedItem(Struct):
 
 
 class ListedTemplate(ListedItem):
-    """A resource template, and which URIs may be of it."""
+    """A resource template, with a matcher of its URIs."""
 
     pattern: LooseTemplate
 
@@ -40,18 +40,17 @@ class Offers:
 
     Args:
         toolbox: The servers.
-        uris: Which servers' URIs have a prefix.
+        uris: The servers whose URIs have a prefix.
         forwarder: Sends the calls.
-        plain: The view whose tools and prompts have the names that their servers use; None for
-            wire names.
-        before: The offers before the last change; what has not changed is kept.
+        plain: The view whose tools and prompts keep their servers' names; None for wire names.
+        before: The offers before the last change; unchanged ones are reused.
 
     Attributes:
-        tools: Those that can be called, if their servers are up.
-        unusable: Those that cannot.
-        clashes: Those whose names other tools have; each of them is unusable.
+        tools: The tools that can be called, if their servers are up.
+        unusable: The tools that cannot be called.
+        clashes: The unusable tools whose names other tools have, too.
         waiting: Why prompts are not offered until their definitions are accepted.
-        down: The servers that have never listed their tools, with a word and a line on why.
+        down: The servers that have never listed their tools, with a word and a line for why.
     """
 
     def __init__(
@@ -81,12 +80,11 @@ class Offers:
             self._add_prompts(server, upstream)
 
     def all_resources(self) -> Iterator[ListedItem]:
-        """Iterate over all resources and templates."""
         yield from self.resources.values()
         yield from self.templates.values()
 
     def problems(self) -> Iterator[UnusableTool]:
-        """Iterate over all tools that cannot be called."""
+        """Yield all tools that cannot be called."""
         yield from self.unusable.values()
         yield from self.clashes
 
@@ -162,7 +160,7 @@ def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstr
     """Raise if two tools of a view with plain names have the same name.
 
     Raises:
-        ConfigError: Names the view and both tools.
+        ConfigError: The text names the view and both tools.
     """
     for view_name, view in views.items():
         known: dict[str, str] = {}

@@ -1,17 +1,17 @@
-"""Calls of modern clients at legacy servers, which ask in the middle of a call.
+"""Calls of modern clients to legacy servers, which ask questions during a call.
 
-A modern client is asked by the answer to its request. So the call waits at the server while the
-client gets the questions and a sealed state; the client's next request has the answers::
+A modern client is asked in the answer to its request. So the call waits at the server while the
+client receives the questions and a sealed state; the client's next request has the answers::
 
     tools/call -> Parking.run -> the stack -> server asks -> _ParkedAtServer.ask -> InputRequired
     tools/call with answers -> Parking.resume -> the same call goes on -> its result
 
 Rules:
 
-1. Only the same user can go on with a parked call, once for each state, and with the same request.
-2. It holds no slot while it is parked, and no deadline of it expires.
-3. It ends when it was parked for `TTL`, or when its server is removed from the configuration.
-   After `ABANDONED` it also ends when its server asks, and it is unknown for which of its calls.
+1. A parked call can be continued only by the same user, once for each state, with the same request.
+2. It holds no slot while it is parked, and none of its deadlines expires.
+3. It ends after `TTL`, or when its server is removed from the configuration. After `ABANDONED` it
+   also ends when its server asks a question without naming the call.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from interlock.protocol.envelope import encode
 from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
 from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
 
-TOGETHER = 0.02  # seconds within which questions are put to the client together
+TOGETHER = 0.02  # seconds in which questions of the server are collected for one answer
 TTL = 600.0  # seconds that a call may be parked
-ABANDONED = 60.0  # seconds of waiting from which a call gives way to questions of others
+ABANDONED = 60.0  # seconds of waiting after which a call may be ended for another call's question
 MAX_EACH = 8  # parked calls of one principal
 MAX_OF_SERVER = 32
 MAX_ALL = 1_024
@@ -57,15 +57,15 @@ _ANSWERS: dict[str, type] = {
 
 
 class Ticket(Struct, tag="parked"):
-    """What the client returns, sealed, to continue a parked call."""
+    """The sealed state that a client returns to continue a parked call."""
 
-    parked: str  # its id
-    once: str  # of these questions
-    call: str  # its id as a call
+    parked: str  # the id of the parked call
+    once: str  # the id of these questions
+    call: str  # the id of the call in the audit trail
 
 
 class StaleState(MalformedAnswer):
-    """The client returned the state of a call that is not parked any more."""
+    """The client returned the state of a call whose parking has ended."""
 
 
 class Parking:
@@ -84,15 +84,15 @@ class Parking:
         return sum(1 for _ in self._parked)
 
     async def run(self, call: Call, context: Context) -> Outcome:
-        """Send a call, and return its result.
+        """Send a call; return its result.
 
         Args:
-            call: Without a way back.
+            call: The call, without a back channel.
             context: The client's request.
 
         Raises:
             InputRequired: The client must answer questions first; the call is parked.
-            InterlockError: As the stack.
+            InterlockError: Raised by the stack.
         """
         parked = _ParkedAtServer(self, call, context)
         parked.work = aio.start(self._send(parked.call), loop=context.loop)
@@ -103,11 +103,11 @@ class Parking:
         return await self._handle(call)
 
     async def resume(self, ticket: Ticket, context: Context) -> Outcome:
-        """Go on with a parked call, with the answers of a request; as `run`.
+        """Continue a parked call with the answers in a request; see `run`.
 
         Raises:
             StaleState: The call has ended, or these questions were answered already.
-            MalformedAnswer: An answer is malformed. The call waits on.
+            MalformedAnswer: An answer is malformed. The call stays parked.
         """
         parked = self._find(ticket, context)
         if parked is None:
@@ -116,12 +116,11 @@ class Parking:
             )
         parked.link.context = context
         await parked.update(context.answers)
-        context.answers.clear()  # later rounds need not repeat them
+        context.answers.clear()  # later rounds need not repeat these answers
         parked.once = ""
         return await self._follow(parked)
 
     def end_one(self, ticket: Ticket, context: Context) -> None:
-        """End a parked call, if it has not ended."""
         parked = self._find(ticket, context)
         if parked is not None:
             parked.work.cancel()
@@ -131,7 +130,7 @@ class Parking:
         return parked if parked is not None and parked.once == ticket.once else None
 
     async def _follow(self, parked: _ParkedAtServer) -> Outcome:
-        """Wait until a call has ended, or asks."""
+        """Wait until a call has ended or asks questions."""
         try:
             while asks := await parked.asks_or_ends():
                 await asyncio.sleep(TOGETHER)  # the server may ask several questions at once
@@ -142,7 +141,7 @@ class Parking:
             raise
         if not asks:
             parked.link.flush()
-            if parked.work.cancelled():  # not by this request
+            if parked.work.cancelled():  # by something other than this request
                 raise CallRefused("the call was ended while it waited for the client", "cancelled")
             outcome: Outcome = parked.work.result()
             return outcome
@@ -171,7 +170,7 @@ class Parking:
         self._of_server[server] += 1
 
     def remove(self, parked: _ParkedAtServer) -> None:
-        """Remove a call that goes on, or has ended."""
+        """Uncount a call that continues or has ended."""
         self._parked.remove(parked)
         self._of_server[parked.call.entry.server] -= 1
 
@@ -182,18 +181,17 @@ class Parking:
                 parked.work.cancel()
 
     def keep(self, servers: Collection[str]) -> None:
-        """End the parked calls of all other servers."""
+        """End the parked calls of all servers but these."""
         for parked in self._parked:
             if parked.call.entry.server not in servers:
                 parked.work.cancel()
 
     async def close(self) -> None:
-        """End all parked calls."""
         await self._parked.close()
 
 
 class _ParkedAtServer(ParkedCall):
-    """A call of a modern client, which waits at its server while the client is asked."""
+    """A modern client's call that waits at its server while the client is asked."""
 
     def __init__(self, parking: Parking, call: Call, context: Context) -> None:
         super().__init__(owner_of(context.principal), TTL)
@@ -205,10 +203,10 @@ class _ParkedAtServer(ParkedCall):
             slots=self.slots,
             progress=None if context.progress_token is None else self.link.progress,
         )
-        self.once = ""  # the last questions that were sent; "" if they are answered
+        self.once = ""  # the id of the unanswered questions; "" if there are none
         self._parking = parking
-        self._waiting = 0  # questions
-        self._since = 0.0  # it waits, by the clock of the event loop
+        self._waiting = 0  # number of unanswered questions
+        self._since = 0.0  # start of the waiting time, by the clock of the event loop
         self._count = 0
 
     async def _ask_client(self, method: str, params: bytes) -> Raw:
@@ -238,6 +236,6 @@ class _ParkedAtServer(ParkedCall):
 
 
 def _note_end(work: asyncio.Task[Outcome]) -> None:
-    """Mark the error of a call as retrieved: the client of a parked call may never come back."""
+    """Mark the error of a call as retrieved, as the client of a parked call may never return."""
     if not work.cancelled():
         work.exception()

@@ -1,7 +1,7 @@
-"""Refusals of a request: a sentence that the model reads, and a reason that programs read.
+"""Refusals of a request: a sentence for the model, and a reason for programs.
 
-What concerns a call of a tool that the caller can see is a result of the tool. What concerns the
-request itself or the key is a JSON-RPC error, and an HTTP status where there is one.
+A problem with a call of a visible tool is a result of the tool. A problem with the request itself
+or with the key is a JSON-RPC error, and an HTTP status where one fits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INTERNAL_ERROR = -32603
 
 _log = logging.getLogger("interlock.gateway")
 
-# The first class that an error belongs to decides.
+# The first class that matches an error decides.
 _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
     (AuditUnavailable, "audit_unavailable"),
     (InvalidArguments, "arguments_invalid"),
@@ -57,7 +57,7 @@ _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
 
 
 def reason_of(error: InterlockError) -> str:
-    """Return the stable word for why a call failed."""
+    """Return the stable word for the reason of a failed call."""
     if isinstance(error, CallDenied | CallRefused | AskRefused):
         return error.reason
     if isinstance(error, ServerUnavailable):
@@ -73,13 +73,13 @@ def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
     """Return the result of a call that was not made or has failed: a sentence and its reason.
 
     Args:
-        entry: What was called.
-        error: Why it failed.
-        call: The call's id, which becomes the reference: it finds the records of the audit trail,
-            and the line of the log. Without an id, the reference is in the log only.
+        entry: The item that was called.
+        error: The reason of the failure.
+        call: The call's id, which becomes the reference to its records in the audit trail and to
+            its line in the log. Without an id, the reference is only in the log.
 
     Raises:
-        CallRefused, AuditUnavailable: It concerns the request or the key.
+        CallRefused, AuditUnavailable: The problem is the request or the key.
     """
     code, reference = _logged(entry, error, call)
     shown = _shown(code, reference, _retry_after(error))
@@ -96,7 +96,7 @@ def result_of(text: str, reason: JsonObject) -> Raw:
 
 
 def refused(entry: Entry | Item, error: InterlockError, call: str = "") -> RemoteError:
-    """Return the JSON-RPC error for a resource, a prompt or a task; as `refusal`."""
+    """Return the JSON-RPC error for a resource, a prompt or a task; see `refusal`."""
     code, reference = _logged(entry, error, call)
     data = _shown(code, reference, _retry_after(error))
     data |= _details(error)

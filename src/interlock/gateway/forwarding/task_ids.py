@@ -1,4 +1,4 @@
-"""The ids of tasks that clients of a gateway see: the server's id and its tool, sealed."""
+"""The task ids of a gateway's clients: each seals the server's id and its tool."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TTL = 7 * 24 * 3600.0  # seconds; servers keep most tasks for a shorter time
 
 
 class SealedTask(Struct, frozen=True):
-    """What the id of a task holds."""
+    """The sealed content of a task id."""
 
-    tool: str  # its wire name
-    task: str  # the server's id
-    call: str  # id of the call that began it
+    tool: str  # the wire name of the tool
+    task: str  # the server's id of the task
+    call: str  # the id of the call that began the task
 
 
 class TaskIds:
     """Makes and reads the ids of tasks.
 
     Args:
-        key: Encrypts them; random when None.
+        key: Encrypts the ids; random when None.
     """
 
     def __init__(self, key: bytes | None) -> None:
@@ -49,10 +49,10 @@ class TaskIds:
         return TaskBegun(encode(members))
 
     def read(self, id: str, principal: Principal | None) -> SealedTask:
-        """Return what an id holds.
+        """Return the sealed content of an id.
 
         Raises:
-            InvalidArguments: It is not an id of this gateway, or of another user.
+            InvalidArguments: The id is not from this gateway, or belongs to another user.
         """
         try:
             sealed = self._seal.open(id, _owner(principal))

@@ -1,17 +1,17 @@
 """Tasks of upstream servers, as the gateway offers them to the clients whose calls began them.
 
 A modern server may answer a call with a task: an id by which the client polls, answers questions
-and cancels. The client gets an id of the gateway's instead, in which the server's is sealed::
+and cancels. The client gets an id from the gateway instead, in which the server's is sealed::
 
     tools/call -> the stack -> the server: a task -> TaskIds.begun -> the client: a sealed id
     tasks/get, tasks/update, tasks/cancel -> ForwardedTasks.table -> the server, by its own id
 
 Rules:
 
-1. Only the user whose call it was can use an id, and only while the user may use the tool.
-2. The call is decided about, limited and recorded when it begins. Its task is recorded when the
-   client answers or cancels it, and when the client first reads how it ended.
-3. Clients poll: the gateway sends no notifications of tasks.
+1. Only the user who made the call can use an id, and only while that user may use the tool.
+2. The call is authorized, limited and recorded when it begins. Its task is recorded when the
+   client answers or cancels it, and when the client first reads its outcome.
+3. Clients poll: the gateway sends no notifications about tasks.
 
 SEP-2663, and the extension's specification 2026-07-28: tasks.
 """
@@ -44,7 +44,7 @@ from interlock.server.tasks import (
 from interlock.toolbox import Toolbox
 from interlock.types import InputRequest, JsonObject
 
-MAX_NOTED = 10_000  # tasks whose end is known to be recorded
+MAX_NOTED = 10_000  # tasks whose recorded end is remembered
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -53,7 +53,7 @@ class ForwardedTasks:
 
     Args:
         toolbox: The servers.
-        forwarder: Began the tasks.
+        forwarder: The forwarder that began the tasks.
         encoder: Encodes results for clients.
     """
 
@@ -105,7 +105,7 @@ class ForwardedTasks:
         """Return the task with an id, and its tool.
 
         Raises:
-            InvalidArguments: There is none that the caller may use.
+            InvalidArguments: The caller may not use a task with this id.
         """
         sealed = self._forwarder.task_ids.read(id, context.principal)
         entry = self._toolbox.by_wire_name(sealed.tool)
@@ -136,7 +136,7 @@ class ForwardedTasks:
             raise refused(entry, error, sealed.call) from None
 
     def _check_questions(self, questions: Raw, entry: Entry, context: Context) -> None:
-        """Check that the client declared what a task asks, and that its server may ask it."""
+        """Raise if a task asks for an undeclared capability, or its server may not ask for it."""
         can = self._forwarder.permitted(entry, context)
         asked = decode(dict[str, InputRequest], questions, "questions of a task")
         for each in asked.values():
@@ -145,7 +145,7 @@ class ForwardedTasks:
                 raise MissingCapability(missing)
 
     async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
-        """Return the result of a task as that of a call: within the budget, and with our URIs."""
+        """Return the result of a task as that of a call: within the budget, with prefixed URIs."""
         call = Call(entry, {}, caller_of(context), id=sealed.call)
         outcome = await self._toolbox.results.fit(call, Outcome(result))
         return self._forwarder.with_links(entry, outcome.raw)

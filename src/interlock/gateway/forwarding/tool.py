@@ -33,11 +33,11 @@ _FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
 class ForwardedTool:
-    """Passes calls on to the server of the tool.
+    """Forwards calls to the server of the tool.
 
     Args:
         entry: The tool.
-        name: What clients call it.
+        name: The clients' name for it.
         state: Why its server cannot be called now, as a stable word; "" if it can.
         forwarder: Sends the calls.
     """
@@ -52,16 +52,16 @@ class ForwardedTool:
 
     @cached_property
     def definition(self) -> JsonObject:
-        """What clients list."""
+        """The definition that clients list."""
         return self.listed.fields
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:
-        """Pass a call on, and return the server's result as it is.
+        """Forward a call; return the server's result unchanged.
 
-        A refusal is a result, too: see `refusals`.
+        A refusal is also a result: see `refusals`.
 
         Raises:
-            CallRefused, AuditUnavailable: The request is refused, whatever its tool.
+            CallRefused, AuditUnavailable: The request itself is refused.
             InputRequired: The server asks a modern client.
             TaskBegun: The server answers with a task.
             MalformedAnswer: The answers or the state of a round are not valid.
@@ -69,7 +69,7 @@ class ForwardedTool:
         id = new_call_id()
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
-        except msgspec.DecodeError as error:  # a number that no float can hold
+        except msgspec.DecodeError as error:  # a number that is too large for a float
             return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
             return self._refuse("the arguments must be an object", context, id)
@@ -81,7 +81,7 @@ class ForwardedTool:
             return refusal(self.entry, error, id)
 
     def _refuse(self, text: str, context: Context, id: str) -> Raw:
-        """Refuse arguments that no layer of a call could read."""
+        """Refuse arguments that cannot be decoded."""
         error = InvalidArguments(text)
         note = self._forwarder.observer.unavailable
         note(caller_of(context), reason_of(error), self.entry, "", id)
@@ -98,7 +98,7 @@ def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:
 
 
 def _is_undeclared(error: InterlockError, context: Context) -> bool:
-    """Return whether a modern client did not declare what a server needs, so that it can."""
+    """Return whether a modern client failed to declare a capability that a server needs."""
     if not context.is_modern:
         return False
     required: object = None
@@ -114,14 +114,14 @@ class UnusableTool:
     """A tool that the caller may see, but that cannot be called now.
 
     Args:
-        name: What clients call it.
-        item: The tool; an `Item` if no more than its name is known.
-        reason: Why, as a stable word.
-        detail: The same for people.
+        name: The clients' name for it.
+        item: The tool; an `Item` if only its name is known.
+        reason: The reason, as a stable word.
+        detail: The reason, as a sentence for people.
         forwarder: Reports refused calls.
-        url: Where the caller connects to the server, if that would help; "" otherwise.
-        next_try: Seconds until its server may be started again; None if that is not planned.
-        is_known: The server has such a tool; otherwise the caller may have made up its name.
+        url: The URL where the caller connects to the server, if that would help; else "".
+        next_try: Seconds until its server may be started again; None if no start is planned.
+        is_known: Whether the server has such a tool; if not, the caller may have made up the name.
     """
 
     def __init__(
@@ -146,7 +146,6 @@ class UnusableTool:
         self._is_known = is_known
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:  # noqa: ARG002
-        """Return why the tool cannot be called."""
         text, id = f"{self.item.address} cannot be called: {self.detail}", new_call_id()
         error = CallRefused(text, self.reason, self.next_try)
         if self.url:

@@ -1,14 +1,14 @@
-"""Logins of users to servers, which they make in a browser.
+"""Users' logins to servers, made in a browser.
 
-    GET /connect/ID         a page, on which the user shows who they are
-    POST /connect/ID        stores values, and returns where to log in to the server
-    GET /oauth/callback     where the login ends
+    GET /connect/ID         a page on which the user authenticates
+    POST /connect/ID        stores values, and returns the URL of the login to the server
+    GET /oauth/callback     the end of the login
 
-1. Only the user for whom a link was made can use it. That user is verified by a key, a token or a
-   session of the pages, never by the link.
+1. Only the user for whom a link was made can use it. A key, a token or a session of the pages
+   proves who the user is, never the link.
 2. A login ends in the browser that began it: the callback needs its cookie beside `state`. So
-   another person who is sent the address of a login cannot log in for somebody else.
-3. `state` is used once, and the path of the callback differs from issuer to issuer.
+   another person who receives the login's URL cannot log in for the user.
+3. `state` is valid once, and the path of the callback differs from issuer to issuer.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from interlock.oauth.storage import TokenStore
 
 CALLBACK_PATH = "/oauth/callback"
-BEGIN_TIMEOUT = 30.0  # seconds until the address of a login must be known
+BEGIN_TIMEOUT = 30.0  # seconds until the URL of a login must be known
 LOGIN_TTL = 600.0  # seconds that a user has to log in
-FINISH_TIMEOUT = 30.0  # seconds for the tokens after that
-MAX_LOGINS = 1_000  # under way
+FINISH_TIMEOUT = 30.0  # seconds for the token request after the login
+MAX_LOGINS = 1_000  # unfinished logins
 
 _Key = tuple[str, str]  # owner and server
 _log = logging.getLogger("interlock.gateway")
 
 
 class _Login:
-    """A login that a user is making."""
+    """A user's unfinished login."""
 
     def __init__(self, owner: str, server: str) -> None:
         self.owner = owner
@@ -68,7 +68,7 @@ class _Login:
         self.answer: asyncio.Future[Mapping[str, str]] = loop.create_future()
 
     async def ask(self, request: AuthorizationRequest) -> Mapping[str, str]:
-        """Wait for the query that the browser brings to the callback."""
+        """Wait for the callback, and return its query."""
         self.asked.set_result(request)
         try:
             async with asyncio.timeout(LOGIN_TTL):
@@ -81,8 +81,8 @@ class BegunServerLogin(Struct, frozen=True):
     """A login that has begun.
 
     Attributes:
-        url: Where the user logs in.
-        cookie: Name and value of the cookie that its browser must bring to the callback.
+        url: The URL where the user logs in.
+        cookie: Name and value of the cookie that the browser must send to the callback.
     """
 
     url: str
@@ -90,12 +90,12 @@ class BegunServerLogin(Struct, frozen=True):
 
 
 class Logins:
-    """The logins that users are making.
+    """The unfinished logins of users.
 
     Args:
-        vault: Where they are stored.
+        vault: Stores the logins.
         servers: Returns the configured servers, by name in addresses.
-        environ: Where `${VAR}` is looked up.
+        environ: The environment that `${VAR}` refers to.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Logins:
         self._under_way: dict[_Key, _Login] = {}
 
     def needs(self, server: str) -> Needs:
-        """Return what a server needs of each user; nothing if it does not exist."""
+        """Return the credentials that a server needs from each user; none for an unknown one."""
         upstream = self.vault.upstreams().get(server)
         return upstream.needs if upstream is not None else Needs()
 
     async def begin(self, owner: str, server: str) -> BegunServerLogin:
-        """Begin the login of a user. One that the user began before ends.
+        """Begin a user's login, and end an earlier one that is unfinished.
 
         Raises:
             InterlockError: The authorization server cannot be used.
@@ -124,7 +124,7 @@ class Logins:
         if earlier is not None:
             earlier.work.cancel()
         if len(self._under_way) >= MAX_LOGINS:
-            raise Problem(503, "overloaded", "too many logins are under way; try again later")
+            raise Problem(503, "overloaded", "too many unfinished logins; try again later")
         login = self._under_way[owner, server] = _Login(owner, server)
         login.work = asyncio.create_task(self._log_in(login))
         login.work.add_done_callback(lambda _: self._ended(login))
@@ -164,7 +164,7 @@ class Logins:
         """Return the login of a user to a server.
 
         Args:
-            server: Its name.
+            server: The name of the server.
             store: Keeps the tokens.
             ask: Shows the login to the user; None for a login that cannot be shown.
 
@@ -181,7 +181,7 @@ class Logins:
         client, metadata = client_identity(config), config.oauth.client_metadata_url
         return OAuth(
             config.url,
-            # A registered client, or one with a document, has a fixed redirect URI.
+            # A registered client, or one with a metadata document, has a fixed redirect URI.
             redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
             ask=ask,
             client=client,
@@ -202,7 +202,7 @@ class Logins:
     async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
         """Delete a value or a login; return whether there was one.
 
-        A login is deleted here first, and then revoked at its authorization server, if that has an
+        A login is deleted here first. Then it is revoked, if its authorization server has an
         endpoint for it and answers.
 
         Raises:
@@ -210,7 +210,7 @@ class Logins:
         """
         store: TokenStore | None = None
         if name == LOGIN:
-            with suppress(StoreCorrupt):  # then there is nothing to revoke
+            with suppress(StoreCorrupt):  # an unreadable login cannot be revoked
                 store = await self.vault.tokens(owner, server).copied()
         was_there = await self.vault.delete(owner, server, name, by=by)
         if was_there and store is not None:
@@ -227,19 +227,19 @@ class Logins:
         self.vault.note("not_revoked" if problem else "revoked", owner, server)
 
     async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
-        """Finish a login with what the browser brings; return the name of its server.
+        """Finish a login after the callback; return the name of its server.
 
         Args:
-            path: Of the callback.
-            query: Of the request.
-            cookies: Of the request.
+            path: The path of the callback.
+            query: The query of the callback.
+            cookies: The cookies of the callback.
 
         Raises:
             InterlockError: The login is unknown, was begun in another browser, or has failed.
         """
         state = query.get("state", "")
         login = next((each for each in self._under_way.values() if _is_of(each, state)), None)
-        unknown = AuthError("this login is over, or was begun in another browser; begin it again")
+        unknown = AuthError("this login has ended, or began in another browser; begin again")
         if login is None or login.answer.done():
             raise unknown
         cookie = cookies.get(_cookie_name(state), "")
@@ -249,7 +249,7 @@ class Logins:
         login.answer.set_result(query)
         done, _ = await asyncio.wait({login.work}, timeout=FINISH_TIMEOUT)
         if not done:
-            raise AuthError(f"server {login.server!r} gave no tokens in time; begin again")
+            raise AuthError(f"server {login.server!r} did not send tokens in time; begin again")
         if login.work.cancelled():
             raise unknown
         try:
@@ -260,7 +260,6 @@ class Logins:
         return login.server
 
     async def close(self) -> None:
-        """End all logins."""
         tasks = [each.work for each in self._under_way.values()]
         for task in tasks:
             task.cancel()
@@ -292,13 +291,13 @@ def _cookie_name(state: str) -> str:
 
 
 class Connect(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request to connect: values by name, where the server needs any."""
+    """The body of a request to connect: values by name, if the server needs any."""
 
     values: dict[str, str] = {}
 
 
 async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
-    """Store the values of the user, and begin the login to the server if it needs one."""
+    """Store the user's values, and begin the login to the server if it needs one."""
     vault = logins.vault
     try:
         owner, server = vault.opened_link(request.path["id"])
@@ -306,7 +305,9 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
         text = "this link is not valid any more; call the tool again for a new one"
         raise not_found(text) from None
     if owner != request.principal.owner:
-        raise Problem(403, "other_user", "this link is for another user; call the tool yourself")
+        raise Problem(
+            403, "other_user", "this link belongs to another user; call the tool to get your own"
+        )
     needs, given = logins.needs(server), request.body.values
     if unknown := given.keys() - needs.names:
         raise Problem(
@@ -322,7 +323,7 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
         begun = await logins.begin(owner, server)
     except (Problem, StoreError):
         raise
-    except InterlockError as error:  # of the server, not of our caller
+    except InterlockError as error:  # an error of the server, not of the caller
         raise Problem(502, "login_unavailable", str(error)) from None
     return JsonReply(
         {"server": server, "location": begun.url}, headers=(_set_cookie(logins, *begun.cookie),)

@@ -1,4 +1,4 @@
-"""The pages of a user's login to a server: where it begins and where it ends."""
+"""The pages at the beginning and at the end of a user's login to a server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ form.addEventListener("submit", async (event) => {
 
 
 class ConnectPages:
-    """An ASGI application: the two pages, and beside them the JSON routes.
+    """An ASGI application with the two pages and the JSON routes.
 
     Args:
         logins: The logins that users are making.
@@ -73,11 +73,10 @@ class ConnectPages:
     def __init__(self, logins: Logins, api: AsgiApp, hosts: Sequence[str] | None) -> None:
         self._logins = logins
         self._api = api
-        # A login ends with a request from another site, which `PageGuard` would refuse.
+        # The last request of a login comes from another site, which `PageGuard` would refuse.
         self._guard = Guard(hosts, (), ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
         path: str = scope["path"]
         is_callback = path == CALLBACK_PATH or path.startswith(f"{CALLBACK_PATH}/")
         is_page = scope["type"] == "http" and scope["method"] == "GET"

@@ -1,4 +1,4 @@
-"""A login to the pages that has begun, which the browser keeps sealed in a cookie."""
+"""A login to the pages that has begun; the browser keeps it, sealed, in a cookie."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from interlock.text.redaction import Redacted
 
 
 class Attempt(Redacted, frozen=True):
-    """A login that has begun; what is needed to finish it.
+    """The data that is needed to finish a login.
 
     Attributes:
-        issuer: Where, as the issuer's metadata spell it.
-        redirect_uri: Where the browser comes back to.
-        state: What it must bring.
-        verifier: Of PKCE.
-        nonce: What the ID token must repeat.
-        requires_iss: The browser must also bring the issuer.
+        issuer: The issuer, as its metadata spell it.
+        redirect_uri: The URL that the browser returns to.
+        state: The state that the browser must return.
+        verifier: The PKCE verifier.
+        nonce: The nonce that the ID token must repeat.
+        requires_iss: Whether the browser must also return the issuer.
     """
 
     public = ("issuer", "redirect_uri")

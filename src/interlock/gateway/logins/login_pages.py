@@ -1,13 +1,13 @@
-"""Login of an organisation's people to the pages: where it begins and where it ends.
+"""Login to the pages for people of an organisation: its beginning and its end.
 
     GET /login/begin?issuer=URL&to=PATH     sends the browser to an issuer of the configuration
     GET /login/callback                     opens a session of the pages, and goes to PATH
 
-1. What the end needs is sealed in a cookie. So a login ends in the browser that began it, in any
-   process of the gateway, and nothing is stored before somebody has logged in.
-2. `state` is used once in one process, among the last `MAX_USED` ones; the issuer accepts its code
+1. The data for the end of a login is sealed in a cookie. So a login ends in the browser that began
+   it, in any process of the gateway, and nothing is stored before a person has logged in.
+2. A process accepts a `state` once, among the last `MAX_USED` ones; the issuer accepts its code
    once.
-3. The page key comes in the body of the last page, never in an address.
+3. The page key is sent in the body of the last page, never in a URL.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
 LOGIN_TTL = 600  # seconds that a person has to log in
 MAX_QUERY = 16_384  # bytes
-MAX_USED = 10_000  # states that are remembered until they expire
-_PURPOSE = "login"  # of the key that seals
+MAX_USED = 10_000  # used states that are kept until they expire
+_PURPOSE = "login"  # the purpose of the sealing key
 _SCRIPT = """
 const {key, to} = JSON.parse(document.getElementById("data").textContent);
 localStorage.setItem("interlock-key", key);
@@ -66,7 +66,7 @@ location.replace(to);
 
 
 class _Sealed(Struct, frozen=True):
-    """What the cookie of a login holds."""
+    """The sealed content of a login's cookie."""
 
     issuer: str
     attempt: Attempt
@@ -75,16 +75,16 @@ class _Sealed(Struct, frozen=True):
 
 
 class LoginPages:
-    """An ASGI application.
+    """An ASGI application with the pages of a login.
 
     Args:
         beside: Serves all other paths.
-        sessions: Where sessions are opened.
-        cookie: Their cookie at this listener.
-        secret: Seals what the end of a login needs.
-        issuers: Returns the issuers that people can log in at.
+        sessions: Opens the sessions.
+        cookie: The session cookie of this listener.
+        secret: Seals the data for the end of a login.
+        issuers: Returns the issuers where people can log in.
         hosts: Allowed values of `Host`; see `Guard`.
-        public_url: Where browsers reach the pages; "" for where they are served.
+        public_url: The URL where browsers reach the pages; "" for the listener's own.
         on_refused: Called for each login that is refused.
     """
 
@@ -107,13 +107,12 @@ class LoginPages:
         self._issuers = issuers
         self._public_url = public_url
         self._on_refused = on_refused
-        # A login ends with a request from another site, which `PageGuard` would refuse.
+        # The last request of a login comes from another site, which `PageGuard` would refuse.
         self._guard = Guard(hosts, (), ())
         self._logins: dict[str, OidcLogin] = {}
         self._used: OrderedDict[str, int] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         is_ours = scope["type"] == "http" and scope["path"] in (BEGIN_PATH, CALLBACK_PATH)
         if not is_ours or scope["method"] != "GET":
             await self._beside(scope, receive, send)
@@ -135,7 +134,7 @@ class LoginPages:
     async def _begin(self, request: HttpRequest, query: dict[str, str]) -> None:
         found = [each for each in self._issuers() if each.issuer == query.get("issuer")]
         if not found:
-            text = "<p>Nobody can sign in there. The configuration may have changed.</p>"
+            text = "<p>This issuer is not configured. The configuration may have changed.</p>"
             await self._answer(request, 404, text)
             return
         try:
@@ -162,7 +161,7 @@ class LoginPages:
     def _origin(self, request: HttpRequest) -> str:
         if self._public_url:
             return origin(self._public_url)
-        host = request.header(b"host") or ""  # the guard has checked it
+        host = request.header(b"host") or ""  # checked by the guard
         is_local = is_loopback(urlsplit(f"//{host}").hostname or "")
         return f"{'http' if is_local else 'https'}://{host}"
 
@@ -197,7 +196,7 @@ class LoginPages:
         await reply(request.send, 200, page.encode(), headers, kind=HTML)
 
     def _opened(self, request: HttpRequest, state: str) -> _Sealed:
-        """Return what the cookie of a login holds, once."""
+        """Return the content of a login's cookie; a second use fails."""
         value = cookies_of(request).get(_cookie_name(state), "")
         try:
             sealed = urlsafe_b64decode(value + "=" * (-len(value) % 4))
@@ -210,7 +209,7 @@ class LoginPages:
             self._used.popitem(last=False)
         if kept.expires < now or state in self._used:
             raise _unknown()
-        if len(self._used) >= MAX_USED:  # forgotten, as nobody may be locked out by others
+        if len(self._used) >= MAX_USED:  # drop the oldest, so that a flood locks out no user
             self._used.popitem(last=False)
         self._used[state] = kept.expires
         return kept
@@ -229,7 +228,7 @@ _AGAIN = '<p><a href="/login">Sign in again</a></p>'
 
 
 def _unknown() -> AuthError:
-    return AuthError("this login is over, or was begun in another browser; begin it again", 400)
+    return AuthError("this login has ended, or began in another browser; begin again", 400)
 
 
 def _status(error: InterlockError) -> int:
@@ -247,7 +246,7 @@ def _no_rights(principal: Principal) -> str:
 
 
 def _path(wanted: str) -> str:
-    """Return a path of these pages; "/" for an address elsewhere."""
+    """Return a path of these pages; "/" for a URL of another site."""
     is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
     return wanted if is_path and wanted.isprintable() else "/"
 

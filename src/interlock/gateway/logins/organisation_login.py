@@ -1,7 +1,7 @@
-"""Login of people at an issuer of OpenID Connect: the code flow with PKCE and a nonce.
+"""Login of people at an OpenID Connect issuer: the code flow with PKCE and a nonce.
 
-1. The ID token is verified with the issuer's keys and fixed algorithms. It must be for our client
-   and repeat the nonce of the request.
+1. The ID token is verified with the issuer's keys and fixed algorithms. It must be for this
+   gateway's client id and repeat the nonce of the request.
 2. Groups are in the ID token, or else in the answer of the issuer's userinfo endpoint.
 
 OpenID Connect Core 1.0, sections 3.1 and 5.3.
@@ -29,11 +29,11 @@ from interlock.oauth.tokens import TokenRefused, exchange
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
-METADATA_FRESH = 600.0  # seconds
+METADATA_FRESH = 600.0  # seconds for which the issuer's metadata stay valid
 
 
 class BegunOrganisationLogin(Struct, frozen=True):
-    """A login that has begun, and where the browser goes now."""
+    """A login that has begun, and the URL that the browser opens next."""
 
     url: str
     attempt: Attempt
@@ -43,7 +43,7 @@ class OidcLogin:
     """Logins at one issuer.
 
     Args:
-        issuer: With a client id.
+        issuer: The configured issuer, which has a client id.
     """
 
     def __init__(self, issuer: Issuer) -> None:
@@ -65,10 +65,10 @@ class OidcLogin:
         """Begin a login.
 
         Args:
-            redirect_uri: Where the browser comes back to.
+            redirect_uri: The URL that the browser returns to.
 
         Raises:
-            InterlockError: The issuer does not answer, or offers no safe login.
+            InterlockError: The issuer does not answer, or does not support a safe login.
         """
         found, nonce = await self._discovered(), secrets.token_urlsafe(24)
         scopes = ["openid"]
@@ -90,11 +90,11 @@ class OidcLogin:
         return BegunOrganisationLogin(request.url, attempt)
 
     async def finish(self, attempt: Attempt, answer: dict[str, str]) -> Principal:
-        """Return who has logged in.
+        """Return the user who has logged in.
 
         Args:
-            attempt: As `begin` returned it.
-            answer: The query that the browser brings.
+            attempt: The attempt that `begin` returned.
+            answer: The query that the browser returned.
 
         Raises:
             InterlockError: The answer is a refusal, belongs to another login, or cannot be
@@ -132,13 +132,13 @@ class OidcLogin:
         where = display(self.issuer.issuer)
         principal = await self._verify(id_token) if id_token else None
         if principal is None:
-            raise AuthError(f"{where} gave no valid ID token")
+            raise AuthError(f"{where} returned no valid ID token")
         claims = principal.claims
         if not is_same(str(claims["nonce"]), nonce):
-            raise AuthError(f"{where} gave an ID token of another login")
+            raise AuthError(f"{where} returned the ID token of another login")
         is_for_several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
         if is_for_several and claims.get("azp") != self._client.id:
-            raise AuthError(f"{where} gave an ID token for another client")
+            raise AuthError(f"{where} returned an ID token for another client")
         return principal
 
     async def _user_info(

@@ -1,4 +1,4 @@
-"""Small pages that need no files: where a login begins, ends or fails."""
+"""Small pages without files, for the beginning, the end or the failure of a login."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def plain_page(title: str, body: str, script: str = "") -> str:
     """Return a page.
 
     Args:
-        title: As text.
-        body: As HTML.
-        script: Its script, which `headers_for` must allow; "" for none.
+        title: The title, as text.
+        body: The content, as HTML.
+        script: The script, which `headers_for` must allow; "" for none.
     """
     code = f"<script>{script}</script>" if script else ""
     return (
@@ -50,7 +50,7 @@ def plain_page(title: str, body: str, script: str = "") -> str:
 
 
 def headers_for(script: str = "") -> tuple[Header, ...]:
-    """Return the headers of a page: only its own style and script may be used."""
+    """Return the headers of a page, which allow only its own style and script."""
     scripts = f"script-src {_hash(script)}; connect-src 'self'; " if script else ""
     policy = (
         f"default-src 'none'; {scripts}style-src {_hash(_STYLE)}; "

@@ -1,10 +1,10 @@
-"""The credentials of users for servers, as a running gateway uses them.
+"""The users' credentials for servers, as a running gateway uses them.
 
-1. A credential is used for its own user and server only. What a caller shows the gateway is never
-   part of it.
+1. A credential is used for its own user and server only. It never contains a caller's key or token
+   for the gateway.
 2. A login is refreshed once, however many calls need it: all connections of a user share it.
-3. A change in the database is noticed within a second. The user's connections are then
-   replaced, and calls that wait for the user go on.
+3. A change in the database takes effect within a second. The user's connections are then
+   replaced, and calls that wait for the user continue.
 4. While the database does not answer, values that were read before stay in use.
 """
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from interlock.oauth.stored_login import StoredLogin
     from interlock.store.login_tokens import LoginTokens
 
-LIST_PATIENCE = 5.0  # seconds that the tools of a user may take before a change counts as made
+LIST_PATIENCE = 5.0  # seconds to wait for a user's tools before a change counts as made
 LINK_TTL = 86_400.0  # seconds for which a link to connect is valid
-MAX_KEPT = 10_000  # users and servers whose credentials are kept in memory
+MAX_KEPT = 10_000  # credentials of a user for a server that are kept in memory
 CONNECT_PATH = "/connect/"
 
 _T = TypeVar("_T")
@@ -54,12 +54,11 @@ class Vault:
     """The `UserCredentials` of a gateway.
 
     Args:
-        store: The table.
+        store: The table of the credentials.
         secret: The gateway's key, which seals the links to connect.
-        note: Records in the audit trail what became of a login: what was done, by whom, and to
-            what.
-        recording: Returns what writes a change with its audit record, given what is done and by
-            whom.
+        note: Records events of logins in the audit trail: the action, the user and the server.
+        recording: Returns a function that writes a change with its audit record, given the action
+            and the principal.
         upstreams: Returns the servers by name.
         public_url: Returns the origin of the public listener; "" without one.
 
@@ -88,23 +87,23 @@ class Vault:
         self._values: dict[_Key, dict[str, str]] = {}
         self._tokens: dict[_Key, LoginTokens] = {}
         self._logins: dict[_Key, StoredLogin] = {}
-        # An event lives as long as a call waits for it.
+        # An event exists only while a call waits for it.
         self._waiting = WeakValueDictionary[_Key, asyncio.Event]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = asyncio.Lock()
-        self._changes = 0  # how many were noticed
+        self._changes = 0  # number of changes that were noticed
 
     @asynccontextmanager
     async def running(self, feed: ChangeFeed) -> AsyncGenerator[Vault, None]:
         """Follow the changes of the database.
 
         Args:
-            feed: Of the database.
+            feed: The changes of the database.
 
         Raises:
             StoreError: The database does not answer.
         """
-        await self._store.changed()  # those of the past
+        await self._store.changed()  # skip the changes of the past
         try:
             async with feed.follow("credentials", self._step, _log, "credentials"):
                 yield self
@@ -119,7 +118,7 @@ class Vault:
             await self.refresh()
 
     async def refresh(self, *, patience: float = 0.0) -> None:
-        """Use what has changed in the database since the last call.
+        """Use the changes in the database since the last call.
 
         Args:
             patience: Seconds to wait until the tools of the users are listed.
@@ -147,14 +146,14 @@ class Vault:
         if waiting is not None:
             waiting.set()
 
-    # As `UserCredentials`
+    # The methods of `UserCredentials`
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values that stand for `${user:NAME}`, by name.
+        """Return the values of `${user:NAME}`, by name.
 
         Raises:
-            LoginRequired: One cannot be opened, so the user must store it again.
-            StoreError: They cannot be read.
+            LoginRequired: A value cannot be decrypted, so the user must store it again.
+            StoreError: The values cannot be read.
         """
         known = self._values.get((owner, server))
         if known is None:
@@ -162,10 +161,10 @@ class Vault:
             changes = self._changes
             try:
                 known = await self._store.values(user, server, tenant=tenant)
-            except StoreCorrupt as error:  # such as after a change of the gateway's key
+            except StoreCorrupt as error:  # for example after a change of the gateway's key
                 _log.warning("%s", error)
                 raise LoginRequired(str(error)) from None
-            if changes == self._changes:  # otherwise they may be outdated already
+            if changes == self._changes:  # otherwise the values may be outdated already
                 _keep(self._values, (owner, server), known)
         return known
 
@@ -185,7 +184,6 @@ class Vault:
         return known
 
     def tokens(self, owner: str, server: str) -> LoginTokens:
-        """Return where a user's login is stored."""
         known = self._tokens.get((owner, server))
         if known is None:
             from interlock.store.login_tokens import LoginTokens  # loads aiohttp
@@ -224,11 +222,11 @@ class Vault:
         return await self._store.list(user=user, tenant=tenant)
 
     async def states(self, owner: str, servers: Mapping[str, Needs]) -> _Objects:
-        """Return each credential that a user has or needs, and where the user connects.
+        """Return each credential that a user has or needs, with the URL to connect.
 
         Args:
             owner: The user.
-            servers: What servers need of each user, by name.
+            servers: The credentials that servers need from each user, by name.
         """
         tenant, user = user_of(owner)
         now = now_micros()
@@ -250,11 +248,11 @@ class Vault:
         """Store a value, and use it at once.
 
         Args:
-            owner: Whose it is.
-            server: Name of the server.
-            name: That of `${user:NAME}`.
-            value: A secret.
-            by: Who stores it.
+            owner: The owner of the value.
+            server: The name of the server.
+            name: The name in `${user:NAME}`.
+            value: The secret value.
+            by: The principal that stores it.
 
         Raises:
             StoreError: The value is not valid, or cannot be stored.
@@ -267,7 +265,7 @@ class Vault:
         """Delete a value or a login; return whether there was one.
 
         Raises:
-            StoreError: It cannot be deleted.
+            StoreError: The credential cannot be deleted.
         """
         place = place_of(owner, server, name)
         was_there = await self._store.revoke(place, record=self._recording("deleted", by))
@@ -285,34 +283,34 @@ class Vault:
         await self._use_change(owner, server)
 
     async def _use_change(self, owner: str, server: str) -> None:
-        """Use a change that was just made, even if the database does not answer any more."""
+        """Use a change that was just made, even if the database stops answering."""
         try:
             await self.refresh(patience=LIST_PATIENCE)
         except StoreError:
-            self._changed(owner, server)  # the earlier credential is not used any more
+            self._changed(owner, server)  # at least stop using the earlier credential
 
     async def refused(self, owner: str, server: str) -> None:
-        """Stop using the current token, which the server refuses and which cannot be renewed."""
+        """Stop using a token that the server rejects and that cannot be renewed."""
         login = self._logins.pop((owner, server), None)
         if login is None:
             return
-        with suppress(InterlockError):  # the server then refuses it once more
+        with suppress(InterlockError):  # the server will then reject the token again
             await self.tokens(owner, server).expire(login.server_url, login.token)
             self.note("refused", owner, server)
 
     def note(self, action: str, owner: str, server: str) -> None:
-        """Record what a user did with a login, in the audit trail."""
+        """Record the action of a user's login in the audit trail."""
         self._note(action, user_of(owner)[1], place_of(owner, server, LOGIN))
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
-        """Return an event that is set when a credential of a user for a server next changes."""
+        """Return an event that is set at the next change of a user's credential for a server."""
         event = asyncio.Event()
         return self._waiting.setdefault((owner, server), event)
 
     # Links
 
     def connect_url(self, owner: str, server: str) -> str:
-        """Return where a user connects to a server; "" without a public listener."""
+        """Return the URL where a user connects to a server; "" without a public listener."""
         public_url = self.public_url()
         if not public_url:
             return ""
@@ -320,10 +318,10 @@ class Vault:
         return f"{public_url}{CONNECT_PATH}{id}"
 
     def opened_link(self, id: str) -> _Key:
-        """Return owner and server of a link.
+        """Return the owner and the server of a link.
 
         Raises:
-            InvalidArguments: It is not valid, or has expired.
+            InvalidArguments: The link is not valid, or has expired.
         """
         padded = id + "=" * (-len(id) % 4)
         server, _, owner = self._links.open(padded, b"").decode().partition("\n")
@@ -331,13 +329,13 @@ class Vault:
 
 
 def place_of(owner: str, server: str, name: str) -> Place:
-    """Return where a credential of an owner belongs."""
+    """Return the key of an owner's stored credential."""
     tenant, user = user_of(owner)
     return Place(user, server, name, tenant)
 
 
 def user_of(owner: str) -> tuple[str, str]:
-    """Return tenant and id of a `Principal.owner`."""
+    """Return the tenant and the user id of a `Principal.owner`."""
     tenant, _, user = owner.partition("/")
     return unquote(tenant) or TENANT, user
 
