@@ -1,4 +1,4 @@
-"""What an agent needs of a toolbox."""
+"""The interface of a toolbox that agents use."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Tools(Protocol):
 
     @property
     def version(self) -> int:
-        """Changes whenever a tool does."""
+        """A number that changes whenever a tool changes."""
         ...
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that a model is offered now."""
+        """The tools that are offered to a model now."""
         ...
 
     async def refresh(self) -> None:
@@ -41,15 +41,13 @@ class Tools(Protocol):
         """Find a tool by address or wire name.
 
         Raises:
-            UnknownTool: There is none.
+            UnknownTool: No tool has this name.
             ServerUnavailable: Its server has not listed its tools.
         """
         ...
 
     def may_repeat(self, entry: Entry) -> bool:
-        """Whether the operator says that a tool only reads, or may be called twice."""
+        """Return whether the operator states that a tool only reads, or may be called twice."""
         ...
 
-    def handle(self, call: Call) -> Awaitable[Outcome]:
-        """Make a call."""
-        ...
+    def handle(self, call: Call) -> Awaitable[Outcome]: ...
