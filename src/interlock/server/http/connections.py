@@ -364,7 +364,7 @@ class BoundedConnection(asyncio.Protocol):
         return b"upgrade" in tokens and said.get(b"upgrade", b"").lower() == b"websocket"
 
     def _become_socket(self) -> None:
-        """Pass the connection to uvicorn's class for WebSockets; it still counts for its address."""
+        """Pass the connection to uvicorn's class for WebSockets; its address still counts it."""
         self._state.connections.discard(self)
         lines = [b"%b: %b\r\n" % header for header in self.headers]
         begin = b"%b %b HTTP/1.1\r\n" % (self.scope["method"].encode(), self.url)
