@@ -226,7 +226,7 @@ class AuditTrail:
             caller: The caller whose call was refused.
             reason: The code of the refusal.
             entry: The tool; None if no tool is concerned or it does not exist.
-            name: The name that the caller sent, if there is no such tool.
+            name: The name that the caller sent, if no tool has it.
             call: The call's id.
             rule: Id of the rule that decided.
         """

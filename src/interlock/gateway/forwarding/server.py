@@ -91,7 +91,7 @@ class ForwardingServer:
         toolbox: The servers behind the gateway.
         dropped: Number of dropped messages and requests, by reason.
         subscribers: The clients to notify of changes.
-        tells_of_servers: Its instructions are those of the servers, once they are up.
+        tells_of_servers: The instructions are those of the servers, once they are up.
     """
 
     def __init__(
