@@ -200,7 +200,6 @@ class Call(Struct, eq=False):
         return self.entry.tool.name if isinstance(self.entry, Entry) else self.entry.name
 
     def params(self) -> bytes:
-        """Encode the params of the request."""
         entry = self.entry
         name = encode(entry.tool.name if isinstance(entry, Entry) else entry.name)
         if isinstance(entry, Item) and entry.kind == "resources":

@@ -22,7 +22,6 @@ class GatewayFront:
 
     @property
     def open_sessions(self) -> int:
-        """The number of open sessions of clients."""
         return 0
 
     def page_of(self, approval: Approval) -> str | None:  # noqa: ARG002

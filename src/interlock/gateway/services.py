@@ -49,9 +49,7 @@ class RunningGateway(Protocol):
         ...
 
     @property
-    def server(self) -> ForwardingServer:
-        """The server that answers requests."""
-        ...
+    def server(self) -> ForwardingServer: ...
 
     @property
     def front(self) -> GatewayFront:
@@ -120,7 +118,6 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> Metrics:
-        """The counters."""
         return self.recorder.metrics
 
 

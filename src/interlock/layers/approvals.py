@@ -173,7 +173,6 @@ class Approvals:
         return found
 
     def state(self, approval: Approval) -> State:
-        """Return the state that an approval is in now."""
         return approval.state_at(self._now())
 
     def shown(self, approval: Approval) -> JsonObject:
@@ -229,7 +228,6 @@ class Approvals:
         return await self._decide(found, "denied", by, note, surface)
 
     def may_decide(self, by: Principal, approval: Approval) -> bool:
-        """Return whether a principal may approve and deny a call."""
         if _is_own(by, approval):
             return CALLER in approval.approvers
         return APPROVE_SCOPE in by.scopes and self._policy().is_one_of(by, approval.approvers)

@@ -46,7 +46,6 @@ class Part(Struct, frozen=True):
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows."""
         return self.last >= self.total
 
 

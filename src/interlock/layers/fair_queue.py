@@ -44,7 +44,6 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """The number of waiting calls."""
         return self._waiting
 
     async def acquire(self, owner: str) -> None:

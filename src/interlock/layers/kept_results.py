@@ -152,7 +152,7 @@ class KeptDocument:
 
     @classmethod
     def decode(cls, content: bytes) -> KeptDocument:
-        """Decode what `ResultStore.load` returned."""
+        """Decode a result that `ResultStore.load` returned."""
         kept = decode(_Kept, Raw(content), "kept result")
         blocks = [decode_content(each) for each in kept.content]
         return cls(blocks, bytes(kept.structured_content))

@@ -87,7 +87,6 @@ class Metrics:
         self._seconds: dict[str, tuple[Histogram, Histogram]] = {}
 
     def in_flight(self, server: str) -> int:
-        """Return the number of calls of a server under way."""
         return self._in_flight[server]
 
     def own_share(self, percent: float) -> float | None:

@@ -311,7 +311,7 @@ class _Excerpt:
         return Raw(encode_lossy(members))
 
     def _must_fail(self) -> bool:
-        """Return whether the client would look for the structured content of a success."""
+        """Return whether the client expects structured content unless the call has failed."""
         entry, caller = self._call.entry, self._call.caller
         if isinstance(entry, Item) or caller.surface != "mcp":
             return False
@@ -319,7 +319,7 @@ class _Excerpt:
         return entry.tool.output_schema is not None and (features is None or features.structured)
 
     def _others(self) -> list[Content | JsonObject]:
-        """Return the blocks that stay: images, audio, and links if they are few."""
+        """Return the blocks that are not cut: images, audio, and links if they are few."""
         links = [each for each in self._large.blocks if isinstance(each, ResourceLink)]
         keeps_links = len(encode_lossy(links)) <= RESERVE
         return [

@@ -315,7 +315,6 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        """Return the page `/metrics`."""
         return Page(self._services.metrics.text().encode(), kind=_TEXT)
 
     def _views(self) -> Views:

@@ -134,7 +134,6 @@ def _served(endpoint: Endpoint, listeners: Listeners) -> Served:
 async def _admin_listener(
     listener: socket.socket | None, endpoint: Endpoint
 ) -> AsyncIterator[None]:
-    """Serve the admin listener, if there is one."""
     if listener is None:
         yield
         return

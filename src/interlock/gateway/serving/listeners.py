@@ -75,6 +75,6 @@ def _first_key(callers: GatewayCallers, host: str) -> str | None:
         return callers.key_for_this_run()
     if not callers.exist:
         raise ConfigError(
-            f"{host} can be reached by others: make a key first: interlock keys create NAME"
+            f"other machines can reach {host}; make a key first: interlock keys create NAME"
         )
     return None

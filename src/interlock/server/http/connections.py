@@ -315,7 +315,6 @@ class BoundedConnection(asyncio.Protocol):
         self.transport.close()
 
     def _refuse_head(self) -> None:
-        """Refuse a head that is too large, and close the connection."""
         self.dropped["HTTP 431"] += 1
         self.transport.write(_TOO_LONG)
         self.transport.close()

@@ -71,7 +71,6 @@ class CountedTransport:
             self._writable.set()
 
     async def drain(self) -> None:
-        """Wait until more can be written."""
         if self._writable is not None:
             await self._writable.wait()
 
@@ -129,7 +128,6 @@ class ServedExchange:
         self._arrived.set()
 
     def disconnect(self) -> None:
-        """Notify the application that the client has disconnected."""
         self._is_gone = not self.is_complete
         self._arrived.set()
 
@@ -172,7 +170,6 @@ class ServedExchange:
                 await self.send(message)
 
     async def send(self, message: Message) -> None:
-        """Send a part of the response."""
         transport = self._connection.transport
         if transport.is_full and not self._is_gone:
             await transport.drain()

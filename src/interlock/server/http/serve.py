@@ -47,7 +47,7 @@ def check_exposure(host: str, *, protected: bool) -> None:
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
-    raise ConfigError(f"{host} can be reached by others: set auth=... or unprotected=True")
+    raise ConfigError(f"other machines can reach {host}; set auth=... or unprotected=True")
 
 
 class ServedApp(Protocol):
@@ -64,9 +64,7 @@ class ServedApp(Protocol):
         ...
 
     @property
-    def under_way(self) -> int:
-        """The number of requests under way."""
-        ...
+    def under_way(self) -> int: ...
 
     def drain(self) -> None:
         """Refuse new requests, and end idle sessions and streams; running calls may finish."""
@@ -76,9 +74,7 @@ class ServedApp(Protocol):
         """End idle sessions and subscription streams; running calls may finish."""
         ...
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        ...
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class UvicornServer(uvicorn.Server):
