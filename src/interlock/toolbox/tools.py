@@ -1,4 +1,4 @@
-"""The interface of a toolbox that agents use."""
+"""The part of a toolbox that an agent uses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tools(Protocol):
 
     @property
     def version(self) -> int:
-        """A number that changes whenever a tool changes."""
+        """A number that changes whenever a tool does."""
         ...
 
     @property
@@ -47,7 +47,7 @@ class Tools(Protocol):
         ...
 
     def may_repeat(self, entry: Entry) -> bool:
-        """Return whether the operator states that a tool only reads, or may be called twice."""
+        """Return whether the operator marked a tool as read-only or safe to repeat."""
         ...
 
     def handle(self, call: Call) -> Awaitable[Outcome]: ...
