@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = ("*.md", "docs/**/*.md", "benchmarks/*.md", ".github/**/*")
 SOURCE = ("src/**/*.py", "examples/*")
 TESTS = ("tests/**/test_*.py",)
+DOCSTRINGS = ("src/**/*.py",)
+NOT_YET = ("gateway", "openapi", "toolbox")  # rooms whose docstrings are still to be mended
 
 # A phrase may go on in the next line, also of a comment or of a string.
 _GAP = r'(?:\s*"\s*\n\s*f?"|\s*\n\s*#\s*|\s+)'
@@ -21,6 +23,12 @@ _PHRASES = re.compile(
     r"\bis no (?!longer\b)\w+|that is none|\bwho (?:asks|waits|sends)|whoever|\banew\b"
     r"|of ours\b".replace(" ", _GAP),
     re.IGNORECASE,
+)
+# A docstring without a verb, and a line about an attribute or argument without a noun.
+_HABITS = re.compile(
+    r'"""(?:What|How many|Those that|Where|Who|Which|As) '
+    r"|^ +[a-z_]\w*: (?:Of|That|Its|As|By|Those|What|Where)\b(?= [^=|])",
+    re.MULTILINE,
 )
 _TEST_NAME = re.compile(r"^ *(?:async )?def (test_\w+)", re.MULTILINE)
 
@@ -30,6 +38,12 @@ def phrases(text: str) -> Iterator[tuple[int, str]]:
     for found in _PHRASES.finditer(text):
         words = re.sub(_GAP, " ", found[0])
         yield text.count("\n", 0, found.start()) + 1, words
+
+
+def habits(text: str) -> Iterator[tuple[int, str]]:
+    """Find docstrings, and lines of them, that begin in a forbidden way."""
+    for found in _HABITS.finditer(text):
+        yield text.count("\n", 0, found.start()) + 1, found[0].strip(' "')
 
 
 def names_of_tests(text: str) -> str:
@@ -43,11 +57,18 @@ def names_of_tests(text: str) -> str:
 def main() -> None:
     """Check every file, and print what was found."""
     count = 0
-    for patterns, read in (((*SOURCE, *PAGES), str), (TESTS, names_of_tests)):
+    for patterns, find in (
+        ((*SOURCE, *PAGES), phrases),
+        (TESTS, lambda text: phrases(names_of_tests(text))),
+        (DOCSTRINGS, habits),
+    ):
         files = sorted({file for pattern in patterns for file in ROOT.glob(pattern)})
         for file in (each for each in files if each.is_file()):
-            for line, words in phrases(read(file.read_text())):
-                print(f"{file.relative_to(ROOT)}:{line}: {words}")
+            name = file.relative_to(ROOT)
+            if find is habits and name.parts[2] in NOT_YET:
+                continue
+            for line, words in find(file.read_text()):
+                print(f"{name}:{line}: {words}")
                 count += 1
     if count:
         sys.exit(f"error: {count} forbidden phrases; say what happens in plain words")

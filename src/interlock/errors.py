@@ -419,7 +419,7 @@ class LoginRequired(AuthError):
     """The user must log in: a token is missing, and this program cannot open a login.
 
     Attributes:
-        url: Where the user can log in; "" if that is unknown.
+        url: The URL at which the user can log in; "" if unknown.
     """
 
     def __init__(self, message: str, status: int = 401, *, url: str = "") -> None:
@@ -527,7 +527,7 @@ class LoginNeeded(CallRefused):
     """The server needs a credential of the calling user, and the user has no valid one.
 
     Attributes:
-        url: Where the user connects to the server; "" if there is none.
+        url: The URL at which the user connects to the server; "" if there is none.
     """
 
     def __init__(self, message: str, url: str = "") -> None:
@@ -655,7 +655,7 @@ class MissingExtra(InterlockError, ImportError):
     """An optional dependency is not installed.
 
     Attributes:
-        extra: Its name in pyproject.toml; several are separated by commas.
+        extra: Name of the extra in pyproject.toml; several are separated by commas.
     """
 
     def __init__(self, what: str, extra: str) -> None:

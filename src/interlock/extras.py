@@ -21,7 +21,7 @@ def install_command(extra: str) -> str:
 
     try:
         installed = metadata.distribution("interlock")
-    except metadata.PackageNotFoundError:  # the source alone, without an installation
+    except metadata.PackageNotFoundError:  # run from source, without an installation
         return f"install what the extra {extra} of its pyproject.toml lists"
     source = _source(installed.read_text("direct_url.json") or "{}", extra)
     return f"{_installer()} {source or _packages(installed.requires or [], extra)}"
@@ -76,6 +76,6 @@ def _installer() -> str:
     if (folder / "pipx_metadata.json").exists():
         return f"pipx runpip {shlex.quote(folder.name)} install"
     settings = folder / "pyvenv.cfg"
-    if settings.exists() and "\nuv = " in f"\n{settings.read_text()}":  # has no pip of its own
+    if settings.exists() and "\nuv = " in f"\n{settings.read_text()}":  # uv made it, without pip
         return f"uv pip install --python {shlex.quote(sys.prefix)}"
     return "pip install"

@@ -98,7 +98,7 @@ class KeyRing:
     Args:
         source: The keys of a database; None for none.
         on_end: Called with the ids of keys that were revoked, have expired or were deleted.
-        limits: Where the ring keeps the limits of keys that have their own, by id.
+        limits: A mapping in which the ring keeps the limits of single keys, by id.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in nanoseconds since 1970.
 

@@ -1,4 +1,4 @@
-"""A call on its way to a server, and what came of it."""
+"""A call of a tool, resource or prompt, and its outcome."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogL
 Surface = Literal[
     "library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain", "inspector", "app"
 ]
-"""Where a call came from."""
+"""The part of interlock that a call came through."""
 
 
 class Caller(Struct, frozen=True):
-    """On whose behalf a tool is called.
+    """The user and the client that a call is made for.
 
     Attributes:
         principal: The authenticated user; None for the local user of this process.
         session: The caller's session within that principal; "" for none.
         surface: The part of interlock that the call came through.
         client: Name of the client program, as it states it; "" if unknown.
-        address: Where the client's connection comes from; "" if unknown.
+        address: The network address of the client; "" if unknown.
         revision: Protocol revision of the client's request.
         trace: The `traceparent` of the client's request; "" for none.
     """
@@ -61,9 +61,9 @@ LOCAL = Caller()
 
 
 class Slots:
-    """What a call holds of limits on concurrent calls.
+    """The slots that a call holds of limits on concurrent calls.
 
-    A call that waits for its client gives all of it back, as people take their time.
+    A call that waits for its client releases all of them, because people take their time.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Slots:
         return release_once
 
     def give_back(self) -> None:
-        """Release everything now. The call continues without slots."""
+        """Release all slots now. The call continues without them."""
         while self._held:
             self._held.popitem()[1]()
 
@@ -117,7 +117,7 @@ def new_call_id() -> str:
 
 
 def call_id_of(own: bytes) -> str:
-    """Return the id of a call that a client names itself, always the same one."""
+    """Return the id of a call that its client names; the same name has the same id."""
     return f"c_{encode_base32(int.from_bytes(sha256(own).digest()), 18)}"
 
 
@@ -132,11 +132,11 @@ class Call(Struct, eq=False):
         entry: The tool, resource or prompt.
         arguments: JSON values by parameter name. They were decoded once: what a layer judges is
             what is encoded and sent, so a key given twice cannot mean two things.
-        caller: On whose behalf.
-        back: The way to the client that is calling. What the server asks during the call goes
-            there; None for the handlers of the toolbox.
-        capabilities: Of the client that is calling, stated to modern servers instead of our own.
-        log_level: The lowest level of log messages that the client wants; None for none.
+        caller: The user and the client that the call is made for.
+        back: The channel to the client, for the server's questions during the call; None for the
+            handlers of the toolbox.
+        capabilities: The client's capabilities, stated to modern servers; None states our own.
+        log_level: The lowest level of log messages for the client; None for none.
         returns_questions: Return an "input_required" result to the caller, who will call again
             with `input_responses`; otherwise the questions are answered by `back` or our handlers.
         input_responses: Answers to the questions of an earlier round, an encoded object.
@@ -145,17 +145,17 @@ class Call(Struct, eq=False):
         progress: Called with each `Progress`.
         meta: Further members of `_meta`, encoded without braces.
         idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
-        slots: Keeps what the call holds; None if it never waits for its client.
+        slots: The slots that the call holds; None if it never waits for its client.
         result_limit: The most bytes of the result that the caller can use; None for no limit
             besides that of the configuration.
         id: Names the call in the audit trail and in errors.
-        decision: Of the policy; None before its layer, or without one.
+        decision: The decision of the policy; None before its layer, or without a policy.
         grant: The approval that the call uses; None for none.
         revision: The protocol revision of the server that it was sent to; "" before that.
-        messages: How many requests its server was sent for it.
+        messages: Number of requests that were sent to the server for it.
         continues: Id of the approved call that this one continues after questions of its server.
-        origin: Where the call comes from within the client, for the audit trail; None if unknown.
-        timing: What is measured of it; None for nothing.
+        origin: The part of the client that made the call, for the audit trail; None if unknown.
+        timing: The measured times of the call; None measures nothing.
         encoded: The arguments as they were recorded and will be sent; b"" before that.
     """
 
@@ -191,16 +191,15 @@ class Call(Struct, eq=False):
 
     @property
     def method(self) -> str:
-        """The protocol's method for it."""
+        """The MCP method of the request."""
         return "tools/call" if isinstance(self.entry, Entry) else _METHODS[self.entry.kind]
 
     @property
     def name(self) -> str:
-        """What is called, as its server names it; of a resource, the URI."""
+        """The name that the server uses; for a resource, the URI."""
         return self.entry.tool.name if isinstance(self.entry, Entry) else self.entry.name
 
     def params(self) -> bytes:
-        """Encode the params of the request."""
         entry = self.entry
         name = encode(entry.tool.name if isinstance(entry, Entry) else entry.name)
         if isinstance(entry, Item) and entry.kind == "resources":
@@ -218,14 +217,14 @@ class Call(Struct, eq=False):
 
 
 class Outcome:
-    """The result of a call as its server encoded it. Its content is decoded when it is looked at.
+    """The result of a call as its server encoded it. Its content is decoded on first use.
 
     Args:
         raw: The result.
         result: The same, decoded, if that is known.
         kept: Id of the kept result that this is an excerpt of; "" for none.
         size: Bytes of the server's result, if this is an excerpt.
-        is_error: Whether the server reported an error, if this is an excerpt.
+        is_error: The server reported an error; None to read it from `raw`.
 
     Attributes:
         is_error: The tool reported an error.
@@ -254,7 +253,7 @@ class Outcome:
         try:
             head = decode_head(raw)
         except (msgspec.DecodeError, RecursionError, MemoryError):
-            head = decode(ResultHead, raw, "tools/call result")  # raises what it means
+            head = decode(ResultHead, raw, "tools/call result")  # raises the error to report
         self.is_error = head.is_error if is_error is None else is_error
         self.result_type = "complete" if head.result_type is UNSET else head.result_type
 

@@ -1,4 +1,4 @@
-"""Whether a call may be made, and the steps that led to that answer."""
+"""The decision whether a call may be made, and the steps that led to it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ Reason = Literal[
     "no_rule",
     "approval_required",
 ]
-"""Why a call may not be made, as a stable word; "" if it may."""
+"""The code of the reason why a call may not be made; "" if it may."""
 
 
 class RuleFact(Struct, frozen=True):
-    """What a rule for this tool contributed to a decision.
+    """The contribution of one rule to a decision.
 
     Attributes:
-        rule: Its id.
-        effect: Its effect.
-        holds: None if that depends on arguments that are not given.
+        rule: The id of the rule.
+        effect: The effect of the rule.
+        holds: The rule applies to the call; None if that depends on arguments not given.
         failed: The part that did not hold: "who", "view", "risk", "claims" or "arguments".
         name: The claim or argument that did not fit.
         keyword: The keyword of its condition that failed; "absent" if it is missing.
@@ -44,7 +44,7 @@ class RuleFact(Struct, frozen=True):
 
     @property
     def is_telling(self) -> bool:
-        """Whether the rule might have changed the decision, had it been met."""
+        """Whether the rule might have changed the decision if it had held."""
         return not self.holds and (self.effect != "deny" or self.failed in ("", "arguments"))
 
     def __str__(self) -> str:
@@ -70,10 +70,10 @@ class Step(Struct, frozen=True):
     """One of the checks that make up a decision.
 
     Attributes:
-        step: What was checked: "view", "scope", "read_only" or "policy".
+        step: The name of the check: "view", "scope", "read_only" or "policy".
         verdict: "ok", "ask" or "deny".
         detail: The reason in words, without any value of an argument or claim.
-        rules: Of the step "policy": every rule for this tool.
+        rules: For the step "policy": every rule for this tool.
     """
 
     step: str
@@ -83,17 +83,17 @@ class Step(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True, eq=False):
-    """The answer to whether a call may be made.
+    """The decision whether a call may be made.
 
     Attributes:
         effect: "allow", "ask" or "deny".
-        reason: Why not, as a stable word; "" for "allow".
+        reason: The code of the reason; "" for "allow".
         rule: Id of the rule that decided; "" for none.
-        approvers: For "ask": who may approve, as in the rule.
+        approvers: For "ask": the approvers that the rule names.
         expires: For "ask": seconds until an approval is void; None for the gateway's default.
         record: How to record the arguments; None for the gateway's default.
-        risk: Of the tool.
-        is_uncertain: There were no arguments, and with some of them it would be another decision.
+        risk: The risk of the tool.
+        is_uncertain: No arguments were given, and some arguments would change the decision.
     """
 
     effect: Effect
@@ -110,7 +110,7 @@ class Decision(Struct, frozen=True, eq=False):
         """Return every check with its verdict, for `explain`. The first denial is the decision.
 
         Args:
-            arguments: Those that were decided about. A decision does not keep them.
+            arguments: The arguments of the call, which a decision does not keep.
         """
         return self._explain(arguments)
 

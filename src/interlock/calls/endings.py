@@ -1,4 +1,4 @@
-"""How a call ended, as one word for people and programs."""
+"""The ending of a call, as one word for people and programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reason_of(error: InterlockError) -> str:
 
 
 def ending_of(error: InterlockError) -> Ending:
-    """Return how a call ended that raised an error."""
+    """Return the ending of a call that raised an error."""
     reason = reason_of(error)
     if not reason:
         return "failed"

@@ -1,4 +1,4 @@
-"""What a toolbox offers, as every surface sees it: tools, resources and prompts."""
+"""The tools, resources and prompts that a toolbox offers to every surface."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Entry(Struct, frozen=True):
         address: "server:name", for people, logs and events.
         wire_name: The name for models: 1 to 64 of `[A-Za-z0-9_-]`, see `toolbox.names`.
         input_schema: The tool's JSON Schema, encoded.
-        definition: The whole definition, encoded, with `wire_name` as its name. Members that
-            interlock does not know are kept.
-        stale: The server is down, and this is from its last good list.
+        definition: The whole definition, encoded, with `wire_name` as its name. Unknown
+            members are kept.
+        stale: The server is down, and this definition is from its last valid list.
         pin: The hash of the definition, which changes whenever that does; see `toolbox.pins`.
-        risk: As the operator stated it when accepting the definition; None if not.
-        operation: Of an HTTP API, "METHOD /path"; "" for other tools.
+        risk: The risk that the operator stated when accepting the definition; None for none.
+        operation: "METHOD /path" of a tool of an HTTP API; "" for other tools.
     """
 
     server: str
@@ -39,12 +39,12 @@ class Entry(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """A resource or a prompt; also a tool of which no more than the name is known.
+    """A resource or a prompt, or a tool of which only the name is known.
 
     Attributes:
-        kind: Which of them.
+        kind: The kind of the item.
         server: Name of its server in the toolbox.
-        name: As its server names it; of a resource, the URI.
+        name: The name that its server uses; for a resource, the URI.
     """
 
     kind: Literal["tools", "resources", "prompts"]

@@ -21,8 +21,8 @@ class Grant(Struct, eq=False):
     """An approval that a call uses in the transaction of its intent.
 
     Attributes:
-        id: The approval.
-        claim: Uses it.
+        id: The id of the approval.
+        claim: The change of the database that uses the approval.
         is_current: Returns whether policy and definition are still those that were approved.
     """
 
@@ -31,7 +31,7 @@ class Grant(Struct, eq=False):
     is_current: Callable[[], bool]
 
     def check(self) -> None:
-        """Check the grant when its claim is durable, just before the call is sent.
+        """Check the grant after its claim is durable, just before the call is sent.
 
         Raises:
             GrantLost: The claim failed.

@@ -38,7 +38,7 @@ from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
-IDLE_TIMEOUT = 3.0  # seconds without a server getting ready; then the others are served
+IDLE_TIMEOUT = 3.0  # seconds in which no server gets ready, before the ready ones are served
 
 
 class Assembly:
@@ -50,8 +50,8 @@ class Assembly:
 
     Attributes:
         parts: The present configuration.
-        services: As given.
-        server: Answers the requests.
+        services: The resources that stay open across reloads.
+        server: The server that answers requests.
         front: The HTTP side of the gateway.
         started: The settings at the start; some of them stay in use, see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
@@ -110,30 +110,27 @@ class Assembly:
             await stack.enter_async_context(assembly._following_plugins())
             yield assembly
 
-    # As `RunningGateway`
+    # Methods of `RunningGateway`
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """See `RunningGateway`."""
         self.front.end_credentials(keys)
         self.server.end_credentials(keys)
 
     def fail(self) -> None:
-        """See `RunningGateway`."""
         self.failed.set()
 
     def gauges(self) -> Mapping[str, Gauge]:
-        """See `RunningGateway`."""
         return gauges_of(self.parts, self.services, self.server, self.front)
 
     def serve_by(self, front: GatewayFront) -> None:
-        """Notify a front of reloads and of keys that end, and let it ask people."""
+        """Use a front: notify it of reloads and ended keys, and ask people through it."""
         self.front = front
 
     # The layers of calls
 
     @property
     def layers(self) -> Layers:
-        """The layers of every call, for calls beside the toolbox of the gateway."""
+        """The layers of every call, for calls that do not pass the toolbox of the gateway."""
         return self._layers_of(self.parts)
 
     def _layers_of(self, parts: Parts) -> Layers:
@@ -159,7 +156,7 @@ class Assembly:
     # The configuration
 
     async def reload(self, config: Config) -> list[str]:
-        """Replace the configuration. Calls under way end as they began.
+        """Replace the configuration. Calls under way keep the previous one.
 
         Returns:
             The members whose change needs a restart.

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class GatewayFront:
-    """The endpoint and the pages of a gateway. This one serves nothing.
+    """The endpoint and the pages of a gateway. This base class serves nothing.
 
     Attributes:
         origin: The origin of the public listener; "" without one.
@@ -22,7 +22,6 @@ class GatewayFront:
 
     @property
     def open_sessions(self) -> int:
-        """How many sessions of clients are open."""
         return 0
 
     def page_of(self, approval: Approval) -> str | None:  # noqa: ARG002
@@ -34,7 +33,7 @@ class GatewayFront:
         return None
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End what API keys have begun that are not valid any more, by the keys' ids."""
+        """End all work of API keys that are no longer valid, by the keys' ids."""
 
     def reloaded(self) -> None:
-        """Use the configuration that has just replaced another one."""
+        """Switch to the new configuration, after a reload."""

@@ -1,4 +1,4 @@
-"""The metrics of a gateway that are read for each page, beside those that calls count."""
+"""Metrics of a gateway that are read when its page is made, besides those that calls count."""
 
 from __future__ import annotations
 

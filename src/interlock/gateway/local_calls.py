@@ -1,7 +1,7 @@
 """Calls of a person's own programs: `interlock chat` and `interlock call`.
 
-With a member `gateway` its policy, limits and audit trail hold for them as for every caller. They
-call as `user:local` with the scope `mcp:*`.
+If the configuration has a member `gateway`, its policy, limits and audit trail apply to them as to
+every caller. They call as `user:local` with the scope `mcp:*`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log = logging.getLogger("interlock.results")
 
 
 class LocalCalls(Struct, frozen=True):
-    """What the toolbox of such a program needs.
+    """The servers and layers for the toolbox of a local program.
 
     Attributes:
-        servers: By name.
+        servers: The servers by name.
         layers: The layers of every call.
         results: The budget of results.
-        pins: Which definitions are accepted; None for all.
+        pins: The accepted definitions; None accepts all.
     """
 
     servers: Mapping[str, ServerConfig | InProcessServer]
@@ -54,12 +54,12 @@ class LocalCalls(Struct, frozen=True):
 async def local_calls(
     config: Config, ask: AskCaller, *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[LocalCalls]:
-    """Open what a configuration says about calls.
+    """Open the servers and layers of a configuration for local calls.
 
     Args:
         config: The configuration.
-        ask: Asks the person about a call that must be approved, where they may approve it.
-        environ: Where `${VAR}` is looked up; `os.environ` when None.
+        ask: Asks the person about a call that must be approved, if they may approve it.
+        environ: The values of `${VAR}`; `os.environ` when None.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -81,8 +81,8 @@ async def local_calls(
 async def _gateway_calls(
     stack: AsyncExitStack, config: Config, ask: AskCaller, environ: Mapping[str, str]
 ) -> LocalCalls:
-    """Open what calls need if the configuration has a gateway; the stack closes it."""
-    # These need packages of the extra "serve", which a chat without a gateway does not.
+    """Open the servers and layers of a configuration with a gateway; `stack` closes them."""
+    # These need packages of the extra "serve", which a chat without a gateway does not need.
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.client_approvals import open_approvals
     from interlock.gateway.definitions.pinning import make_pinning
@@ -137,7 +137,7 @@ async def local_trail(
 
     Args:
         config: The configuration.
-        environ: As for `local_calls`.
+        environ: The values of `${VAR}`; `os.environ` when None.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -177,11 +177,9 @@ class _OpenedOnDemand:
         self._store: ResultStore | None = None
 
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
-        """See `ResultStore.keep`."""
         return await (await self._opened()).keep(owner, call, content)
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
-        """See `ResultStore.load`."""
         return await (await self._opened()).load(owner, id)
 
     async def _opened(self) -> ResultStore:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class GatewayObserver:
-    """Is notified of what a gateway refuses, and of tasks. This one ignores all of it.
+    """An observer of refusals and tasks. This base class ignores all notifications.
 
-    Methods return at once and raise nothing.
+    Methods must return at once and raise nothing.
     """
 
     def credential_refused(self, refused: RefusedCredential) -> None:
@@ -26,13 +26,13 @@ class GatewayObserver:
         """Note that a caller may make no call now, whatever the call is."""
 
     def unknown(self, caller: Caller, kind: Kind, name: str, entry: Entry | Item | None) -> None:
-        """Note that a client named what does not exist for it.
+        """Note that a client named an item that does not exist, or that it may not see.
 
         Args:
             caller: The client.
-            kind: What it asked for.
-            name: As the client wrote it; it may be made up.
-            entry: What exists under this name for others; None for nothing.
+            kind: The kind of the item.
+            name: The name that the client sent; it may be invented.
+            entry: The item of this name that other callers see; None if it does not exist.
         """
 
     def unavailable(
@@ -42,9 +42,9 @@ class GatewayObserver:
 
         Args:
             caller: The client.
-            reason: Why, as a stable word.
-            entry: The tool; None if its name may be made up.
-            name: That name; "" with an `entry`.
+            reason: The code of the reason.
+            entry: The tool; None if its name may be invented.
+            name: The name that the client sent; "" with an `entry`.
             call: The id of the call.
         """
 
@@ -58,5 +58,5 @@ class GatewayObserver:
             caller: The client.
             entry: The tool whose call began the task.
             call: The id of that call.
-            event: What happened.
+            event: The event that the audit trail records.
         """

@@ -41,17 +41,17 @@ Servers = Mapping[str, ServerConfig | InProcessServer]
 
 
 class Parts(Struct, frozen=True):
-    """What a configuration says about calls; replaced as a whole.
+    """The parts that a configuration decides; a reload replaces them as a whole.
 
     Attributes:
         written: The configuration as it was written.
-        config: The same with the tools of the plugins.
-        settings: Its member `gateway`, with variables replaced.
-        servers: As for `Toolbox`.
-        policy: Who may call what.
-        limiter: How often.
+        config: The configuration with the tools of the plugins.
+        settings: The member `gateway`, with variables replaced.
+        servers: The servers; see `Toolbox`.
+        policy: Decides who may call what.
+        limiter: Limits how often calls are made.
         queues: The slots of each server, by their size.
-        issuers: Whose tokens are accepted beside keys.
+        issuers: The issuers whose tokens are accepted beside keys.
         plugins: Tools for users who have installed them.
     """
 
@@ -67,7 +67,7 @@ class Parts(Struct, frozen=True):
 
 
 def servers_of(config: Config) -> Servers:
-    """Return the servers of a configuration, as for `Toolbox`."""
+    """Return the servers of a configuration, for a `Toolbox`."""
     return {name: _served(each) for name, each in config.servers.items()}
 
 
@@ -78,13 +78,13 @@ def make_parts(
     *,
     own_limits: Mapping[str, JsonObject] | None = None,
 ) -> Parts:
-    """Make the parts of a configuration; what counts calls is kept while its limits stay.
+    """Make the parts of a configuration; counters of calls are kept while their limits stay.
 
     Args:
         config: The configuration.
-        environ: Where `${VAR}` is looked up.
-        before: The parts that these replace, whose counts go on.
-        own_limits: As for `Limiter`; those of `before` when there are such parts.
+        environ: The values of `${VAR}`.
+        before: The parts that these replace, for their counters.
+        own_limits: The limits of single keys; see `Limiter`. With `before`, its limits are used.
 
     Raises:
         ConfigError: The configuration cannot be used.
@@ -113,7 +113,7 @@ def make_parts(
 
 
 def described_parts(parts: Parts) -> JsonObject:
-    """Return what the audit trail states of a configuration, without secrets."""
+    """Return the description of a configuration for the audit trail, without secrets."""
     return {
         "file": str(parts.config.path or ""),
         "servers": sorted(parts.servers),
@@ -124,7 +124,7 @@ def described_parts(parts: Parts) -> JsonObject:
 
 
 def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
-    """Return the layers of a configuration: those that count, record and ask are still absent.
+    """Return the layers of a configuration, without those that count, record and ask.
 
     Args:
         parts: The configuration.
@@ -150,7 +150,7 @@ def servers_by_name(config: Config) -> dict[str, ServerConfig]:
 
 
 def sharing_of(config: Config, server: str) -> str:
-    """Return who may use one connection to a server."""
+    """Return the sharing of a server: the callers that may use one connection."""
     return getattr(servers_by_name(config).get(server), "sharing", "shared")
 
 
@@ -161,7 +161,7 @@ def personal_servers(config: Config) -> frozenset[str]:
 
 
 def limits_of(parts: Parts) -> ResultLimits:
-    """Return how large results may be."""
+    """Return the limits on the size of results."""
     return ResultLimits.from_config(parts.config, parts.settings.results)
 
 

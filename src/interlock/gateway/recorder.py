@@ -19,7 +19,7 @@ from interlock.store.database.claims import Claim
 from interlock.store.database.recorded import Record
 from interlock.types import JsonObject
 
-_UNKNOWN: dict[Kind, str] = {  # reasons that the trail and the metrics have
+_UNKNOWN: dict[Kind, str] = {  # codes for the trail and the metrics
     "tools": UNKNOWN,
     "prompts": "unknown_prompt",
     "resources": "unknown_resource",
@@ -32,8 +32,8 @@ class GatewayRecorder(GatewayObserver):
 
     Args:
         trail: The audit trail; None for none.
-        policy: Returns the policy that holds now.
-        gauges: As for `Metrics`.
+        policy: Returns the present policy.
+        gauges: Returns further metrics; see `Metrics`.
 
     Attributes:
         metrics: The counters.
@@ -49,22 +49,19 @@ class GatewayRecorder(GatewayObserver):
         self._trail = trail
         self._policy = policy
 
-    # As `GatewayObserver`
+    # Methods of `GatewayObserver`
 
     def credential_refused(self, refused: RefusedCredential) -> None:
-        """See `GatewayObserver`."""
         self.metrics.note_refusal(refused.reason, "" if refused.key is None else refused.key.id)
         if self._trail is not None:
             self._trail.credential_refused(refused)
 
     def not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
-        """See `GatewayObserver`."""
         self.metrics.note_refusal(error.reason, _key_of(principal))
         if self._trail is not None:
             self._trail.refused(Caller(principal, surface="mcp"), error.reason)
 
     def unknown(self, caller: Caller, kind: Kind, name: str, entry: Entry | Item | None) -> None:
-        """See `GatewayObserver`."""
         decision = None if entry is None else self._policy().decide(caller, entry)
         reason, rule = _UNKNOWN[kind], ""
         if decision is not None and decision.effect == "deny":
@@ -76,18 +73,16 @@ class GatewayRecorder(GatewayObserver):
     def unavailable(
         self, caller: Caller, reason: str, entry: Entry | Item | None, name: str, call: str
     ) -> None:
-        """See `GatewayObserver`."""
         self.metrics.note_refusal(reason, _key_of(caller.principal))
         if self._trail is not None:
             self._trail.refused(caller, reason, entry=entry, name=name, call=call)
 
     def call_failed(self, call: Call, error: BaseException) -> None:
-        """See `GatewayObserver`. The layer `counting` has counted it."""
+        # The layer `counting` has counted it already.
         if self._trail is not None:
             self._trail.note_refusal(call, error)
 
     def task_changed(self, caller: Caller, entry: Entry, call: str, event: str) -> None:
-        """See `GatewayObserver`."""
         if self._trail is not None:
             user = caller.principal.id if caller.principal is not None else LOCAL_USER
             tool, server = entry.address, entry.server
@@ -98,13 +93,13 @@ class GatewayRecorder(GatewayObserver):
     # Credentials of users
 
     def credential_changed(self, action: str, by: str, place: Place) -> None:
-        """Record what became of a login."""
+        """Record a change of a user's credential."""
         if self._trail is not None:
             body = {"action": action, "name": place.name, "of": place.user}
             self._trail.note("credential", body, user=by, server=place.server)
 
     def recording(self, action: str, by: Principal) -> Record | None:
-        """Return what writes the change of a credential with its record; None without a trail."""
+        """Return a function that writes a change with its record; None without a trail."""
         trail = self._trail
         if trail is None:
             return None

@@ -41,7 +41,7 @@ from interlock.types import JsonObject
 
 
 class RunningGateway(Protocol):
-    """The gateway that uses the services."""
+    """The gateway that uses the services, as they see it."""
 
     @property
     def parts(self) -> Parts:
@@ -49,9 +49,7 @@ class RunningGateway(Protocol):
         ...
 
     @property
-    def server(self) -> ForwardingServer:
-        """Answers the requests."""
-        ...
+    def server(self) -> ForwardingServer: ...
 
     @property
     def front(self) -> GatewayFront:
@@ -59,11 +57,11 @@ class RunningGateway(Protocol):
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End what API keys have begun that are not valid any more, by the keys' ids."""
+        """End all work of API keys that are no longer valid, by the keys' ids."""
         ...
 
     def fail(self) -> None:
-        """End, as no call can be recorded until the process is restarted."""
+        """Stop serving, because no call can be recorded until the process is restarted."""
         ...
 
     def gauges(self) -> Mapping[str, Gauge]:
@@ -76,12 +74,12 @@ class GatewayStores(Struct, frozen=True, kw_only=True):
 
     Attributes:
         secret: The gateway's key.
-        database: Where keys, sessions and the audit trail are.
+        database: The database of keys, sessions and the audit trail.
         feed: The changes of the database.
         keys: The API keys.
         writer: Writes the audit trail; None without one.
         trail: The audit trail; None for none.
-        kept: Large results.
+        kept: The store of large results.
         approvals: The approvals of calls.
     """
 
@@ -99,14 +97,14 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
     """The open resources of a gateway.
 
     Attributes:
-        environ: Where variables of the configuration are looked up.
-        callers: Makes what identifies callers.
+        environ: The variables for the configuration.
+        callers: Makes the authenticators of callers.
         recorder: Counts and records what the gateway reports.
         questions: Asks clients to approve their own calls.
-        results: The budget of results; it also reads those that are kept.
+        results: The budget of results; it also reads kept results.
         vault: The credentials of users for servers.
-        logins: Those that users are making now.
-        pins: Which definitions are accepted.
+        logins: The logins that users have begun.
+        pins: The accepted definitions.
     """
 
     environ: Mapping[str, str]
@@ -120,7 +118,6 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
 
     @property
     def metrics(self) -> Metrics:
-        """The counters."""
         return self.recorder.metrics
 
 
@@ -135,8 +132,8 @@ async def open_services(
 
     Args:
         parts: The configuration at the start.
-        environ: Where variables of the configuration are looked up.
-        own_limits: Is filled with the limits of single keys.
+        environ: The variables for the configuration.
+        own_limits: A mapping to fill with the limits of single keys.
         gateway: Returns the gateway that uses the services. It is called later.
 
     Raises:

@@ -1,12 +1,12 @@
-"""Calls that must be approved: asked for, decided, and used up by exactly one call.
+"""Approvals of calls: requested, decided, and used up by exactly one call.
 
 1. An approval is for one exact call: caller, key, tool, arguments, rule, policy and definition.
 2. A call uses it in the transaction of its intent, so it runs once, in whichever process.
-3. Asking, deciding and expiring are records of the audit trail, each in one transaction with what
-   it changes.
+3. Each request, decision and expiry is a record of the audit trail, in one transaction with its
+   change.
 4. No callers approve their own calls, unless the rule names "caller" among its approvers.
-5. The wall clock decides about expiry. All processes that use the database have it in common, and
-   it goes on while the machine is suspended. When it is set back, approvals made since then expire.
+5. The wall clock decides about expiry, because all processes of a database share it, and it runs
+   while the machine is suspended. When it is set back, approvals made since then expire.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"
-POLL_EVERY = 1.0  # seconds between two looks at an approval that a call waits for
+POLL_EVERY = 1.0  # seconds between two reads of an approval that a call waits for
 PROGRESS_EVERY = 2.0  # seconds
 PURGE_EVERY = 3_600.0  # seconds
 MAX_PENDING = 100  # approvals of one user that wait for a decision
 MAX_NOTE = 1_000  # characters
-# Progress must grow, and what the server reports later may begin at any small number.
+# Progress must increase, and the progress that the server reports later may begin near 0.
 _STEP = 1e-9
 
 # Writes a record together with its claim, which may fail.
@@ -56,7 +56,7 @@ PinOf = Callable[["Entry | Item"], str]
 
 
 class Rules(Protocol):
-    """What approvals need of a policy."""
+    """The parts of a policy that approvals use."""
 
     hash: str
 
@@ -94,17 +94,17 @@ class Approvals:
     """The approvals of a gateway.
 
     Args:
-        store: Where they are.
+        store: Stores the approvals.
         write: Writes a record and its claim in one transaction.
-        key: Of the hash of arguments, as for `AuditTrail`.
-        settings: Returns how long approvals are valid, and how long a call waits for one.
-        policy: Returns the policy that holds now.
-        pin_of: Returns the hash of a tool's definition as it is now.
-        has_trail: An audit trail further in uses the approvals of calls with their intents.
+        key: The key of the hash of arguments; see `AuditTrail`.
+        settings: Returns the lifetime of approvals, and the time that a call waits for one.
+        policy: Returns the present policy.
+        pin_of: Returns the hash of a tool's present definition.
+        has_trail: An inner layer, the audit trail, uses approvals with the intents of calls.
         now: Returns the time in microseconds since 1970.
 
     Attributes:
-        counts: How many approvals there are, by state; read once a second at most.
+        counts: Number of approvals by state, read at most once a second.
         listeners: Called with the id of each approval that has changed.
     """
 
@@ -149,10 +149,10 @@ class Approvals:
         """Return approvals, newest first.
 
         Args:
-            states: Those in these states; None for all.
-            of: Only those of the calls of this principal; None for all.
-            limit: At most so many.
-            after: The id of the last one that the caller has; "" to begin.
+            states: Only approvals in these states; None for all.
+            of: Only approvals of this principal's calls; None for all.
+            limit: The most approvals to return.
+            after: The id of the last approval of the previous page; "" for the first page.
         """
         user = "" if of is None else of.id
         return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
@@ -161,11 +161,11 @@ class Approvals:
         """Return one approval.
 
         Args:
-            id: Which one.
-            of: Only if it is about a call of this principal; None for any.
+            id: The id of the approval.
+            of: The principal whose call it must be about; None for any.
 
         Raises:
-            UnknownApproval: There is none, or it is of another principal.
+            UnknownApproval: It does not exist, or is about a call of another principal.
         """
         found = await self._store.get(id)
         if of is not None and not _is_own(of, found):
@@ -173,7 +173,6 @@ class Approvals:
         return found
 
     def state(self, approval: Approval) -> State:
-        """Return the state that an approval is in now."""
         return approval.state_at(self._now())
 
     def shown(self, approval: Approval) -> JsonObject:
@@ -194,13 +193,14 @@ class Approvals:
         Args:
             id: The approval.
             hash: The hash of the arguments that were shown.
-            by: Who approves; None for the administrator of the database.
-            note: For the record.
-            surface: The part of interlock that it was decided in.
+            by: The principal that approves; None for the administrator of the database.
+            note: A note for the audit trail.
+            surface: The part of interlock that the decision came through.
 
         Raises:
-            UnknownApproval: There is none.
-            DecisionRefused: Not by this principal, not this call, or not any more.
+            UnknownApproval: It does not exist.
+            DecisionRefused: The principal may not decide, the arguments differ, or the approval
+                is not pending any more.
         """
         found = await self._decidable(id, hash, by)
         if self.state(found) != "pending":
@@ -228,7 +228,6 @@ class Approvals:
         return await self._decide(found, "denied", by, note, surface)
 
     def may_decide(self, by: Principal, approval: Approval) -> bool:
-        """Return whether a principal may approve and deny a call."""
         if _is_own(by, approval):
             return CALLER in approval.approvers
         return APPROVE_SCOPE in by.scopes and self._policy().is_one_of(by, approval.approvers)
@@ -267,7 +266,7 @@ class Approvals:
             decided = await self._store.get(found.id)
             raise _not_pending(decided, self.state(decided))
         self._note_change(found.id)
-        # Not read again: a decision that was made is answered so.
+        # Not read again: the answer is this decision, even if a call has used it since.
         decision = {"state": state, "decided_by": who.user, "decided_at": now, "note": note}
         return msgspec.structs.replace(found, **decision)
 
@@ -293,7 +292,7 @@ class Approvals:
                             await self._write(record_of(call.caller, ""), call.grant.claim)
                             call.grant.check()
                         return await handle(call)
-                    except GrantLost:  # to another call with the same arguments, for example
+                    except GrantLost:  # for example, another call with the same arguments used it
                         await self._check_lost(call, call.grant.id)
 
             return call_if_approved
@@ -313,7 +312,7 @@ class Approvals:
         """Return the approval of a call.
 
         Raises:
-            ApprovalMissing: There is none yet, or it was denied.
+            ApprovalMissing: The call is not approved yet, or was denied.
             InputRequired: The client must be asked first.
         """
         if call.continues:
@@ -326,7 +325,7 @@ class Approvals:
         match self.state(approval):
             case "approved":
                 return self._grant(approval, call)
-            case "used":  # by the same call of another client, a moment ago
+            case "used":  # an equal call of another client has just used it
                 return await self._granted(binding, call, decision, ask)
             case state:
                 raise _missing(call, approval, state, decision)
@@ -369,7 +368,7 @@ class Approvals:
     # Asking
 
     async def _found(self, binding: Binding, call: Call, decision: Decision) -> Approval:
-        """Return the approval of a call, or ask for one; equal calls at once share one."""
+        """Return the approval of a call, or ask for one; concurrent equal calls share one."""
         finding = self._finding.get(binding)
         if finding is None:
             finding = asyncio.ensure_future(self._find(binding, call, decision))
@@ -435,7 +434,7 @@ class Approvals:
             decide = self.approve if answer else self.deny
             if answer is not None:
                 surface, by = call.caller.surface, call.caller.principal
-                by = by or Principal(approval.user)  # the local user, as callers are
+                by = by or Principal(approval.user)  # no principal: the local user
                 with suppress(DecisionRefused):  # it was decided by others, or has expired
                     return await decide(approval.id, approval.hash, by, surface=surface)
         if self._settings().wait:
@@ -488,10 +487,10 @@ class Approvals:
 
     @asynccontextmanager
     async def running(self, feed: ChangeFeed) -> AsyncGenerator[None, None]:
-        """Follow the decisions of other processes, and mark what has expired, until the end.
+        """Follow the decisions of other processes, and expire overdue approvals, until the end.
 
         Args:
-            feed: Of the database.
+            feed: The changes of the database.
         """
         with suppress(InterlockError):  # the next step reports it
             await self.refresh()
@@ -507,7 +506,7 @@ class Approvals:
         self._looked_at = now
 
     async def refresh(self) -> None:
-        """Report what other processes have changed, and mark what has expired.
+        """Notify listeners of changes by other processes, and expire overdue approvals.
 
         Raises:
             StoreError: The database does not answer.

@@ -1,4 +1,4 @@
-"""How a program asks its own user about calls that must be approved."""
+"""The layer that asks the user of a program about calls that must be approved."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from interlock.store.approvals import Approval
 
 # Asks callers to approve their own call: True to approve, False to deny, None without an answer.
-# The approval is None where none is kept.
+# The approval is None if the program stores no approvals.
 AskCaller: TypeAlias = "Callable[[Call, Approval | None], Awaitable[bool | None]]"
 
 
 def asking(ask: AskCaller) -> Around:
-    """Return a layer that asks about each call that must be approved, and keeps no approvals.
+    """Return a layer that asks about each call that must be approved, and stores no approvals.
 
     It is for programs of one person, without a gateway. It raises `ApprovalMissing`.
     """

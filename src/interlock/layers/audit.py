@@ -3,7 +3,8 @@
 1. A call is sent only when its intent is durable. If that fails, the call is not sent.
 2. A call of risk read may be sent while its intent is being written. Its answer is held until the
    intent is durable. Once an intent has failed, such calls wait until one succeeds.
-3. A call with an intent gets one outcome, also if it fails or is cancelled. Nothing waits for it.
+3. A call with an intent gets one outcome, even if it fails or is cancelled. No call waits until
+   its outcome is written.
 4. In lenient mode nothing waits, and a record "gap" states how many records were lost.
    Only a call that uses an approval waits, because its intent uses it up.
 5. Arguments are recorded as a keyed hash, and in clear only where the operator says so.
@@ -58,10 +59,10 @@ if TYPE_CHECKING:
 ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
 LOCAL_USER = "user:local"
 _LOCAL = Principal(LOCAL_USER)  # a `Caller` without principal
-UNKNOWN_RISK: Risk = "write"  # of a call that no policy decided about
+UNKNOWN_RISK: Risk = "write"  # the risk of a call that no policy decided about
 MAX_NAME = 200  # characters of a name that a caller made up
 
-# The first class that fits, with status and reason.
+# Status and reason by class of error; the first class that matches counts.
 _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (asyncio.CancelledError, "cancelled", "cancelled"),
     (RequestTimeout, "timeout", "upstream_timeout"),
@@ -86,34 +87,34 @@ _log = logging.getLogger("interlock.audit")
 class _Intent(Struct, omit_defaults=True, rename="camel"):
     surface: str
     risk: str
-    bytes: int  # of the arguments
+    bytes: int  # size of the arguments
     view: str = ""
-    client: str = ""  # as it states it
+    client: str = ""  # the name that the client states
     address: str = ""
     revision: str = ""
     traceparent: str = ""
     rule: str = ""
-    grant: str = ""  # the approval that it uses
+    grant: str = ""  # id of the approval that the call uses
     arguments_hash: str = ""  # see `arguments_hash`
     arguments: Raw | UnsetType = UNSET
     origin: JsonObject | None = None
-    operation: str = ""  # of an HTTP API
+    operation: str = ""  # "METHOD /path" of an HTTP API
 
 
 class _Outcome(Struct, omit_defaults=True):
     ms: float
-    bytes: int = 0  # of the result
+    bytes: int = 0  # size of the result
     kept: str = ""  # id of the kept result that was made or read
-    revision: str = ""  # of the server, if it is not that of the intent
-    messages: int = 1  # that the server was sent
+    revision: str = ""  # the server's, if it differs from that of the intent
+    messages: int = 1  # requests that were sent to the server
 
 
 class AuditTrail:
     """Records calls in an audit trail. `refusals` is the outermost layer, `calls` the innermost.
 
     Args:
-        writer: Where the records go.
-        key: Of the hash of arguments.
+        writer: Writes the records.
+        key: The key of the hash of arguments.
         settings: The mode, and whether calls of risk read overlap with their intents.
         clock: The monotonic clock, in seconds.
     """
@@ -133,12 +134,12 @@ class AuditTrail:
         self._refusals = Refusals(self._write_soon)
         self._overlaps = settings.reads == "overlap"
         self._marked = 0  # lost records that a "gap" accounts for
-        self._gap: asyncio.Future[None] | None = None  # being written
+        self._gap: asyncio.Future[None] | None = None  # a "gap" that is being written
 
     # Layers
 
     def calls(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that records each call and its outcome, to be put around the servers."""
+        """Return a handler that records each call and its outcome: the innermost layer."""
         if self._settings.mode == "off":
             return handle
 
@@ -163,7 +164,7 @@ class AuditTrail:
                         grant.check()
                 outcome = await handle(call)
                 status = "tool_error" if outcome.is_error else "ok"
-                # Only a client that goes on with the call later gets anything but a result.
+                # Only a client that continues the call itself gets questions or a task.
                 reason = _GOES_ON.get(outcome.result_type, "") if call.returns_questions else ""
             except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
                 raise
@@ -180,7 +181,7 @@ class AuditTrail:
         return record_and_call
 
     def refusals(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that records refusals of the layers inside of it."""
+        """Return a handler that records refusals of the inner layers."""
         if self._settings.mode == "off":
             return handle
 
@@ -194,12 +195,12 @@ class AuditTrail:
         return call_and_record
 
     def note_refusal(self, call: Call, error: BaseException) -> None:
-        """Record a refused call, if that is what its error means."""
+        """Record a refused call; ignore an error that is not a refusal."""
         rule = ""
         if isinstance(error, CallRefused):
             if error.is_recorded:
                 return
-            reason, rule = error.reason, getattr(error, "rule", "")  # of a refusal by the policy
+            reason, rule = error.reason, getattr(error, "rule", "")  # not every refusal has a rule
         elif isinstance(error, InvalidArguments):
             reason = "arguments_invalid"
         elif isinstance(error, AuditUnavailable):
@@ -219,13 +220,13 @@ class AuditTrail:
         call: str = "",
         rule: str = "",
     ) -> None:
-        """Record a refusal; the same one of one caller at most once a second, with a count.
+        """Record a refusal; equal ones of a caller at most once a second, with a count.
 
         Args:
-            caller: Whose call was refused.
-            reason: Its code.
+            caller: The caller whose call was refused.
+            reason: The code of the refusal.
             entry: The tool; None if no tool is concerned or it does not exist.
-            name: What the caller called instead of a tool.
+            name: The name that the caller sent, if no tool has it.
             call: The call's id.
             rule: Id of the rule that decided.
         """
@@ -241,7 +242,7 @@ class AuditTrail:
         )
 
     def credential_refused(self, refused: RefusedCredential) -> None:
-        """Record a refused credential; of one address and key at most once a second."""
+        """Record a refused credential, at most once a second for an address and key."""
         if self._settings.mode == "off":
             return
         record = AuditRecord("refused", reason=refused.reason)
@@ -260,15 +261,15 @@ class AuditTrail:
         tool: str = "",
         call: str = "",
     ) -> None:
-        """Record what is not a call, such as a new configuration.
+        """Record an event that is not a call, such as a new configuration.
 
         Args:
-            kind: Of the record.
-            body: What else is to be known.
-            user: Principal that it is about, or that did it.
-            server: The server that it is about.
-            tool: The address of the tool that it is about.
-            call: The id of the call that it is about.
+            kind: The kind of the record.
+            body: The details of the event.
+            user: The principal that the event is about, or that caused it.
+            server: The server that the event is about.
+            tool: The address of the tool that the event is about.
+            call: The id of the call that the event is about.
         """
         if self._settings.mode != "off":
             record = AuditRecord(kind, call, user, "", server, tool, body=_encode(body))
@@ -292,9 +293,9 @@ class AuditTrail:
         """Record the outcome of a call that another program has made.
 
         Args:
-            call: As announced, at least with its id.
+            call: The announced call, or one with its id.
             status: "ok" or "tool_error".
-            ms: How long it took.
+            ms: Milliseconds that the call took.
             size: Bytes of the result.
 
         Raises:
@@ -314,14 +315,14 @@ class AuditTrail:
         tool: str = "",
         claim: Claim | None = None,
     ) -> None:
-        """Record what a person did besides calls; the record is durable when this returns.
+        """Record an action that is not a call; the record is durable when this returns.
 
         Args:
-            kind: Of the record.
-            body: What else is to be known.
-            principal: Who did it.
-            server: The server that it is about.
-            tool: The address of the tool that it is about.
+            kind: The kind of the record.
+            body: The details of the action.
+            principal: The person who acted.
+            server: The server that the action is about.
+            tool: The address of the tool that the action is about.
             claim: The change, which is made in the transaction of the record.
 
         Raises:
@@ -330,7 +331,7 @@ class AuditTrail:
         await self._writer.append(_deed(kind, body, principal, server, tool), claim)
 
     def record_soon(self, kind: str, body: JsonObject, principal: Principal) -> None:
-        """Record what a person has done already, such as a reload, without waiting; see `record`.
+        """Record an action that has happened, such as a reload, without waiting; see `record`.
 
         While the database fails, the record is kept and written when it recovers.
         """
@@ -414,7 +415,7 @@ class AuditTrail:
     # Gaps
 
     def _mark_gap(self) -> None:
-        """Record how many records were lost since the last mark, if any."""
+        """Record the number of records lost since the last "gap", if any."""
         lost = self._writer.dropped - self._marked
         if not lost or self._gap is not None:
             return
@@ -436,7 +437,7 @@ class AuditTrail:
 def _deed(
     kind: str, body: JsonObject, principal: Principal, server: str = "", tool: str = ""
 ) -> AuditRecord:
-    """Return a record of what a person did besides calls."""
+    """Return a record of an action that is not a call."""
     encoded = _encode(body)
     return record_of(Caller(principal), kind, server=server, tool=tool, body=encoded)
 

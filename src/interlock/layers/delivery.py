@@ -1,4 +1,4 @@
-"""The two ends of a call's way to a server of a toolbox: its validation, and the sending."""
+"""The first and the last layer of a toolbox: validation of a call, and sending to its server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class CallReceiver(Protocol):
-    """A server, as calls reach it."""
+    """A server that receives calls."""
 
     def validate(self, call: Call) -> None:
         """Raise if a call's arguments do not fit the tool's schema.
@@ -28,9 +28,7 @@ class CallReceiver(Protocol):
         """
         ...
 
-    def send(self, call: Call) -> Awaitable[Outcome]:
-        """Send a call, and return its outcome."""
-        ...
+    def send(self, call: Call) -> Awaitable[Outcome]: ...
 
 
 class Delivery:
@@ -42,7 +40,7 @@ class Delivery:
 
     def __init__(self, results: ResultBudget) -> None:
         self._results = results
-        self._under_way: Counter[CallReceiver] = Counter()  # calls, those that wait included
+        self._under_way: Counter[CallReceiver] = Counter()  # including calls that wait
         self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set after the last call
 
     async def last_call(self, server: CallReceiver, timeout: float) -> None:
@@ -57,7 +55,7 @@ class Delivery:
         """Return the layer that finds the server of a call, and validates the arguments.
 
         Args:
-            servers: By name.
+            servers: The servers by name.
         """
         under_way = self._under_way
 
@@ -91,7 +89,7 @@ class Delivery:
         """Return the handler that sends a call, and cuts a result that exceeds the budget.
 
         Args:
-            servers: By name. A call stays with the servers of its stack.
+            servers: The servers by name. A call keeps the servers of its stack.
         """
         results = self._results
 

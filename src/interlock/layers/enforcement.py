@@ -16,10 +16,10 @@ NOTHING: Mapping[str, CallHandler] = MappingProxyType({})
 
 
 class CallDenied(CallRefused):
-    """The policy does not let this caller make this call.
+    """The policy denies this call to this caller.
 
     Attributes:
-        reason: Why, as a stable word.
+        reason: The code of the denial.
         rule: Id of the rule that decided; "" for none.
     """
 
@@ -35,10 +35,10 @@ def enforce(
     """Return the layer of a policy. It raises `CallDenied`.
 
     Args:
-        policy: Decides.
-        asks_pass: Pass on calls that must be approved, because a layer further in sees to that.
+        policy: The policy that decides.
+        asks_pass: Pass on calls that must be approved, because an inner layer checks approvals.
             Otherwise they are denied.
-        instead: The handlers of single tools by address, in place of the layers further in.
+        instead: Handlers of single tools by address; they replace the inner layers.
     """
 
     def wrap(handle: CallHandler) -> CallHandler:

@@ -1,6 +1,6 @@
 """Parts of a long text: whole lines, or whole items of a JSON array, never part of a character.
 
-Sizes are those of the text inside a JSON message: encoded as UTF-8, with escapes.
+Sizes are bytes of the text inside a JSON message: UTF-8, with escapes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from interlock.protocol.envelope import encode_lossy
 
 Unit = Literal["lines", "characters", "items", "bytes"]
 
-_ESCAPED = (b'"', b"\\", b"\n", b"\t", b"\r")  # all that JSON text may contain and escapes
+_ESCAPED = (b'"', b"\\", b"\n", b"\t", b"\r")  # bytes of valid JSON text that need an escape
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
@@ -24,7 +24,7 @@ class Part(Struct, frozen=True):
 
     Attributes:
         text: The part.
-        unit: What `first`, `last` and `total` count, from 1 on.
+        unit: The unit that `first`, `last` and `total` count, from 1 on.
         line: The line that follows; None if the part ends within a line or an array.
         offset: The index of the first character or item that follows.
     """
@@ -39,14 +39,13 @@ class Part(Struct, frozen=True):
 
     @property
     def following(self) -> dict[str, object]:
-        """Where the rest begins, as arguments of the tool `read_result`."""
+        """The arguments with which the tool `read_result` returns the rest."""
         if self.unit == "items":
             return {"pointer": "", "offset": self.offset}
         return {"offset": self.offset} if self.line is None else {"line": self.line}
 
     @property
     def is_last(self) -> bool:
-        """Whether nothing follows."""
         return self.last >= self.total
 
 
@@ -64,7 +63,7 @@ def part_of_items(items: Sequence[Raw], start: int, size: int, most: int | None)
     """Return items from `start` on as a JSON array; None if the first of them is too large.
 
     Args:
-        items: Encoded.
+        items: The encoded items.
         start: Index of the first item.
         size: The most bytes of the part.
         most: The most items; None for no limit.
@@ -124,7 +123,7 @@ def line_at(text: str, index: int) -> int:
 
 
 def lines_in(text: str) -> int:
-    """Return how many lines a text has."""
+    """Return the number of lines of a text."""
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 

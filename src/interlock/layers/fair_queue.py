@@ -2,8 +2,8 @@
 
 1. A freed slot goes to the next caller in the ring, and to the oldest waiting call of that caller.
    So a caller with a thousand calls delays another one by one call a round.
-2. Every operation costs the same however many calls wait, but for leaving the queue early, which
-   costs at most `PER_CALLER` steps.
+2. Every operation takes constant time, except leaving the queue early, which takes at most
+   `PER_CALLER` steps.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class FairQueue:
     """The slots of one server.
 
     Args:
-        server: Its name, for errors.
-        slots: Calls at once.
-        size: Calls that wait, of all callers together.
+        server: Name of the server, for errors.
+        slots: The most calls that run at once.
+        size: The most calls that wait, of all callers together.
 
     Attributes:
-        free: Slots that no call has.
+        free: Number of slots that no call has.
     """
 
     def __init__(self, server: str, slots: int, size: int) -> None:
@@ -44,7 +44,6 @@ class FairQueue:
 
     @property
     def waiting(self) -> int:
-        """How many calls wait."""
         return self._waiting
 
     async def acquire(self, owner: str) -> None:
@@ -82,7 +81,7 @@ class FairQueue:
             if line:
                 self._ring[owner] = line  # at the end of the ring
             self._waiting -= 1
-            if not waiter.done():  # a cancelled call has not left yet
+            if not waiter.done():  # a cancelled call may still be in the ring
                 waiter.set_result(None)
                 return
         self.free += 1
@@ -102,7 +101,7 @@ class FairQueue:
 
     def _leave(self, owner: str, waiter: _Waiter) -> None:
         line = self._ring.get(owner)
-        if line is None or waiter not in line:  # `release` has passed it over
+        if line is None or waiter not in line:  # `release` has removed it
             return
         line.remove(waiter)
         self._waiting -= 1
@@ -121,7 +120,7 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
     """Return a layer in which each call waits for a slot of its server.
 
     Args:
-        queues: By name of the server. Calls of other servers do not wait.
+        queues: The queues by name of the server. Calls of other servers do not wait.
     """
 
     def around(handle: CallHandler) -> CallHandler:

@@ -48,7 +48,7 @@ _LOCAL = ("default", "user:local")
 
 
 def owner_of(principal: Principal | None) -> Owner:
-    """Return who owns the results of a caller's calls; None is the local user."""
+    """Return the owner of a caller's results; None is the local user."""
     return _LOCAL if principal is None else (principal.tenant or _LOCAL[0], principal.id)
 
 
@@ -78,7 +78,7 @@ class ResultStore(Protocol):
 
 
 class MemoryResults:
-    """Keeps results in memory, the latest ones if there are too many.
+    """Keeps results in memory, and drops the oldest when they exceed `size`.
 
     Args:
         size: The most bytes of all results.
@@ -96,7 +96,6 @@ class MemoryResults:
         self.bytes = 0
 
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:  # noqa: ARG002
-        """See `ResultStore.keep`."""
         if len(content) > self._size:
             raise NotKept(f"it is larger than the {self._size:,} bytes that are kept in memory")
         kept = Kept.new(self._keep, self._clock())
@@ -107,7 +106,6 @@ class MemoryResults:
         return kept
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
-        """See `ResultStore.load`."""
         found = self._kept.get(id)
         if found is None or found[0] != owner:
             return None
@@ -141,8 +139,8 @@ class KeptDocument:
     """A kept result, decoded.
 
     Args:
-        blocks: Its content.
-        structured: Its structured content, encoded; b"" for none.
+        blocks: The content blocks.
+        structured: The structured content, encoded; b"" for none.
     """
 
     def __init__(self, blocks: Sequence[Content], structured: bytes) -> None:
@@ -154,7 +152,7 @@ class KeptDocument:
 
     @classmethod
     def decode(cls, content: bytes) -> KeptDocument:
-        """Decode what `ResultStore.load` returned."""
+        """Decode a result that `ResultStore.load` returned."""
         kept = decode(_Kept, Raw(content), "kept result")
         blocks = [decode_content(each) for each in kept.content]
         return cls(blocks, bytes(kept.structured_content))
@@ -212,7 +210,7 @@ def _value(encoded: str | bytes) -> Any:
 
 
 class Reading(Struct, frozen=True):
-    """What to read of a kept result: the arguments of the tool `read_result`."""
+    """A selection from a kept result: the arguments of the tool `read_result`."""
 
     id: str
     line: int | None = None
@@ -223,7 +221,7 @@ class Reading(Struct, frozen=True):
 
 
 def split_id(id: str) -> tuple[str, int | None]:
-    """Return the id of a result and the number of a part, of an id, "ID/NUMBER" or a URI."""
+    """Split an id, "ID/NUMBER" or a URI into the id of a result and the number of a part."""
     name, slash, number = id.removeprefix(URI).partition("/")
     if not slash:
         return name, None
@@ -231,12 +229,12 @@ def split_id(id: str) -> tuple[str, int | None]:
 
 
 def read(document: KeptDocument, reading: Reading, size: int) -> CallToolResult:
-    """Return a part of a kept result, and how to read on.
+    """Return a part of a kept result, and the call that reads on.
 
     Args:
         document: The result.
-        reading: What to read.
-        size: The most bytes of it.
+        reading: The part to read.
+        size: The most bytes of the part.
 
     Raises:
         InvalidArguments: The result has no such part, or an argument does not fit it.
@@ -299,14 +297,14 @@ def _answer(part: Part, reading: Reading) -> CallToolResult:
 
 
 def span(part: Part) -> str:
-    """Return which part of the whole something is, in words."""
+    """Return the position of a part in the whole, in words."""
     if not part.total:
         return "no text"
     return f"{part.unit} {part.first:,}–{part.last:,} of {part.total:,}"
 
 
 def read_on(id: str, following: dict[str, object]) -> str:
-    """Return how to read the rest, for a model."""
+    """Return the call that reads the rest, in words for a model."""
     arguments = msgspec.json.format(encode_lossy({"id": id, **following}), indent=0).decode()
     return f"read on with {TOOL} {arguments}"
 
@@ -362,7 +360,7 @@ def _found(text: str, reading: Reading, size: int) -> CallToolResult:
         start = excerpts.start_of_line(text, reading.line or 1)
     at = -1 if start is None or not wanted else text.find(wanted, start)
     lines: list[str] = []
-    counted, number = 0, 1  # number is that of the line at `counted`
+    counted, number = 0, 1  # `number` is that of the line at `counted`
     while at >= 0:
         number += text.count("\n", counted, at)
         counted = at
@@ -384,7 +382,7 @@ def _found(text: str, reading: Reading, size: int) -> CallToolResult:
 
 
 def _match(text: str, at: int, end: int, number: int) -> tuple[str, int]:
-    """Return a match as it is shown, and where the search goes on."""
+    """Return a match with its line as text, and the index at which the search continues."""
     begin = text.rfind("\n", 0, at) + 1
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end
@@ -420,7 +418,7 @@ def contents(document: KeptDocument, id: str) -> ReadResourceResult | None:
 
     Args:
         document: The result.
-        id: Its id, with the number of a part if only that is meant.
+        id: The id of the result, or "ID/NUMBER" for one part.
     """
     name, number = split_id(id)
     parts: Sequence[KeptPart] = document.parts

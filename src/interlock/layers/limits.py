@@ -1,8 +1,8 @@
-"""Limits on calls: rates, quotas a day, and how many run at once.
+"""Limits on calls: rates, daily quotas, and the number of calls at once.
 
-1. A refused call spends nothing. A call that is refused further in gives back what it spent.
+1. A refused call spends nothing. A call that an inner layer refuses gives back what it spent.
 2. A refusal states when the same call may succeed. No caller is locked out for longer than that.
-3. A decision costs the same however many callers there are, and memory is bounded.
+3. A decision takes the same time for any number of callers, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from interlock.errors import (
 )
 from interlock.types import JsonObject
 
-MAX_KEYS = 100_000  # that a counter remembers; beyond it the one unused for longest is forgotten
-MAX_PLANNED = 100_000  # tools of callers whose buckets are remembered
-MAX_TOOLS = 4_096  # whose limits are remembered
+MAX_KEYS = 100_000  # of each counter; beyond it the least recently used one is dropped
+MAX_PLANNED = 100_000  # pairs of caller and tool whose buckets are cached
+MAX_TOOLS = 4_096  # whose limits are cached
 DAY = 86_400
 RETRY_AFTER = 1.0  # seconds, when too many calls run: one of them may have ended by then
-ROUNDING = 1e-6  # seconds; a shorter wait is none, as sums of intervals are not exact
+ROUNDING = 1e-6  # seconds; a shorter wait counts as 0, because sums of intervals are not exact
 _NOT_SENT = (CallRefused, AuditUnavailable, ServerUnavailable, InputRequired)
 
 Clock = Callable[[], float]
@@ -74,12 +74,11 @@ class Buckets:
         return self.full_at.get(key, 0.0) - now - self.room
 
     def give_back(self, key: Hashable) -> None:
-        """Put a token back."""
         if key in self.full_at:
             self.full_at[key] -= self.interval
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
-        """Return the limit and how many calls it permits at once now."""
+        """Return the limit and the number of calls that it permits at once now."""
         missing = max(0.0, self.full_at.get(key, 0.0) - now)
         left = int(self._burst - missing / self.interval + ROUNDING)
         wait = max(0.0, self.wait(key, now))
@@ -95,7 +94,7 @@ class DayCounter:
         wall: The wall clock, seconds since 1970.
 
     Attributes:
-        spent: Calls by key. See `quotas`, which keeps it.
+        spent: Calls by key; the module `quotas` saves them.
         ends: Midnight, by the monotonic clock; None before the first call of `end`.
     """
 
@@ -105,7 +104,7 @@ class DayCounter:
         self._wall = wall
 
     def end(self, now: float) -> float:
-        """Return the midnight that ends the present day; begin another day after it."""
+        """Return the next midnight; if one has passed, reset the counts."""
         if self.ends is None or now >= self.ends:
             if self.ends is not None:
                 self.spent.clear()
@@ -114,7 +113,7 @@ class DayCounter:
 
 
 class DayQuota(Buckets):
-    """A number of calls a day: buckets whose clock stands still at 0 until they are emptied.
+    """A daily quota, as buckets whose clock stands at 0 until midnight empties them.
 
     Args:
         days: Counts the calls of all keys.
@@ -140,8 +139,8 @@ class DayQuota(Buckets):
         return 0.0 if self.days.spent.get(key, 0) < self._limit else ends - now
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
-        """Return the limit of a day and how many calls it still permits today."""
-        wait = self.wait(key, now)  # which begins a new day
+        """Return the daily limit and the number of calls that are left today."""
+        wait = self.wait(key, now)  # also resets the counts after midnight
         left = max(0, self._limit - int(self.days.spent.get(key, 0)))
         return {"limit": f"{self._limit}/day", "left": left, "retryAfter": wait}
 
@@ -174,10 +173,10 @@ def spend(needed: _Spent, now: float) -> bool:
 
 
 class Limiter:
-    """All limits but those of the servers' queues. `Limiter.around` is the layer.
+    """All limits except those of the servers' queues. `Limiter.around` is the layer.
 
     Args:
-        limits: Of keys and tools, and in all.
+        limits: The limits of keys and tools, and of all calls together.
         servers: The rate of each server that has one, by its name.
         own: Limits of single keys by id, as `limits.perKey` of the configuration: each member
             replaces the common one. They are looked up in each call, so they may change.
@@ -187,7 +186,7 @@ class Limiter:
 
     Attributes:
         days: The calls of the day, of keys that have a quota.
-        own: As given.
+        own: The limits of single keys by id.
     """
 
     def __init__(
@@ -219,7 +218,7 @@ class Limiter:
         self._total = 0
 
     def usage(self, key: str = "") -> JsonObject:
-        """Return how much of the limits is used: of one key by its id, else of all calls."""
+        """Return the used part of the limits: of one key by its id, else of all calls."""
         if key:
             now = self._clock()
             limits, counters = self._per_key, self._of_key
@@ -240,7 +239,7 @@ class Limiter:
         }
 
     def admit(self, principal: Principal | None) -> None:
-        """Check the limits of a caller's key and of all calls, before its call is looked at.
+        """Check the limits of a caller's key and of all calls, before its request is read.
 
         Raises:
             LimitExceeded: The call must be refused.
@@ -315,7 +314,7 @@ class Limiter:
             finally:
                 if end is not None:
                     end()
-                else:  # as `_end`
+                else:  # the same as `_end`
                     self._total -= 1
                     if self._running[key] > 1:
                         self._running[key] -= 1
@@ -331,7 +330,7 @@ class Limiter:
             del self._running[key]
 
     def _plan(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
-        """Return the buckets of a call, and remember them unless they may change."""
+        """Return the buckets of a call, and cache them unless they may change."""
         needed = self._counters(caller, entry, key)
         if key not in self.own and isinstance(entry, Entry):
             if len(self._planned) >= MAX_PLANNED:
@@ -362,7 +361,7 @@ class Limiter:
         return found
 
     def _own_limits(self, key: str) -> tuple[KeyLimits, list[Buckets]]:
-        """Return the limits of a key that has its own; what it spent is kept while they stay."""
+        """Return a key's own limits and their counters, which stay until the limits change."""
         own = self.own[key]
         known = self._of_own.get(key)
         if known is None or known[0] != own:

@@ -1,4 +1,4 @@
-"""The layer of a call that needs a credential of its user, who is asked to connect if need be."""
+"""The layer of calls that need a credential of their user; it asks the user to connect."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class CheckedLogins(Protocol):
         ...
 
     async def check(self, call: Call) -> None:
-        """Check that the user of a call has what its server needs.
+        """Check that the user of a call has the credential that its server needs.
 
         Raises:
-            LoginRequired: Something is missing.
+            LoginRequired: The credential is missing.
         """
         ...
 
@@ -42,7 +42,7 @@ class CheckedLogins(Protocol):
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
-        """Return where a user connects to a server; "" for nowhere."""
+        """Return the URL at which a user connects to a server; "" if there is none."""
         ...
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
@@ -54,17 +54,17 @@ class LoginQuestions:
     """Asks users to connect to servers.
 
     Args:
-        logins: Their credentials.
+        logins: The credentials of users.
     """
 
     def __init__(self, logins: CheckedLogins) -> None:
         self._logins = logins
 
     def around(self, servers: Collection[str]) -> Around:
-        """Return a layer that makes calls whose user has what the server needs.
+        """Return a layer that makes calls whose user has the credential that the server needs.
 
         Args:
-            servers: Names of those that may need it. Calls of others pass at once.
+            servers: Names of the servers that may need one. Calls of other servers pass at once.
         """
 
         def wrap(handle: CallHandler) -> CallHandler:
@@ -136,7 +136,7 @@ class LoginQuestions:
 
     @staticmethod
     def _question(call: Call, url: str) -> ElicitParams | None:
-        """Return what to ask the client; None if it cannot be asked."""
+        """Return the question for the client; None if it cannot be asked."""
         revision, can = call.caller.revision, call.capabilities
         if not url or can is None or not revision or not at_least(revision, _URLS):
             return None

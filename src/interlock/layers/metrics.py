@@ -1,6 +1,6 @@
-"""What a gateway counts, as Prometheus text.
+"""The metrics of a gateway, as Prometheus text.
 
-Labels come from the configuration and from our code, never from callers, so there are only so many.
+Labels come from the configuration and from the code, never from callers: their number is bounded.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 
 Labels = tuple[tuple[str, str], ...]
 Samples = Mapping[Labels, float]
-Gauge = tuple[str, Samples]  # what it means, and its values
+Gauge = tuple[str, Samples]  # the help text, and the samples
 
 
 class Histogram:
-    """Seconds, counted by upper bound.
+    """A histogram of seconds.
 
     Args:
-        bounds: Ascending, in seconds.
+        bounds: The upper bounds of the buckets, ascending, in seconds.
 
     Attributes:
-        counts: By bound; the last one is of what exceeds all bounds.
-        sum: Of all seconds.
+        counts: Number of values by bucket; the last bucket is above all bounds.
+        sum: The sum of all values.
     """
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
@@ -68,8 +68,8 @@ class Metrics:
         gauges: Returns further metrics for each page: help text and value, by name.
 
     Attributes:
-        refusals: By reason.
-        refusals_of: Those of each API key by reason, by its id.
+        refusals: Number of refusals by reason.
+        refusals_of: Number of refusals by reason, for each API key by its id.
     """
 
     def __init__(
@@ -83,17 +83,16 @@ class Metrics:
         self._gauges = gauges
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
-        # By server: the seconds of calls, and their part in the gateway.
+        # By server: the seconds of calls, and the part of them that the gateway took.
         self._seconds: dict[str, tuple[Histogram, Histogram]] = {}
 
     def in_flight(self, server: str) -> int:
-        """Return how many calls of a server are under way."""
         return self._in_flight[server]
 
     def own_share(self, percent: float) -> float | None:
-        """Return a percentile of the milliseconds that calls spend here and not at a server.
+        """Return a percentile of the milliseconds that the gateway itself takes for a call.
 
-        It is a bound of the histogram, counted since the start; None without a call.
+        The value is a bound of the histogram since the start; None if there was no call.
         """
         counts = [0] * (len(OVERHEAD_BOUNDS) + 1)
         for _, overhead in self._seconds.values():
@@ -142,7 +141,7 @@ class Metrics:
         """Count a refusal.
 
         Args:
-            reason: Its code.
+            reason: The code of the refusal.
             key: The id of the caller's API key; "" for none.
         """
         self.refusals[reason] += 1
@@ -160,7 +159,6 @@ class Metrics:
         return "timeout" if isinstance(error, RequestTimeout) else "error"
 
     def _histograms(self, server: str) -> tuple[Histogram, Histogram]:
-        """Return new histograms of a server."""
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
         return made
 
@@ -183,7 +181,7 @@ class Metrics:
             *_metric("interlock_refusals_total", "counter", "Refused requests.", refusals),
             *_metric("interlock_in_flight", "gauge", "Calls under way.", in_flight),
             *_histograms("interlock_call_seconds", "Time of a call.", seconds),
-            *_histograms("interlock_overhead_seconds", "Its part in the gateway.", overhead),
+            *_histograms("interlock_overhead_seconds", "Time of a call in the gateway.", overhead),
         ]
         for name, (help, samples) in self._gauges().items():
             kind = "counter" if name.endswith("_total") else "gauge"

@@ -1,4 +1,4 @@
-"""Keeps the calls of a day in the database: every 10 s and at the end."""
+"""Storage of the calls of each day in the database, every 10 s and at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Quotas:
 
     Args:
         store: The database.
-        counter: Returns what counts the calls now.
+        counter: Returns the present counter of calls.
         wall: The wall clock, seconds since 1970.
     """
 
@@ -42,7 +42,7 @@ class Quotas:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Load what was spent, and save until the end.
+        """Load the calls of today, and save them until the end.
 
         Raises:
             StoreError: The database does not answer.
@@ -55,7 +55,6 @@ class Quotas:
             await self._save_or_warn()
 
     async def load(self) -> None:
-        """Load what was spent today."""
         self._day = self._today()
         self._saved = await self._store.load(self._day)
         self._counter().spent.update(self._saved)

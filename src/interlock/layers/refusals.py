@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from interlock.store import AuditRecord
 
 INTERVAL = 1.0  # seconds between two records of the same refusal
-MAX_REFUSALS = 10_000  # different ones within an interval; beyond it they are counted by reason
+MAX_REFUSALS = 10_000  # different ones in an interval; further ones are counted by reason only
 
 _encode = msgspec.json.Encoder().encode
 
@@ -27,7 +27,7 @@ class _Body(Struct, omit_defaults=True):
 class _Repeated(Struct):
     record: AuditRecord
     body: _Body
-    count: int = 0  # not recorded yet
+    count: int = 0  # repetitions that are not recorded yet
 
 
 class Refusals:
@@ -55,8 +55,8 @@ class Refusals:
         Args:
             record: The refusal.
             surface: The part of interlock that the call came through.
-            is_tool: `record.tool` exists. Names that callers make up are no separate refusals.
-            address: Where the request came from.
+            is_tool: `record.tool` exists. Invented names are not counted separately.
+            address: The network address of the caller.
             rule: Id of the rule that decided.
         """
         key: Hashable = (
@@ -77,7 +77,7 @@ class Refusals:
         asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
 
     def flush(self) -> None:
-        """Write what has been counted."""
+        """Write the counts that are not recorded yet."""
         for repeated in self._recent.values():
             self._write_count(repeated)
 

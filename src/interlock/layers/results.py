@@ -1,9 +1,9 @@
-"""The budget of results: a model gets the beginning of a large one, and can read the rest.
+"""The budget of results: a model gets the beginning of a large result, and can read the rest.
 
 1. A result within the budget passes as it is, and is not decoded.
-2. Of a larger one the whole is kept for its owner. The model gets an excerpt, a sentence on how to
-   read on, and a link. Nothing is cut without saying so.
-3. Images and audio of up to 1 MiB each pass, and do not count.
+2. A larger one is kept whole for its owner. The model gets an excerpt, a sentence on how to read
+   on, and a link.
+3. Images and audio of up to 1 MiB each pass whole, and do not count.
 4. Programs and people get whole results; see `WHOLE`.
 """
 
@@ -60,8 +60,8 @@ from interlock.types import (
 
 META_KEY = "interlock/result"
 MAX_MEDIA = 1024 * 1024  # bytes of an image or of audio that does not count
-QUICK = 512 * 1024  # bytes that are cut or read without a thread: in a few milliseconds
-RESERVE = 1_024  # bytes of a budget for what follows an excerpt
+QUICK = 512 * 1024  # bytes that the event loop cuts or reads itself, in a few milliseconds
+RESERVE = 1_024  # bytes of a budget for the text and links after an excerpt
 WHOLE = ("library", "cli", "app")  # surfaces that get whole results
 _LINKING = ("mcp", "claude")  # surfaces whose readers can read resources
 
@@ -70,15 +70,15 @@ _log = logging.getLogger("interlock.results")
 
 
 class ResultLimits:
-    """How large a result may be.
+    """The limits on the size of results.
 
     Args:
-        results: The limit of all tools, of single ones, and of views.
-        servers: Limits by the name of a server in addresses; stronger than that of all.
+        results: The limits of all tools, of single tools, and of views.
+        servers: Limits by the name of a server in addresses; they replace that of all tools.
 
     Attributes:
-        is_on: Whether there is any limit.
-        smallest: No result of so many bytes is over a limit.
+        is_on: Results are limited.
+        smallest: The lowest limit, in bytes; smaller results need no further check.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class ResultLimits:
 
     @classmethod
     def from_config(cls, config: Config, results: Results | None = None) -> ResultLimits:
-        """Return the limits of a file.
+        """Return the limits of a configuration.
 
         Args:
-            config: The file.
-            results: Its member `gateway.results`, resolved.
+            config: The configuration.
+            results: The member `gateway.results`, with variables replaced.
         """
         every = config.servers
         servers = {
@@ -107,7 +107,7 @@ class ResultLimits:
         return cls(results, servers)
 
     def of(self, call: Call) -> int:
-        """Return the most bytes of the result of a call: the tool's, its server's, or that of all.
+        """Return the limit of a call's result in bytes: the tool's, the server's, or that of all.
 
         The limits of the caller's view and of the call itself may be smaller.
         """
@@ -127,12 +127,12 @@ class ResultBudget:
     """Cuts results to the budget, and keeps the whole ones.
 
     Args:
-        store: Where they are kept; in memory when None.
-        limits: How large a result may be.
+        store: Keeps whole results; None keeps them in memory.
+        limits: The limits on the size of results.
 
     Attributes:
-        store: As given.
-        limits: As given, or the latest ones.
+        store: Keeps whole results.
+        limits: The present limits.
     """
 
     def __init__(
@@ -146,10 +146,10 @@ class ResultBudget:
         self.limits = limits
 
     async def fit(self, call: Call, outcome: Outcome) -> Outcome:
-        """Return the result of a call as its caller gets it.
+        """Return the outcome of a call, cut to the limit for its caller.
 
         Raises:
-            RemoteProtocolError: It is over the budget and malformed.
+            RemoteProtocolError: The result is over the limit and malformed.
         """
         entry = call.entry
         if call.caller.surface in WHOLE or isinstance(entry, Item) or entry.server == OWN:
@@ -173,16 +173,16 @@ class ResultBudget:
         return Outcome(raw, kept=id, size=len(outcome.raw), is_error=outcome.is_error)
 
     async def read(self, caller: Caller, reading: Reading, size: int) -> CallToolResult:
-        """Return a part of a kept result of the caller, and how to read on.
+        """Return a part of a kept result of the caller, and the call that reads on.
 
         Args:
-            caller: Its owner.
-            reading: What to read.
-            size: The most bytes of it.
+            caller: The owner of the result.
+            reading: The part to read.
+            size: The most bytes of the part.
 
         Raises:
             InvalidArguments: The caller has no such result, or it has no such part.
-            StoreError: It cannot be read now.
+            StoreError: The store cannot be read now.
         """
         content = await self._load(caller, reading.id)
         if content is None:
@@ -196,7 +196,7 @@ class ResultBudget:
 
         Raises:
             UnknownResource: The caller has no such result.
-            StoreError: It cannot be read now.
+            StoreError: The store cannot be read now.
         """
         content = await self._load(caller, uri)
         found = None
@@ -226,12 +226,12 @@ class ResultBudget:
 
 
 async def _apart(size: int, work: Callable[..., _T], *args: object) -> _T:
-    """Do work on so many bytes in a thread, if other calls would have to wait for it."""
+    """Run `work`, in a thread if `size` bytes would delay other calls."""
     return work(*args) if size <= QUICK else await asyncio.to_thread(work, *args)
 
 
 def _room(limit: int) -> int:
-    """Return the most bytes of an excerpt, so that the whole answer is within a limit."""
+    """Return the most bytes of an excerpt whose whole answer stays within a limit."""
     return max(limit - RESERVE, limit // 2, 1)
 
 
@@ -239,11 +239,11 @@ class _Large:
     """A result over the budget, decoded.
 
     Attributes:
-        members: Of the result, encoded.
-        blocks: Of its content.
+        members: The encoded members of the result.
+        blocks: The content blocks.
         structured: The structured content, encoded; b"" for none.
-        size: Bytes of the content and the structured content, without what does not count.
-        whole: What is kept.
+        size: Bytes of the content and the structured content, without media that does not count.
+        whole: The encoded content that is kept.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -269,7 +269,7 @@ def _bytes_of(base64: str) -> int:
 
 
 class _Excerpt:
-    """What a model gets of a large result."""
+    """The answer for a model in place of a large result."""
 
     def __init__(self, large: _Large, call: Call, limit: int) -> None:
         self._large = large
@@ -283,8 +283,8 @@ class _Excerpt:
         """Encode the result.
 
         Args:
-            kept: The whole; None if it is not kept.
-            problem: Why not.
+            kept: The kept result; None if it is not kept.
+            problem: The reason why it is not kept.
         """
         text = self._document.text
         part = None if text is None else _beginning(text, _room(self._limit))
@@ -311,7 +311,7 @@ class _Excerpt:
         return Raw(encode_lossy(members))
 
     def _must_fail(self) -> bool:
-        """Return whether the client would look for the structured content of a success."""
+        """Return whether the client expects structured content unless the call has failed."""
         entry, caller = self._call.entry, self._call.caller
         if isinstance(entry, Item) or caller.surface != "mcp":
             return False
@@ -319,7 +319,7 @@ class _Excerpt:
         return entry.tool.output_schema is not None and (features is None or features.structured)
 
     def _others(self) -> list[Content | JsonObject]:
-        """Return the blocks that stay: images, audio, and links if they are few."""
+        """Return the blocks that are not cut: images, audio, and links if they are few."""
         links = [each for each in self._large.blocks if isinstance(each, ResourceLink)]
         keeps_links = len(encode_lossy(links)) <= RESERVE
         return [

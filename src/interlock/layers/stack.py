@@ -1,6 +1,6 @@
 """All layers of a call, in the one order in which calls pass them.
 
-    admit         the limits of a key, before the request is looked at     `limits`
+    admit         the limits of a key, before the request is read          `limits`
       │
     counting      how calls end and how long they take                     `metrics`
     refusals      a record of each refused call                            `audit`
@@ -15,9 +15,9 @@
       │
     sending       the server; a large result is cut and kept               `delivery`, `results`
 
-What refuses a call does so before its intent is recorded, its refusal is recorded, and it gets
-back what it has spent. Layers that wait for people come before the queue, so that no call holds a
-slot of a server meanwhile.
+A layer refuses a call before the intent is recorded. The refusal is recorded, and the call gets
+back the tokens it has spent. Layers that wait for people come before the queue, so that no call
+holds a slot of a server meanwhile.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Layers(Struct, frozen=True, kw_only=True):
 
     Attributes:
         admit: Raises if a caller may make no call now, whatever the call is. A server that takes
-            requests calls it before it looks at them.
+            requests calls it before it reads them.
         counting: Counts calls.
         refusals: Records refused calls, unless `counting` does.
         policy: Decides who may call what. A call that must be approved passes it if there is a
@@ -53,7 +53,7 @@ class Layers(Struct, frozen=True, kw_only=True):
         around: The layers of a program, first one outermost.
         limits: Limits how often calls are made.
         approval: Lets calls pass that a person has approved.
-        login: Has users connect to servers that need a credential of theirs.
+        login: Asks users to connect to servers that need their credential.
         queue: Limits how many calls of a server run at once.
         trail: Records calls.
     """
@@ -79,8 +79,8 @@ class Layers(Struct, frozen=True, kw_only=True):
         """Return the handler that passes a call through all layers.
 
         Args:
-            sending: The last stop.
-            validation: Checks the call against its tool; None where nothing is known about it.
+            sending: The handler that sends the call to its server.
+            validation: Checks the call against its tool; None if the tool is unknown.
         """
         order = (
             self.counting,

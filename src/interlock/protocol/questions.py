@@ -1,4 +1,4 @@
-"""Which questions a client may be asked, by what it has declared."""
+"""The questions that a client may be asked, by its declared capabilities."""
 
 from __future__ import annotations
 

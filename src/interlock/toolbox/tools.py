@@ -30,7 +30,7 @@ class Tools(Protocol):
 
     @property
     def tools(self) -> list[Entry]:
-        """The tools that a model is offered now."""
+        """The tools that are offered to a model now."""
         ...
 
     async def refresh(self) -> None:
@@ -41,7 +41,7 @@ class Tools(Protocol):
         """Find a tool by address or wire name.
 
         Raises:
-            UnknownTool: There is none.
+            UnknownTool: No tool has this name.
             ServerUnavailable: Its server has not listed its tools.
         """
         ...
@@ -50,6 +50,4 @@ class Tools(Protocol):
         """Return whether the operator marked a tool as read-only or safe to repeat."""
         ...
 
-    def handle(self, call: Call) -> Awaitable[Outcome]:
-        """Make a call."""
-        ...
+    def handle(self, call: Call) -> Awaitable[Outcome]: ...

@@ -35,7 +35,7 @@ class MemoryTransport:
 
     @property
     def peer(self) -> Receiver | None:
-        """What receives at the other end; None before that is open."""
+        """The receiver of the other end; None before that end is open."""
         return self._other._receiver
 
     async def open(self, receiver: Receiver) -> None:

@@ -189,7 +189,7 @@ def test_address_that_others_can_reach_needs_a_stored_key(interlock, config):
 
     assert ran.code == 1
     assert ran.err == (
-        "error: 0.0.0.0 can be reached by others: make a key first: interlock keys create NAME\n"
+        "error: other machines can reach 0.0.0.0; make a key first: interlock keys create NAME\n"
     )
 
 

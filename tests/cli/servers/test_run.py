@@ -237,7 +237,7 @@ def test_an_http_address_beyond_loopback_is_refused(interlock, file):
     ran = interlock("run", file(ONE), "--http", "0.0.0.0:0")
 
     assert ran.code == 1
-    assert ran.err.startswith("error: 0.0.0.0 can be reached by others")
+    assert ran.err.startswith("error: other machines can reach 0.0.0.0")
 
 
 def test_run_help_has_an_example_with_http(interlock):

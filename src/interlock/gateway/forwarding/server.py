@@ -1,4 +1,4 @@
-"""A server whose catalogue is a toolbox.
+"""An MCP server that offers the tools, resources and prompts of a toolbox.
 
 The path of a call::
 
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 _NO_LAYERS = Layers()
 _IGNORES = GatewayObserver()
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
-SERVERS = "servers"  # in place of instructions: those of the servers
-MAX_INSTRUCTIONS = 4_096  # characters of one server
+SERVERS = "servers"  # stands for the instructions of the servers
+MAX_INSTRUCTIONS = 4_096  # characters of one server's instructions
 LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
 
 
@@ -69,29 +69,29 @@ class ForwardingServer:
     The first connection opens the toolbox, the last one closes it.
 
     Args:
-        servers: As for `Toolbox`.
-        policy: Who may use which tool. Lists and calls obey it alike.
-        environ: Where `${VAR}` is looked up; `os.environ` when None.
+        servers: The servers; see `Toolbox`.
+        policy: Decides who may use which tool, in lists and in calls.
+        environ: The values of `${VAR}`; `os.environ` when None.
         layers: The other layers of every call.
-        instructions: What a model should know before it uses the tools; "servers" for what the
-            servers of each caller say.
-        sealing_key: Encrypts what modern clients return between rounds of questions; random when
+        instructions: Text for a model that uses the tools; "servers" for the instructions of the
+            servers that the caller may use.
+        sealing_key: Encrypts the state that modern clients return after questions; random when
             None.
         idle_timeout: Seconds without a server getting ready after which the others are served;
             None waits for all.
-        credentials: Those of users for servers; None for none.
+        credentials: The credentials of users for servers; None for none.
         results: The budget of results. By default large ones are kept in memory.
         own_tools: Tools of interlock itself, beside the one that reads kept results.
-        pins: Which definitions are accepted; None for all.
-        observer: Is notified of what is refused, and of tasks.
+        pins: The accepted definitions; None accepts all.
+        observer: Is notified of refusals and of tasks.
         refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
             Later, such a clash costs the second tool only.
 
     Attributes:
         toolbox: The servers behind the gateway.
-        dropped: How many messages and requests were dropped, by reason.
+        dropped: Number of dropped messages and requests, by reason.
         subscribers: The clients to notify of changes.
-        tells_of_servers: Whether its instructions are those of the servers, once they are up.
+        tells_of_servers: The instructions are those of the servers, once they are up.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class ForwardingServer:
             ForwardedTasks(self.toolbox, self._forwarder, Encoder(info)).table,
         )
 
-    # As `Answering`
+    # Methods of `Answering`
 
     def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
         """Answer one request.
@@ -178,12 +178,12 @@ class ForwardingServer:
 
     @property
     def catalogue(self) -> ToolboxCatalogue:
-        """What there is, as each caller may see it."""
+        """The tools, resources and prompts that each caller may see."""
         return self._catalogue
 
     @property
     def parked(self) -> int:
-        """How many calls wait for answers of their client."""
+        """The number of calls that wait for answers of their client."""
         return len(self._forwarder.parking)
 
     def running(self) -> AbstractAsyncContextManager[None]:
@@ -192,14 +192,14 @@ class ForwardingServer:
 
     @property
     def find(self) -> Callable[[Literal["tools"], str, Context], ServedTool | None]:
-        """Returns a tool that the caller may use."""
+        """A function that returns a tool if the caller may use it."""
         return self._catalogue.find
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
         server, colon, rest = uri.partition(":")
         if found is None and colon and server in self.toolbox.upstreams:
-            item = Item("resources", server, rest)  # that a result has linked to
+            item = Item("resources", server, rest)  # a resource that a result links to
             found = item if self._catalogue.may_use(caller, item) else None
         return found
 
@@ -209,7 +209,7 @@ class ForwardingServer:
         self._observer.unknown(caller, kind, name, hidden)
 
     def _instructions_of_servers(self, context: Context) -> str | None:
-        """Return what the servers that a caller may use say, each under its name."""
+        """Return the instructions of the servers that a caller may use, each under its name."""
         caller = Caller(context.principal)
         parts = []
         for name, upstream in self.toolbox.upstreams.items():
@@ -220,11 +220,11 @@ class ForwardingServer:
         return "\n\n".join(parts) or None
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return what a caller sees of the tools, and what is missing and why."""
+        """Return the tools that a caller sees, and the missing ones with the reason."""
         return self._catalogue.tools_of(caller)
 
     async def test(self, server: str) -> tuple[float, str]:
-        """Send a request to a server; return the seconds it took, and what went wrong if so."""
+        """Send a request to a server; return the seconds it took, and the problem if it failed."""
         began = monotonic()
         try:
             return await self.toolbox.upstream(server).test(), ""
@@ -259,7 +259,7 @@ class ForwardingServer:
         """Replace servers, policy and layers in one step: see `Toolbox.replace`.
 
         Raises:
-            ConfigError: The servers are wrong. Nothing was replaced.
+            ConfigError: The servers cannot be used. Nothing was replaced.
         """
 
         def swap() -> None:
@@ -283,7 +283,7 @@ class ForwardingServer:
             check_names(policy.plain_views, upstreams)
 
     def _handlers(self, server: str) -> ClientOptions:
-        """Return the handlers of what a server reports by itself."""
+        """Return the handlers of a server's notifications."""
         return {
             "on_log": lambda message: self._changes.logged(server, message),
             "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
@@ -319,5 +319,5 @@ async def _refuse(_: object) -> NoReturn:
     )
 
 
-# Servers are told that they may ask; the client that is calling answers, or refuses.
+# States to servers that they may ask; the client that is calling answers, or refuses.
 _ASKING: ClientOptions = {"elicitation": _refuse, "sampling": _refuse, "roots": []}

@@ -24,12 +24,12 @@ from interlock.server.wire_errors import request_refusal
 
 
 class AdminApp:
-    """An ASGI application.
+    """The ASGI application of the admin listener.
 
     Args:
-        probes: Pages for everybody, whatever the Host: probes send an address or none.
+        probes: Pages for everybody. `Host` is not checked: probes send an address or no `Host`.
         pages: Pages for operators.
-        authenticator: Identifies operators; None if everybody who can connect is one.
+        authenticator: Identifies operators; None if every client is one.
         beside: Serves all other paths. It checks Host and Origin itself.
     """
 
@@ -51,7 +51,6 @@ class AdminApp:
         self._guard = Guard(None, (), ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
         if scope["type"] == "lifespan":
             while (await receive())["type"] != "lifespan.shutdown":
                 await send({"type": "lifespan.startup.complete"})

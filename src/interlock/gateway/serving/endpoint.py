@@ -41,13 +41,13 @@ _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Listener(Struct, frozen=True):
-    """Where pages are served, and to whom.
+    """The checks of a listener that serves pages, and its public address.
 
     Attributes:
         authenticator: Identifies callers by a session, a key or a token.
-        guard: Checks where requests come from.
+        guard: Checks the origin of requests.
         hosts: Allowed values of `Host`; see `Guard`.
-        public_url: Where browsers reach the pages; "" for where they are served.
+        public_url: The URL of the pages for browsers; "" for the address of the listener.
     """
 
     authenticator: Authenticator
@@ -64,7 +64,7 @@ class MakePages(Protocol):
 
         Args:
             beside: Serves all other paths.
-            guard: Checks where requests come from.
+            guard: Checks the origin of requests.
             has_chat: `beside` serves the chat.
         """
         ...
@@ -81,7 +81,7 @@ class ServedChat(Protocol):
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End what API keys have begun, by the keys' ids."""
+        """End the turns and sockets of API keys, by the keys' ids."""
         ...
 
     def drain(self) -> None:
@@ -103,7 +103,7 @@ class ServedInspector(Protocol):
     ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves what is inspected, and passes other paths on."""
+        """Return an application that serves inspections; `beside` serves all other paths."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
@@ -123,12 +123,12 @@ MakeInspector = Callable[[Assembly], ServedInspector]
 
 
 class Endpoint(GatewayFront):
-    """Serves an assembly over HTTP, whatever its configuration is at the moment.
+    """Serves an assembly over HTTP, by its present configuration.
 
     Args:
         assembly: The gateway.
         resource: The URL of the endpoint that challenges name.
-        address: Where it listens.
+        address: The address that it listens on.
         view: The only view to serve; "" for all.
         board: Makes the application that serves the operators' pages; None for no pages.
         chat: Makes the chat, which is served if it is configured.
@@ -202,7 +202,7 @@ class Endpoint(GatewayFront):
         """Return the application for operators.
 
         Args:
-            address: Where it listens. On loopback, everybody who can connect may see the metrics.
+            address: The address to listen on. On loopback, every client may see the metrics.
         """
         authenticator = None
         if not urls.is_loopback(address.host):
@@ -216,7 +216,7 @@ class Endpoint(GatewayFront):
         )
 
     def _beside(self, address: Address) -> AsgiApp:
-        """Return what is served on the public listener beside the endpoint."""
+        """Return the application for the other paths of the public listener."""
         hosts = self._hosts(address.host)
         pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
         has_board = self._board is not None and self.serves_operators
@@ -227,11 +227,10 @@ class Endpoint(GatewayFront):
             return pages
         return self._board(pages, PageGuard(hosts), has_chat=self.chat is not None)
 
-    # As `GatewayFront`
+    # Methods of `GatewayFront`
 
     @property
     def open_sessions(self) -> int:
-        """See `GatewayFront`."""
         return len(self.app.sessions)
 
     def page_of(self, approval: Approval) -> str | None:
@@ -239,12 +238,11 @@ class Endpoint(GatewayFront):
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
 
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask on the page that a call was made on."""
+        """Ask on the page that made the call."""
         page = self.chat or self._inspector
         return None if page is None else await page.ask(call, approval)
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """See `GatewayFront`."""
         self.app.end_credentials(keys)
         if self.chat is not None:
             self.chat.end_credentials(keys)
@@ -252,7 +250,6 @@ class Endpoint(GatewayFront):
             self._inspector.end_credentials(keys)
 
     def reloaded(self) -> None:
-        """See `GatewayFront`."""
         own = self._callers.authenticator(self._resource, self._view)
         self.app.admit_by(own, self._views())
         for each in self._follows_reload:
@@ -318,7 +315,6 @@ class Endpoint(GatewayFront):
             await self._inspector.close()
 
     async def metrics(self) -> Page:
-        """Return the page `/metrics`."""
         return Page(self._services.metrics.text().encode(), kind=_TEXT)
 
     def _views(self) -> Views:

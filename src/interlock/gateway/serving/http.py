@@ -24,10 +24,10 @@ from interlock.toolbox import Toolbox
 
 
 class Served(Struct, frozen=True):
-    """Where a gateway is served.
+    """The URLs of a gateway that is being served.
 
     Attributes:
-        url: Of the endpoint.
+        url: The URL of the endpoint.
         key: A key that is valid for this run only; None if there are stored ones.
         admin: The URL of the admin API; "" for none.
         chat: The URL of the chat; "" for none.
@@ -55,7 +55,7 @@ async def serve_http(
 
     Args:
         assembly: The gateway.
-        listeners: Where to serve it.
+        listeners: The sockets to serve it on.
         view: The only view to serve; "" for all.
         announce: Called once the gateway is served.
         announce_servers: Called once the servers that were still starting then are up or failed.
@@ -134,7 +134,6 @@ def _served(endpoint: Endpoint, listeners: Listeners) -> Served:
 async def _admin_listener(
     listener: socket.socket | None, endpoint: Endpoint
 ) -> AsyncIterator[None]:
-    """Serve the admin listener, if there is one."""
     if listener is None:
         yield
         return

@@ -23,8 +23,8 @@ class Listeners(Struct, frozen=True):
     """Sockets that are bound, and do not accept connections yet.
 
     Attributes:
-        public: For clients.
-        admin: For operators; None for none of their own.
+        public: The socket for clients.
+        admin: The socket for operators; None if they have none of their own.
         key: A key that is valid for this run only; None if there are stored ones.
     """
 
@@ -40,16 +40,16 @@ def listeners(
     """Bind the sockets of a gateway, unless it may not be served.
 
     Args:
-        settings: Its configuration.
-        callers: Who may call it.
-        address: Where to listen; None: as configured.
+        settings: The settings of the gateway.
+        callers: The callers of the gateway.
+        address: The address to listen on; None for the configured one.
 
     Raises:
         ConfigError: The address cannot be used, or other machines can reach it without a key.
-        MissingExtra: Nothing can be served over HTTP.
+        MissingExtra: The packages for serving HTTP are not installed.
         StoreLocked: Another gateway uses the same SQLite file.
     """
-    if find_spec("uvicorn") is None:  # which is imported while the servers start
+    if find_spec("uvicorn") is None:  # it is imported later, while the servers start
         raise MissingExtra("serving HTTP", "serve")
     address = address or settings.listen or DEFAULT
     with ExitStack() as stack:
@@ -60,7 +60,7 @@ def listeners(
 
 
 def address_of(listener: socket.socket) -> Address:
-    """Return where a socket listens."""
+    """Return the address that a socket listens on."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)
 
@@ -75,6 +75,6 @@ def _first_key(callers: GatewayCallers, host: str) -> str | None:
         return callers.key_for_this_run()
     if not callers.exist:
         raise ConfigError(
-            f"{host} can be reached by others: make a key first: interlock keys create NAME"
+            f"other machines can reach {host}; make a key first: interlock keys create NAME"
         )
     return None

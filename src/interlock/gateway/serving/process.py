@@ -1,4 +1,4 @@
-"""What a gateway takes of its process: signals, addresses, and the lock of its database."""
+"""Resources of a gateway's process: signals, addresses, and the lock of its database."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def bound(address: Address) -> Iterator[socket.socket]:
     """Return a socket that is bound to an address.
 
     Raises:
-        ConfigError: The address is in use or not ours.
+        ConfigError: The address is in use, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # Without the protocol, asyncio would not switch off the delay of small packets.
+    # asyncio disables Nagle's algorithm only on sockets that state their protocol.
     with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -52,7 +52,7 @@ def bound(address: Address) -> Iterator[socket.socket]:
 
 @contextmanager
 def only_gateway(location: str) -> Iterator[None]:
-    """Keep other gateways from the same SQLite file, as limits are counted in one process.
+    """Lock a SQLite file against other gateways, because limits are counted in one process.
 
     Raises:
         StoreLocked: Another gateway uses it.

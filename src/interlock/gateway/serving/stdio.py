@@ -25,12 +25,12 @@ async def serve_stdio(
     view: str = "",
     reload: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve the local user on two descriptors until the client disconnects, or SIGTERM.
+    """Serve the local user on two descriptors until the client disconnects, or SIGTERM arrives.
 
     Args:
-        server: That of the gateway.
-        source: To read from.
-        target: To write to.
+        server: The server of the gateway.
+        source: The descriptor to read from.
+        target: The descriptor to write to.
         view: The view to serve; "" for none.
         reload: Called on SIGHUP.
     """

@@ -11,7 +11,7 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.errors import AuthError
 
-MAX_SEEN = 1_000  # callers that are kept as they are in the only view
+MAX_SEEN = 1_000  # principals whose copies with the only view are cached
 
 
 class InView:
@@ -29,22 +29,20 @@ class InView:
 
     @property
     def challenge(self) -> str:
-        """See `Authenticator`."""
         return self._authenticator.challenge
 
     def published(self, path: str) -> bytes | None:
-        """See `Authenticator`."""
         return self._authenticator.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """See `Authenticator`. A key that is bound to another view opens nothing."""
+        """Identify a caller; refuse a key that is bound to another view."""
         principal = await self._authenticator.authenticate(headers, peer)
         if principal.view == self._view:
             return principal
         if principal.view:
             raise AuthError("nothing is served at this path", 404)
         known = self._seen.get(id(principal))
-        if known is None or known[0] is not principal:  # a policy remembers callers by identity
+        if known is None or known[0] is not principal:  # policies cache callers by identity
             known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
             if len(self._seen) > MAX_SEEN:
                 self._seen.popitem(last=False)
@@ -52,10 +50,10 @@ class InView:
 
 
 class LatestAuth:
-    """The authenticator that the present configuration makes.
+    """The authenticator of the present configuration.
 
     Args:
-        make: Makes it.
+        make: Makes the authenticator.
     """
 
     def __init__(self, make: Callable[[], Authenticator]) -> None:
@@ -63,21 +61,18 @@ class LatestAuth:
         self.renew()
 
     def renew(self) -> None:
-        """Make it again."""
+        """Make the authenticator again, after a reload."""
         self._made = self._make()
         self.known = getattr(self._made, "known", _unknown)
 
     @property
     def challenge(self) -> str:
-        """See `Authenticator`."""
         return self._made.challenge
 
     def published(self, path: str) -> bytes | None:
-        """See `Authenticator`."""
         return self._made.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """See `Authenticator`."""
         return await self._made.authenticate(headers, peer)
 
 

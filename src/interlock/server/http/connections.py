@@ -3,9 +3,9 @@
 httptools parses requests, and uvicorn accepts connections: `uvicorn.Config(http=...)` takes any
 protocol class. uvicorn's own class for httptools is private and has none of these limits.
 
-1. A head that a connection has sent before is not parsed again, whatever `Content-Length` says:
-   clients repeat theirs for each call, and to parse it takes longer than much of what follows.
-2. `UvicornServer` asks each connection whether it is idle, so requests need no timers.
+1. A head that a connection repeats is not parsed again, even with another `Content-Length`:
+   clients send the same head for each call, and parsing takes longer than most other steps.
+2. `UvicornServer` checks which connections are idle, so requests need no timers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_HEAD = 64 * 1024  # bytes of a request's target and headers
 MAX_CHUNK = 256 * 1024  # bytes that the event loop reads at once
 MAX_BODY_AHEAD = 64 * 1024  # bytes of a body that wait for the application
 MAX_KEPT_HEAD = 2 * 1024  # bytes of a head that is kept
-KEPT_HEADS = 4  # of a connection
+KEPT_HEADS = 4  # heads that are kept for a connection
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\n\r\n"
 _MALFORMED = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
@@ -76,12 +76,12 @@ class BoundedConnection(asyncio.Protocol):
     is_between = True  # the parser has seen a whole message, and nothing of the next one
     is_in_fields = False  # the parser reads headers, not trailers
     expects_continue = False
-    chunk = 0  # bytes received last
-    # Bytes since the request began or its body went on, at most: the first chunk may hold
-    # others. They are its head, or what chunks of the body and trailers have around them.
+    chunk = 0  # bytes of the last chunk received
+    # Upper bound of the bytes since the request began or the last part of its body came: its head,
+    # or the framing of chunks and the trailers. The first chunk may hold other requests, too.
     overhead = 0
     answering: ServedExchange | None = None
-    newest: ServedExchange | None = None  # the parser adds to its body
+    newest: ServedExchange | None = None  # the exchange whose body is being parsed
 
     def __init__(
         self, config: Any, server_state: Any, app_state: dict[str, Any], _loop: Any = None
@@ -91,7 +91,7 @@ class BoundedConnection(asyncio.Protocol):
         self._state = server_state
         self._app_state = app_state
         self._parser: Any = httptools.HttpRequestParser(self)
-        # A response to the first request is possible although more follows its `Connection: close`.
+        # A request with `Connection: close` gets its response even if more data follows it.
         self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self._waiting: deque[ServedExchange] = deque()
         self._is_paused = False
@@ -102,7 +102,7 @@ class BoundedConnection(asyncio.Protocol):
     # Connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, unless too many connections come from the same address."""
+        """Begin, unless the address has too many connections."""
         self.transport = CountedTransport(transport, self._state)
         self._state.connections.add(self)
         peer, own = (transport.get_extra_info(each) for each in ("peername", "sockname"))
@@ -115,14 +115,14 @@ class BoundedConnection(asyncio.Protocol):
             self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - as its parent
-        """Tell the application, and release the connection."""
+        """Notify the application, and release the connection."""
         self._uncount()
         self._state.connections.discard(self)
         for exchange in (self.answering, self.newest):
             if exchange is not None:
                 exchange.disconnect()
         self.transport.resume_writing()
-        # They refer to this connection, which would wait for the garbage collector.
+        # Break reference cycles, so that freeing the connection needs no garbage collection.
         self._parser = self.answering = self.newest = None
         self._waiting.clear()
         self.extensions.clear()
@@ -134,21 +134,18 @@ class BoundedConnection(asyncio.Protocol):
             del self.addresses[self.address]
 
     def pause_writing(self) -> None:
-        """Let the application wait until the client has read more."""
+        """Make the application wait until the client has read more."""
         self.transport.pause_writing()
 
     def resume_writing(self) -> None:
-        """Let the application go on."""
         self.transport.resume_writing()
 
     def pause_reading(self) -> None:
-        """Let the client wait."""
         if not self._is_paused:
             self._is_paused = True
             self.transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read what comes."""
         if self._is_paused:
             self._is_paused = False
             self.transport.resume_reading()
@@ -162,7 +159,7 @@ class BoundedConnection(asyncio.Protocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether no request waits for its answer."""
+        """Whether no request waits for its response."""
         return self.newest is None or self.newest.is_complete
 
     @property
@@ -173,7 +170,7 @@ class BoundedConnection(asyncio.Protocol):
     # Parser. It accepts headers of any size; small ones take ten times their bytes.
 
     def data_received(self, data: bytes) -> None:
-        """Begin the requests that have come, or go on with them."""
+        """Begin the requests in the data, or continue the present one."""
         self.idle_since = 0.0
         was_between = self.is_between
         head, length = _split(data) if was_between else (b"", b"")
@@ -213,7 +210,6 @@ class BoundedConnection(asyncio.Protocol):
         self.headers = []
 
     def on_url(self, url: bytes) -> None:
-        """Add to the target."""
         self.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -262,7 +258,6 @@ class BoundedConnection(asyncio.Protocol):
         }
 
     def on_body(self, body: bytes) -> None:
-        """Add to the body."""
         self.overhead = 0
         exchange = self.newest
         if (
@@ -273,7 +268,6 @@ class BoundedConnection(asyncio.Protocol):
             self.pause_reading()
 
     def on_message_complete(self) -> None:
-        """End the body."""
         self.is_between = not self._parser.should_upgrade()
         if self.newest is not None:
             self.newest.end()
@@ -281,7 +275,7 @@ class BoundedConnection(asyncio.Protocol):
     # Requests
 
     def _begin(self, exchange: ServedExchange) -> None:
-        """Answer a request, after those before it."""
+        """Answer a request, once earlier ones are answered."""
         is_next = self.is_answered
         self.newest = exchange
         if is_next:
@@ -297,12 +291,12 @@ class BoundedConnection(asyncio.Protocol):
         self._state.tasks.add(task)
 
     def answer_at_once(self, scope: Scope, body: bytes) -> bool:
-        """Answer as two messages of a response would; see `AT_ONCE`."""
+        """Send a response in one step instead of two messages; see `AT_ONCE`."""
         exchange = self.answering
         return exchange is not None and exchange.scope is scope and exchange.answer_at_once(body)
 
     def on_response_complete(self) -> None:
-        """Begin the next request, if it has come already."""
+        """Begin the next request if it has arrived."""
         self._state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -321,7 +315,6 @@ class BoundedConnection(asyncio.Protocol):
         self.transport.close()
 
     def _refuse_head(self) -> None:
-        """Refuse a head that is too large, and close the connection."""
         self.dropped["HTTP 431"] += 1
         self.transport.write(_TOO_LONG)
         self.transport.close()
@@ -329,9 +322,9 @@ class BoundedConnection(asyncio.Protocol):
     # Heads that are repeated
 
     def _keep_head(self, head: bytes, length: bytes) -> None:
-        """Keep the head of a request that came whole, in one piece; both as `_split` returns them.
+        """Keep the head of a request that came in one piece, split by `_split`.
 
-        It is not kept if it is not as plain as most.
+        A head with repeated fields, `Transfer-Encoding` or `Expect` is not kept.
         """
         scope, newest = self.scope, self.newest
         said = RequestHeaders(self.headers)
@@ -339,7 +332,7 @@ class BoundedConnection(asyncio.Protocol):
             return
         if newest is None or newest.scope is not scope or not newest.keeps_alive:
             return
-        scope[SAID] = said  # as the request needs it, too
+        scope[SAID] = said  # the present request uses it, too
         if len(self.heads) >= KEPT_HEADS:
             del self.heads[next(iter(self.heads))]
         place = self.headers.index((b"content-length", length))
@@ -370,7 +363,7 @@ class BoundedConnection(asyncio.Protocol):
         return b"upgrade" in tokens and said.get(b"upgrade", b"").lower() == b"websocket"
 
     def _become_socket(self) -> None:
-        """Pass the connection on to uvicorn's class for WebSockets; it counts for its address."""
+        """Pass the connection to uvicorn's class for WebSockets; its address still counts it."""
         self._state.connections.discard(self)
         lines = [b"%b: %b\r\n" % header for header in self.headers]
         begin = b"%b %b HTTP/1.1\r\n" % (self.scope["method"].encode(), self.url)
@@ -390,7 +383,7 @@ class BoundedConnection(asyncio.Protocol):
 
 
 def _split(data: bytes) -> tuple[bytes, bytes]:
-    """Split the head of a request that is whole, and is all that there is.
+    """Return the head of data that is exactly one whole request, and its `Content-Length`.
 
     Returns:
         The head without the digits of `Content-Length`, and these digits; both empty if the data
@@ -399,7 +392,7 @@ def _split(data: bytes) -> tuple[bytes, bytes]:
     end = data.find(b"\r\n\r\n", 0, MAX_KEPT_HEAD)
     if end < 0 or not data.startswith(b"POST /"):
         return b"", b""
-    # At the beginning of a line, so that nothing else is taken for it.
+    # The line break keeps the end of another header's name from matching.
     start = data.find(b"\r\nContent-Length: ", 0, end)
     if start < 0:
         start = data.find(b"\r\ncontent-length: ", 0, end)

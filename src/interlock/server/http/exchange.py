@@ -13,7 +13,7 @@ from interlock.server.http.responses import Header, Message, Receive, Scope, Sen
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _JSON_HEAD = b"HTTP/1.1 200 OK\r\n%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 _STATUS_LINES = {each: b"HTTP/1.1 %d %b\r\n" % (each, each.phrase.encode()) for each in HTTPStatus}
-_NO_BODY = frozenset({204, 304})  # and no length of one
+_NO_BODY = frozenset({204, 304})  # statuses without a body and its length
 _BAD_NAME = re.compile(b'[\x00-\x20\x7f()<>@,;:\\[\\]={}\\\\"]')
 _BAD_VALUE = re.compile(b"[\x00-\x08\x0a-\x1f\x7f]")
 _FAILED: list[Message] = [
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class CountedTransport:
-    """A transport that counts what is written, and knows whether its client reads it.
+    """A transport that counts written bytes, and makes writers wait for a slow client.
 
     Attributes:
-        written: Number of bytes, in all.
-        writable: Not set while too much waits for the client.
+        written: Number of bytes written so far.
+        writable: Cleared while too much data waits for the client.
     """
 
     def __init__(self, transport: Any, server_state: Any) -> None:
@@ -50,7 +50,6 @@ class CountedTransport:
         self._writable: asyncio.Event | None = None
 
     def write(self, data: bytes) -> None:
-        """Send data."""
         self.written += len(data)
         self._write(data)
 
@@ -58,23 +57,20 @@ class CountedTransport:
     def default_lines(self) -> bytes:
         """The headers of every response, as they are sent."""
         headers = self._server_state.default_headers
-        if self._defaults[0] is not headers:  # they have another date each second
+        if self._defaults[0] is not headers:  # uvicorn replaces them each second, for `Date`
             self._defaults = headers, b"".join(b"%b: %b\r\n" % header for header in headers)
         return self._defaults[1]
 
     def pause_writing(self) -> None:
-        """Let writers wait."""
         self.is_full = True
         self._writable = asyncio.Event()
 
     def resume_writing(self) -> None:
-        """Let writers go on."""
         self.is_full = False
         if self._writable is not None:
             self._writable.set()
 
     async def drain(self) -> None:
-        """Wait until more can be written."""
         if self._writable is not None:
             await self._writable.wait()
 
@@ -87,13 +83,9 @@ class _Connection(Protocol):
 
     transport: CountedTransport
 
-    def resume_reading(self) -> None:
-        """Read what comes."""
-        ...
+    def resume_reading(self) -> None: ...
 
-    def on_response_complete(self) -> None:
-        """Begin the next request."""
-        ...
+    def on_response_complete(self) -> None: ...
 
 
 class ServedExchange:
@@ -115,34 +107,32 @@ class ServedExchange:
         self._connection = connection
         self.scope = scope
         self.keeps_alive = keeps_alive
-        self._expects = expects  # to be told to go on, before it sends its body
+        self._expects = expects  # the client waits for 100 Continue before it sends the body
         self._arrived = asyncio.Event()
         self._body = bytearray()
         self._has_more = True
         self._has_started = self.is_complete = self._is_gone = self._is_chunked = False
         self._left = 0  # bytes of the response's Content-Length
-        self._head = b""  # of the response, not sent yet
+        self._head = b""  # head of the response, not sent yet
 
     # Request
 
     def add(self, body: bytes) -> int:
-        """Add to the body; return how much of it waits for the application."""
+        """Add to the body; return the number of bytes that wait for the application."""
         self._body += body
         self._arrived.set()
         return len(self._body)
 
     def end(self) -> None:
-        """End the body."""
         self._has_more = False
         self._arrived.set()
 
     def disconnect(self) -> None:
-        """Tell the application that the client has gone."""
         self._is_gone = not self.is_complete
         self._arrived.set()
 
     async def receive(self) -> Message:
-        """Return what has come of the body, or that the client has gone."""
+        """Return the next part of the body, or a disconnection."""
         if not self._is_gone and not self.is_complete:
             if self._expects and not self._has_started:
                 self._expects = False
@@ -158,7 +148,7 @@ class ServedExchange:
     # Response
 
     async def run(self, app: Any) -> None:
-        """Let an application answer."""
+        """Run an application, which sends the response."""
         receive: Receive = self.receive
         send: Send = self.send
         try:
@@ -180,7 +170,6 @@ class ServedExchange:
                 await self.send(message)
 
     async def send(self, message: Message) -> None:
-        """Send a part of the response."""
         transport = self._connection.transport
         if transport.is_full and not self._is_gone:
             await transport.drain()
@@ -238,12 +227,12 @@ class ServedExchange:
             self._connection.transport.write(head)
 
     def answer_at_once(self, body: bytes) -> bool:
-        """Send a response with status 200 and JSON, unless it has to be done by messages."""
+        """Send JSON with status 200; return False if the response must be sent by messages."""
         transport = self._connection.transport
         if self._has_started or self._is_gone or not self.keeps_alive or transport.is_full:
             return False
         head = _JSON_HEAD % (transport.default_lines, len(body))
-        transport.write(head + body)  # first: memory may run out
+        transport.write(head + body)  # before any change of state: memory may run out
         self._has_started = True
         self._complete()
         return True

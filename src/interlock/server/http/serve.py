@@ -1,4 +1,4 @@
-"""Serve an application on a port with uvicorn, with limits for connections."""
+"""A uvicorn server on one port, with limits on its connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ except ImportError as error:
 HEADER_DEADLINE = 10.0  # seconds from the first byte of a request to the end of its headers
 IDLE_CONNECTION = 30.0  # seconds between two requests
 READ_DEADLINE = 30.0  # seconds in which a client must read something of what waits for it
-_HEADERS_TICKS = 10  # ticks of 0.1 s between two looks at connections without headers
+_HEADERS_TICKS = 10  # ticks of 0.1 s between two checks of connections without headers
 _UNREAD_TICKS = 50  # the same for connections that are not read, which takes longer
 _DRAIN_CHECK = 0.05  # seconds
 DRAIN = 30.0  # seconds that running requests get when the server ends
@@ -47,15 +47,15 @@ def check_exposure(host: str, *, protected: bool) -> None:
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
-    raise ConfigError(f"{host} can be reached by others: set auth=... or unprotected=True")
+    raise ConfigError(f"other machines can reach {host}; set auth=... or unprotected=True")
 
 
 class ServedApp(Protocol):
-    """What is served: `HttpApp` is one."""
+    """An application that can be served, such as `HttpApp`."""
 
     @property
     def dropped(self) -> Counter[str]:
-        """Number of messages and requests that were dropped, by reason."""
+        """The number of dropped messages and requests, by reason."""
         ...
 
     @property
@@ -64,9 +64,7 @@ class ServedApp(Protocol):
         ...
 
     @property
-    def under_way(self) -> int:
-        """How many requests are under way."""
-        ...
+    def under_way(self) -> int: ...
 
     def drain(self) -> None:
         """Refuse new requests, and end idle sessions and streams; running calls may finish."""
@@ -76,9 +74,7 @@ class ServedApp(Protocol):
         """End idle sessions and subscription streams; running calls may finish."""
         ...
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one ASGI connection."""
-        ...
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None: ...
 
 
 class UvicornServer(uvicorn.Server):
@@ -87,7 +83,7 @@ class UvicornServer(uvicorn.Server):
     Args:
         app: The application.
         host: Address to bind.
-        port: 0 takes a free one.
+        port: Port to bind; 0 chooses a free one.
         announces: Print the URL on stderr once it is served.
         handles_signals: SIGTERM and SIGINT end it; otherwise the caller calls `end`.
         refuses_while_draining: While the last calls run, answer new ones with 503 instead of
@@ -110,8 +106,8 @@ class UvicornServer(uvicorn.Server):
         self._announces = announces
         self._handles_signals = handles_signals
         self._refuses_while_draining = refuses_while_draining
-        self._in_headers: dict[BoundedConnection, float] = {}  # since when
-        self._unread: dict[Any, tuple[int, float]] = {}  # bytes that were read, and since when
+        self._in_headers: dict[BoundedConnection, float] = {}  # start of the wait
+        self._unread: dict[Any, tuple[int, float]] = {}  # bytes read, and since when
         super().__init__(
             uvicorn.Config(
                 app,
@@ -145,7 +141,7 @@ class UvicornServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Close connections that are idle or slow. Called each 0.1 s."""
-        with suppress(MemoryError):  # the next time will do
+        with suppress(MemoryError):  # the next tick tries again
             if counter % _HEADERS_TICKS == 0:
                 self._end_late_connections(monotonic())
             if counter % _UNREAD_TICKS == 0:

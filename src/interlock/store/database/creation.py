@@ -8,7 +8,7 @@ from interlock.errors import StoreCorrupt, StoreError, StoreTooNew
 from interlock.store.database.schema_version import OUTDATED, REVISION, UNRELEASED
 from interlock.store.database.tables import metadata, versions
 
-# The columns that these tables have had since before there were versions.
+# Columns that these tables had before the first version.
 _FIRST_COLUMNS = {
     "conversations": {"id", "title", "model", "created", "updated"},
     "messages": {"conversation_id", "position", "role", "content", "created"},
@@ -16,7 +16,7 @@ _FIRST_COLUMNS = {
 
 
 def is_created(connection: Connection, location: str) -> bool:
-    """Return whether the database has this program's tables; False means that it has none.
+    """Return whether the database has this program's tables.
 
     Raises:
         StoreCorrupt: The tables are another program's.
