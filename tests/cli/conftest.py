@@ -205,7 +205,7 @@ class Terminal:
         """Wait for text that matches, whatever its colours and wherever the cursor goes."""
         wanted = re.compile(pattern)
         while (found := wanted.search(_CONTROL.sub("", self.seen), self._shown)) is None:
-            assert self._read(60), f"no {pattern!r} in {self.seen[-3000:]!r}"
+            assert self._read(), f"the program ended without {pattern!r}: {self.seen[-3000:]!r}"
         self._shown = found.end()
 
     def leave(self) -> int:

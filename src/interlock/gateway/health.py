@@ -108,7 +108,7 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
 
     Args:
         gateway: The gateway.
-        is_draining: As for `Health`.
+        is_draining: Returns whether the gateway is shutting down; see `Health`.
     """
     database, server = gateway.services.database, gateway.server
 

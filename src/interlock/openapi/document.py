@@ -37,7 +37,7 @@ class Document:
 
     Attributes:
         version: "2.0", "3.0", "3.1" or "3.2".
-        title: Its title, "" if it has none.
+        title: The title; "" without one.
         keys: Every operation by its key, "METHOD /path": the path item and the operation.
         by_id: Keys by operationId; more than one if the document repeats an id.
         warnings: One line for each dubious part of the document.

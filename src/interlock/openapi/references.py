@@ -29,7 +29,7 @@ class References:
 
     Args:
         root: The document.
-        folder: Its folder; None if it is not a local file and so cannot refer to other files.
+        folder: The folder of a local document; None if it cannot refer to other files.
         own_name: The document's file name within the folder.
         parse: Decodes a file, given its bytes and its name.
 

@@ -287,7 +287,7 @@ class Proposal(Struct, frozen=True):
 
     Attributes:
         server: A name for the server.
-        entry: Its entry in `mcpServers`.
+        entry: The entry for `mcpServers`.
         left_out: Why other operations are not proposed, by "METHOD /path".
     """
 

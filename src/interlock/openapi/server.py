@@ -72,8 +72,8 @@ class OpenApiServer:
         document: A path, an https URL, or the decoded document.
         base_url: The URL that the paths of the document are appended to. It is never taken from
             the document. With `app`, "http://localhost" unless given.
-        tools: By the name of the tool: an operationId, "METHOD /path", or an object as in the
-            configuration. Nothing else can be called.
+        tools: The operation of each tool by name: an operationId, "METHOD /path", or an object as
+            in the configuration. Nothing else can be called.
         auth: Credentials by the name of a security scheme, as in the configuration.
         headers: Headers sent with each request.
         app: An ASGI application that receives the requests instead of the network.

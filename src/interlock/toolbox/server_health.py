@@ -34,7 +34,7 @@ class ServerStatus(Struct, frozen=True):
         flagged: One line for each tool whose results break the protocol.
         dropped: Number of useless messages over all its connections, by reason.
         revision: The protocol revision in use; "" while it is not connected.
-        server_info: Its name and version, as it states them.
+        server_info: The name and version that the server states.
         start_seconds: Seconds that its last start took.
         connections: Number of open connections.
         starts: Number of connections that were opened or tried so far.

@@ -55,7 +55,7 @@ class Toolbox:
     is reported in `status` and does not stop the others.
 
     Args:
-        servers: By name: a `StdioServer`, an `HttpServer`, or a server in this program.
+        servers: Each server by name: a `StdioServer`, an `HttpServer`, or one in this program.
         environ: The environment that `${VAR}` in the configuration refers to; `os.environ` when
             None.
         around: Layers that every call passes after its arguments have been validated, first one
@@ -79,7 +79,7 @@ class Toolbox:
         own: Interlock's own tools. They are not in `tools`, but can be found and called.
         version: Changes whenever a tool or the state of a server does.
         listeners: Called after such a change.
-        find_resource: As given.
+        find_resource: Finds the resource with a URI; see above.
         loop: The event loop in which it was opened and all calls run; None before.
         adapted: The adapters of other frameworks for its tools. They are kept here because they
             refer to the toolbox and must not outlive it.

@@ -57,8 +57,8 @@ class Operations:
         assembly: The gateway.
 
     Attributes:
-        assembly: As given, for what concerns the whole of it.
-        services: What it has opened.
+        assembly: The running gateway, for operations on the whole of it.
+        services: The open resources of the gateway.
         server: Answers the requests of clients.
         keys: The stored API keys.
         verifying: Held while the whole audit trail is verified.
@@ -74,7 +74,7 @@ class Operations:
 
     @property
     def parts(self) -> Parts:
-        """What the configuration says now."""
+        """The present configuration."""
         return self.assembly.parts
 
     @property

@@ -55,7 +55,7 @@ class Forwarder:
 
     Args:
         toolbox: The servers.
-        in_force: Its policy decides again about a request that continues after questions.
+        in_force: The policy that decides again about a request that continues after questions.
         task_ids: Makes the ids of tasks that clients see.
         observer: Is notified of calls that cannot be sent.
     """

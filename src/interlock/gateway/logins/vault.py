@@ -64,8 +64,8 @@ class Vault:
 
     Attributes:
         is_local: See `UserCredentials`.
-        upstreams: As given.
-        public_url: As given.
+        upstreams: Returns the servers by name.
+        public_url: Returns the origin of the public listener; "" without one.
     """
 
     def __init__(
