@@ -211,7 +211,6 @@ class _Transcript:
         self._text, self._calls, self._results = "", [], {}
 
     def end(self, text: str) -> AssistantMessage:
-        """End the turn with the text of its answer, and return its last message."""
         if self._calls:
             self._end_round()
         last = AssistantMessage(self._text or text)
@@ -227,7 +226,6 @@ class _Transcript:
 
 
 def _prompt(message: Message) -> Prompt:
-    """Return a message in the form for Claude Code."""
     if not isinstance(message, UserMessage) or not message.attachments:
         return message.content
     blocks: list[JsonObject] = [

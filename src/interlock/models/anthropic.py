@@ -209,7 +209,6 @@ class AnthropicModel:
         return True
 
     def _learn_marks(self, refusal: str) -> bool:
-        """Stop marking requests for the cache, if the server has refused the marks."""
         if "cache_control" not in refusal or not self._takes_marks:
             return False
         self._takes_marks = False

@@ -76,7 +76,6 @@ def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def _outside_rules(gateway: GatewaySettings) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the tool patterns outside of rules, with their place."""
     for name, view in gateway.views.items():
         yield f"view {name}, allow", view.allow or ()
         yield f"view {name}, deny", view.deny
@@ -104,7 +103,6 @@ def _unknown(patterns: Iterable[str], servers: set[str]) -> list[str]:
 
 
 def _is_known(pattern: str, servers: set[str]) -> bool:
-    """Return whether the tools of some server that a pattern names are known."""
     server = Patterns((pattern.partition(":")[0] + ":*",))
     return any(server.match(name, "") for name in servers)
 

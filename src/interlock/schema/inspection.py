@@ -351,7 +351,6 @@ def _string(keyword: str, value: Any) -> str:
 
 
 def _join(base: str, reference: str) -> tuple[str, str]:
-    """Resolve a reference to the URI of a resource and a fragment."""
     from urllib.parse import urldefrag, urljoin
 
     try:

@@ -99,7 +99,6 @@ class LocalLogins:
 
 
 async def _tokens(store: TokenStore, server_url: str) -> Tokens | None:
-    """Return stored tokens; None for tokens that cannot be read."""
     try:
         return await store.load_tokens(server_url)
     except StoreError as error:

@@ -114,7 +114,6 @@ class _Entry(Struct):
 
 
 def _state_of(content: bytes) -> tuple[State, float | None]:
-    """Return the state and the expiry of an entry of a `TokenStore`."""
     try:
         tokens = [*msgspec.json.decode(content, type=_Entry).tokens.values()]
     except msgspec.DecodeError as error:

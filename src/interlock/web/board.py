@@ -76,7 +76,6 @@ class Board:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method == "POST" and path == "/api/csp":
             return await self._report(request)
@@ -92,7 +91,6 @@ class Board:
         return self._files.page(shell, self._data, request.headers, base=self._base)
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log a browser's report of content that the policy blocked."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))

@@ -125,7 +125,6 @@ class Site:
         await self._chat(scope, receive, send)
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
             if self.apps is not None and (document := self.apps.tickets.document(path)):
@@ -151,7 +150,6 @@ class Site:
         return [origin.pattern] if origin is not None else []
 
     async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log a browser's report of content that the policy blocked."""
         self._guard.check_origin(request)
         body = await request.read_body(MAX_REPORT)
         _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))

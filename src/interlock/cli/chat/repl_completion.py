@@ -61,7 +61,6 @@ class ReplCompleter(Completer):
                 yield Completion(text, -len(word), display_meta=about)
 
     async def _words(self, command: str, blank: str, rest: str) -> dict[str, str]:
-        """Return the possible last words, each with a description."""
         if not blank:
             prompts = {f"/{name}": each for name, each in (await self._prompts()).items()}
             return {**self._commands, **_described(prompts)}

@@ -240,7 +240,6 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
 
 
 def _about(action: str, place: Place) -> dict[str, Any]:
-    """Return the details of a change for the audit trail."""
     return {"action": action, "name": place.name, "of": place.user}
 
 

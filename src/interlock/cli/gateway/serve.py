@@ -270,7 +270,6 @@ def _warn_of(status: ServerStatus) -> None:
 
 
 def _say_clients(url: str, key: str) -> None:
-    """Print the settings to paste into the most common clients."""
     headers = {"Authorization": f"Bearer {key}"}
     name, entry = "interlock", {"url": url, "headers": headers}
     cursor = {"mcpServers": {name: entry}}

@@ -91,7 +91,6 @@ def _load(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return the file and its innermost line in the traceback."""
     lines = [
         line
         for frame, line in traceback.walk_tb(error.__traceback__)

@@ -237,7 +237,6 @@ def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) ->
 
 
 def _about_the_outside(request: str) -> bool:
-    """Return whether the request names things that only a tool can access."""
     spans = find_spans(request[:LONGEST])
     return any(
         span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])

@@ -288,7 +288,6 @@ class AuditReader:
             ((writer,),) = await self._queries.fetch(_NEXT_WRITER, writer)
 
     async def _pieces(self) -> AsyncIterator[list[Row]]:
-        """Yield all rows by writer and number."""
         where, after = "", list[object]()
         while rows := await self._queries.fetch(
             f"{_RECORDS} {where} ORDER BY writer, seq LIMIT ?", *after, EXPORTED_AT_ONCE
@@ -303,7 +302,6 @@ class AuditReader:
             return False
 
     async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
-        """Return all records of some calls, oldest first, by call."""
         if not calls:
             return {}
         marks = ", ".join("?" * len(calls))
@@ -314,7 +312,6 @@ class AuditReader:
         return found
 
     async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
-        """Return the line for the call of a record, given all records of the call."""
         shown = _shown(record, [record, *records])
         if "call" not in record:  # a refusal of a request
             return shown | {"status": record.get("kind", "")}
@@ -486,7 +483,6 @@ class _Scan:
 
 
 def _unindexed(sql: str) -> str:
-    """Return a condition that no index can answer."""
     for column in ('"user"', "tool", "reason", "status", "kind", "writer"):
         sql = sql.replace(f"{column} ", f"{column} || '' ")
     return sql

@@ -208,7 +208,6 @@ async def add_up(
 
 
 def _sums(rows: Iterable[Row], span: int) -> list[Row]:
-    """Return the rows of a span, oldest first."""
     totals: dict[tuple[Any, ...], Totals] = {}
     for minute, *of, calls, size, ms in rows:
         at = minute // span * span, *of

@@ -165,7 +165,6 @@ class AppCall:
 
 
 def _asked(call: Call, approval: Approval | None) -> JsonObject:
-    """Return a call in the form in which the page shows it."""
     address, decision = call.entry.address, call.decision
     expires = datetime.now(UTC) + timedelta(seconds=ANSWER_WITHIN)
     end = expires.isoformat(timespec="seconds") if approval is None else rfc3339(approval.expires)

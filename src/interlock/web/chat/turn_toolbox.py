@@ -200,7 +200,6 @@ def replace_arguments(call: Call, arguments: JsonObject) -> Call:
 
 
 def _is_cancelled() -> bool:
-    """Return whether the running task was itself cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -352,7 +352,6 @@ class Inspection:
     async def _passed(
         self, method: str, params: JsonObject, call: Call, *, checks: bool
     ) -> Outcome:
-        """Pass a call through the policy and its layers; any other request directly."""
         if method not in ("tools/call", "resources/read", "prompts/get"):
             if self.host.has_gateway and method not in _READING:
                 text = f"{method} is not sent: no policy covers it"
@@ -538,7 +537,6 @@ def _result_of(text: str) -> Any:
 
 
 def _is_cancelled() -> bool:
-    """Return whether the running task was itself cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
