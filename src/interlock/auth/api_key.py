@@ -48,6 +48,3 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
         if principal is None:
             raise AuthRequired("the API key is not valid", 401, reason="bad_credential")
         return principal
-
-
-__all__ = ["ApiKeyAuth"]

@@ -40,6 +40,3 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
                 reason="two_credentials",
             )
         return await self.api_key.authenticate(headers, peer)
-
-
-__all__ = ["EitherAuth"]

@@ -337,6 +337,3 @@ def principal_of(stored: StoredKey) -> Principal:
         tenant=tenant,
         view=stored.view,
     )
-
-
-__all__ = ["KeyFeed", "KeyRing", "KeySource", "KnownKey", "principal_of"]

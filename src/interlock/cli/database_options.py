@@ -74,6 +74,3 @@ class RateOption(click.ParamType[str]):
         if parse_rate(str(value)) is None:
             self.fail(f"{value!r} is not {RATE_FORM}", param, ctx)
         return str(value)
-
-
-__all__ = ["Duration", "RateOption", "check_view", "database_of"]

@@ -421,6 +421,3 @@ class _Seal:
                 raise MissingExtra("storing credentials of users", "serve") from error
             self._made = AESGCM(self._key)
         return self._made
-
-
-__all__ = ["LOGIN", "Credential", "CredentialStore", "Place"]

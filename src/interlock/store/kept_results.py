@@ -307,6 +307,3 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
 
 def _bound_to(name: str, owner: Owner) -> bytes:
     return "\0".join((name, *owner)).encode("utf-8", "surrogatepass")
-
-
-__all__ = ["FOLDER", "KeptResultStore"]

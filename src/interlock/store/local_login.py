@@ -104,6 +104,3 @@ async def _tokens(store: TokenStore, server_url: str) -> Tokens | None:
     except StoreError as error:
         _log.warning("%s", error)
         return None
-
-
-__all__ = ["LOCAL_USER", "LocalLogin", "LocalLogins"]

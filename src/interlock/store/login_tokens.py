@@ -121,6 +121,3 @@ def _state_of(content: bytes) -> tuple[State, float | None]:
     if not tokens:
         return "needs_login", None
     return "ok", None if tokens[-1].refresh_token else tokens[-1].expires_at
-
-
-__all__ = ["LoginTokens"]

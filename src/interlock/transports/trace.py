@@ -93,6 +93,3 @@ class _TracedReceiver:
     def connection_lost(self, error: InterlockError) -> None:
         self._trace.noted("lost", str(error))
         self._receiver.connection_lost(error)
-
-
-__all__ = ["Note", "Trace", "TracedTransport"]

@@ -115,6 +115,3 @@ def screen_at(path: str) -> str | None:
             return None if screen is None else f"board/screens/{screen}.js"
         case _:
             return None
-
-
-__all__ = ["SCREENS", "Board", "screen_at"]

@@ -145,6 +145,3 @@ def _limits(settings: ChatPage) -> TurnLimits:
         messages=limits.messages.calls,
         period=limits.messages.seconds,
     )
-
-
-__all__ = ["GatewayChat"]

@@ -241,6 +241,3 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
 
 def _about(action: str, place: Place) -> dict[str, Any]:
     return {"action": action, "name": place.name, "of": place.user}
-
-
-__all__ = ["credentials"]

@@ -85,6 +85,3 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     copy = AuditCopy.of(settings.audit)
     async with AuditWriter.open(location, key=secret, copy=copy) as writer:
         yield Recorder(writer)
-
-
-__all__ = ["OPERATOR", "Recorder", "open_recorder"]

@@ -38,8 +38,6 @@ from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
 from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
 
-__all__ = ["LocalModel"]
-
 INTRODUCTION = (
     "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
     "words of a request, and I know no facts."

@@ -16,8 +16,6 @@ from msgspec import Struct
 from interlock.models.local.spans import Span, as_number
 from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
 
-__all__ = ["Filling", "InputProperty", "fill", "parameters"]
-
 
 class InputProperty(Struct, frozen=True):
     """One property of a tool's input schema.

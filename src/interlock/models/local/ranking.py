@@ -15,8 +15,6 @@ from interlock.models.local.spans import Span, find_spans
 from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
 from interlock.models.model import ToolDefinition
 
-__all__ = ["Candidate", "ToolIndex"]
-
 
 class IndexedTool(Struct, frozen=True):
     """A tool with the words of its definition."""

@@ -433,15 +433,3 @@ def _problem_of(error: Exception, authenticator: Authenticator, request: HttpReq
             reference = log_bug(where, error)
             text = f"the request failed; the log has the details under {reference}"
             return Problem(500, "internal_error", text)
-
-
-__all__ = [
-    "ApiRequest",
-    "JsonApi",
-    "JsonReply",
-    "LineStream",
-    "Problem",
-    "Route",
-    "check_scope",
-    "not_found",
-]

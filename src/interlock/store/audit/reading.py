@@ -527,6 +527,3 @@ def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
 
 
 _CALL_MEMBERS = ("call", "at", "user", "key", "tool", "risk", "reason", "rule")
-
-
-__all__ = ["AuditReader", "CallFilter"]

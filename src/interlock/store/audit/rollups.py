@@ -252,6 +252,3 @@ async def _next(tables: AuditTables, span: int, since: int) -> int | None:
     else:
         ((minute,),) = await tables.fetch(_NEXT_SUM, span, since)
     return None if minute is None else int(minute)
-
-
-__all__ = ["RollupWriter", "add_up", "end_of_sums", "purge", "rows_of", "upsert"]

@@ -53,6 +53,3 @@ def remove(database: Path, writer: str) -> None:
 
 def _path_of(database: Path, writer: str) -> Path:
     return database.with_name(f"{database.name}-writer-{writer}")
-
-
-__all__ = ["WriterLock", "is_alive", "remove"]

@@ -126,6 +126,3 @@ async def _walk(
         .order_by(sized.c.updated.desc(), sized.c.id.desc())
     )  # fmt: skip
     return [(id, is_match) for id, is_match in rows]
-
-
-__all__ = ["matching"]

@@ -192,6 +192,3 @@ def change_statements(kind: Kind, key: str) -> tuple[Statement, Statement]:
     """Return statements for the audit trail's transaction that add a row and delete old rows."""
     now = now_micros()
     return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
-
-
-__all__ = ["ChangeFeed", "ChangeReader", "change_statements", "note_change"]

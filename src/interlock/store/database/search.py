@@ -56,6 +56,3 @@ class Words:
             quoted[-1] += ":*" * starts
             phrases.append(f"({' <-> '.join(quoted)})")
         return " & ".join(phrases)
-
-
-__all__ = ["POSTGRES_MATCH", "POSTGRES_SCAN", "Words"]

@@ -224,6 +224,3 @@ class AppCalls:
         ending = [each.end() for each in self._calls.values()]
         self._calls.clear()
         await asyncio.gather(*ending, *self._ending)
-
-
-__all__ = ["AppCall", "AppCalls"]

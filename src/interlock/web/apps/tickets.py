@@ -82,6 +82,3 @@ class TicketSite:
             await self._beside(scope, receive, send)
         else:
             await found.send(send)
-
-
-__all__ = ["TicketSite", "Tickets"]

@@ -127,6 +127,3 @@ def _literal(value: Any, indent: str = "") -> str:
     if len(indent) + len(line) <= LINE and "\n" not in line:
         return line
     return first + "".join(f"\n{inner}{part}," for part in parts) + f"\n{indent}{last}"
-
-
-__all__ = ["of_call"]

@@ -70,6 +70,3 @@ class GatewayInspector:
 
     async def close(self) -> None:
         await self._inspector.close()
-
-
-__all__ = ["GatewayInspector"]

@@ -539,6 +539,3 @@ def _result_of(text: str) -> Any:
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-__all__ = ["Host", "Inspection"]

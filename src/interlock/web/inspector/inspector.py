@@ -169,6 +169,3 @@ class Inspector:
         self.drain()
         if self._closing:
             await asyncio.wait(self._closing)
-
-
-__all__ = ["ERAS", "Inspector", "Wanted"]

@@ -282,6 +282,3 @@ def routes(scope: str) -> tuple[Route, ...]:
         Route(method, path, scope, handle, about, query, body)
         for method, path, handle, about, query, body in table
     )
-
-
-__all__ = ["routes"]

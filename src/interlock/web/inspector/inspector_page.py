@@ -12,6 +12,3 @@ def shell_at(path: str) -> Shell | None:
     """Return the page at a path; None if the path is not the inspector's."""
     is_here = path == "/inspect" or path.startswith("/inspect/")
     return INSPECTOR if is_here else None
-
-
-__all__ = ["INSPECTOR", "shell_at"]
