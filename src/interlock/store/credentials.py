@@ -194,7 +194,7 @@ class CredentialStore:
             raise StoreError(f"{LOGIN!r} is reserved for OAuth logins and takes no value")
         _check(place)
         size = len(value.encode(errors="surrogatepass"))
-        if not size or size > MAX_VALUE or "\0" in value or not _is_text(value):
+        if not size or size > MAX_VALUE or storable(value) != value:
             raise StoreError(
                 f"the value of {place.name!r} must be text of 1 to {MAX_VALUE:,} bytes "
                 f"({size:,} were given)"
@@ -350,14 +350,6 @@ def _check(place: Place) -> None:
     for what, text in (("user", place.user), ("server", place.server), ("name", place.name)):
         if not text or not text.isprintable() or storable(text) != text:
             raise StoreError(f"{text!r} is not a valid {what} of a credential")
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _row(place: Place, kind: Kind, sealed: bytes, state: State, now: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import revisions, schema
+from interlock import aio, revisions, schema
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.endings import ending_of, reason_of
@@ -343,7 +343,7 @@ class Inspection:
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_cancelled():
+            if task.cancelled() and not aio.is_cancelled():
                 raise CallRefused("the user stopped this call", "cancelled") from None
             raise
         finally:
@@ -534,8 +534,3 @@ def _result_of(text: str) -> Any:
         return msgspec.json.decode(text)["result"]
     except (msgspec.DecodeError, KeyError):
         return None
-
-
-def _is_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

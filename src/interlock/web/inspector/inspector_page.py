@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from interlock.web.files import Shell
+from interlock.web.files import SHARED_STYLES, Shell
 
-_SHARED = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
-INSPECTOR = Shell("interlock inspector", "inspect/inspect.js", (*_SHARED, "inspect/inspect.css"))
+INSPECTOR = Shell(
+    "interlock inspector", "inspect/inspect.js", (*SHARED_STYLES, "inspect/inspect.css")
+)
 
 
 def shell_at(path: str) -> Shell | None:
