@@ -27,7 +27,6 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
         return 'ApiKey header="X-API-Key"'
 
     def published(self, path: str) -> bytes | None:  # noqa: ARG002
-        """Return None: API keys have no metadata to publish."""
         return None
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002

@@ -110,7 +110,6 @@ class ChatAgent:
             await claude.close()
 
     async def begin(self, log: ConversationLog) -> None:
-        """Leave the conversation; the next message begins a session for another one."""
         self._log, self._session = log, None
         await self.close()
 
@@ -243,11 +242,7 @@ def _prompt(message: Message) -> Prompt:
 
 
 def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
-    """Return the session of a conversation to continue; None for a new session.
-
-    Raises:
-        ModelUnavailable: Claude Code has not seen all messages of the conversation.
-    """
+    """Return the session of a conversation to continue; None for a new session."""
     stored = log.conversation
     if stored is None or not messages:
         return None

@@ -50,7 +50,6 @@ class StoredLogin:
         return self._oauth.token if self._oauth is not None else ""
 
     async def valid_token(self) -> str:
-        """Return the token to send now, refreshed if it has expired; "" when there is none."""
         return await self._login().valid_token() if self._is_needed else ""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:

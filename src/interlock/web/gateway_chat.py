@@ -83,11 +83,6 @@ class GatewayChat:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return the ASGI application.
-
-        Args:
-            beside: Serves all other paths, the JSON routes included.
-        """
         guard = self._listener.guard
         self._site = Site(self._chat, self._context, beside, guard, self._users, apps=self._apps)
         return self._site

@@ -186,12 +186,7 @@ async def _serve_stdio(
 
 
 class _Reloading:
-    """Reads the file again, never twice at the same time.
-
-    Args:
-        assembly: The gateway to reload.
-        file: The value of --config.
-    """
+    """Reads the file again, never twice at the same time."""
 
     def __init__(self, assembly: Assembly, file: Path | None) -> None:
         self._assembly = assembly

@@ -150,11 +150,7 @@ class AuditReader:
         ], _cursor(*max(ends)) if ends else ""
 
     async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return one record of each wanted call: the first one, or the one that the filter names.
-
-        Returns:
-            The result of `_Scan.run`.
-        """
+        """Return a record of each wanted call: the first one, or the one that the filter names."""
         terms = await self._terms(wanted)
         if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
             terms.append(_Term(_IS_OK))
@@ -176,11 +172,7 @@ class AuditReader:
     async def _open_calls(
         self, wanted: CallFilter, limit: int, *, is_running: bool
     ) -> tuple[list[Row], list[_Position]]:
-        """Return the intents without outcome, of running or of killed writers.
-
-        Returns:
-            The result of `_Scan.run`.
-        """
+        """Return the intents without outcome, of running or of killed writers."""
         begins: dict[str, int] = {}  # the begin of the oldest open call, by writer
         for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
             if await self._is_alive(writer) == is_running:

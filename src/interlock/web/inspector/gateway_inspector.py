@@ -55,11 +55,7 @@ class GatewayInspector:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves the documents of inspected apps.
-
-        Args:
-            beside: Serves all other paths.
-        """
+        """Return an application that serves the documents of inspected apps."""
         return TicketSite(self._inspector.tickets, beside)
 
     def end_credentials(self, keys: Collection[str]) -> None:

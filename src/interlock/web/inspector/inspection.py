@@ -388,12 +388,7 @@ class Inspection:
                 call.timing.at_server = monotonic() - began
 
     def _accepted(self, entry: Entry | Item) -> Entry | Item:
-        """Return the tool or prompt as the operator accepted it.
-
-        Raises:
-            CallRefused: The definition is not accepted.
-            UnknownTool: The operator has excluded it, or it cannot be called.
-        """
+        """Return the tool or prompt as the operator accepted it."""
         if isinstance(entry, Item):
             unusable = {each.name: each.detail for each in self.connection.tools.unusable}
             if entry.kind == "tools" and entry.name in unusable:
@@ -414,11 +409,7 @@ class Inspection:
         raise CallRefused(text, "tool_quarantined")
 
     def _check_rights(self, call: Call, key: str, caller: Caller) -> None:
-        """Check that the key whose rights are shown may make a call.
-
-        Raises:
-            CallRefused: The key may not.
-        """
+        """Check that the key whose rights are shown may make a call."""
         decision = self.host.policy().decide(caller, call.entry, call.arguments)
         if decision.effect == "deny":
             by = f" by rule {decision.rule}" if decision.rule else ""
