@@ -135,9 +135,6 @@ class KeyRing:
     async def running(self, feed: KeyFeed) -> AsyncGenerator[KeyRing, None]:
         """Load the keys and follow the database; write the last uses at the end.
 
-        Args:
-            feed: The change feed of the database.
-
         Raises:
             StoreError: The database does not answer.
         """

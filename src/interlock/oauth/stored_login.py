@@ -24,9 +24,6 @@ class StoredLogin:
         store: The store of logins; None for the user's own.
         owner: The owner of the login, such as the id of a principal; "" for the user of this
             process. The login of another owner is never used.
-
-    Attributes:
-        server_url: The MCP endpoint.
     """
 
     def __init__(

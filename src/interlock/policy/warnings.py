@@ -55,12 +55,7 @@ def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return warnings about tools that run unasked only because another program's list has them.
-
-    Args:
-        config: The file.
-        catalogue: The tools of its servers.
-    """
+    """Return warnings about tools that run unasked only because another program's list has them."""
     trusting = Policy.for_local_user(config)
     asking = Policy.for_local_user(config, trusts_lists=False)
     found: dict[str, list[str]] = {}

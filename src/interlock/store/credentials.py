@@ -111,12 +111,7 @@ _Credentials: TypeAlias = list[Credential]
 
 
 class CredentialStore:
-    """The credentials in one database. Every method may raise a `StoreError`.
-
-    Args:
-        database: The database.
-        key: The gateway's key.
-    """
+    """The credentials in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
         self._database = database

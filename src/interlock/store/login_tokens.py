@@ -21,10 +21,6 @@ class LoginTokens(TokenStore):
     """The tokens of one login, and the client that was registered for it.
 
     Its lock is a lease in the database, so it excludes all processes that use the database.
-
-    Args:
-        credentials: The table of credentials.
-        place: The key of the login.
     """
 
     def __init__(self, credentials: CredentialStore, place: Place) -> None:

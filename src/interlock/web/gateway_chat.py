@@ -34,11 +34,6 @@ from interlock.web.site import Site
 class GatewayChat:
     """Serves the chat with the tools of a gateway, to each user those that the policy allows.
 
-    Args:
-        assembly: The gateway.
-        settings: The gateway's member `chat`.
-        listener: The listener that serves the chat.
-
     Attributes:
         tables: The JSON routes, for `JsonApi`.
         ask: Asks about the calls of the page.
@@ -106,11 +101,7 @@ class GatewayChat:
 
 
 class _Users:
-    """Identifies callers that may use tools; other valid credentials are refused.
-
-    Args:
-        authenticator: Identifies all callers.
-    """
+    """Identifies callers that may use tools; other valid credentials are refused."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator

@@ -46,9 +46,6 @@ class Site:
         base: The path that everything is served under; "" for the root.
         features: Data for the page in addition to the version.
         apps: The apps of servers; None without them.
-
-    Attributes:
-        apps: The apps of servers; None without them.
     """
 
     def __init__(

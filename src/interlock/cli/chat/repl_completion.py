@@ -22,13 +22,7 @@ _PATIENCE = 2.0  # seconds that servers have to list their items
 
 
 class ReplCompleter(Completer):
-    """Completes the line of a conversation.
-
-    Args:
-        commands: The commands with their descriptions.
-        chat: The conversation.
-        settings: The user's settings.
-    """
+    """Completes the line of a conversation."""
 
     def __init__(self, commands: Mapping[str, str], chat: Chat, settings: Settings) -> None:
         self._commands = commands

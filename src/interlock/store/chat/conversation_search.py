@@ -31,14 +31,7 @@ _NEWEST_MATCHES = text(
 async def matching(
     connection: AsyncConnection, owner: str, query: str, limit: int
 ) -> ColumnElement[bool]:
-    """Return a condition that selects at least the last changed matching conversations.
-
-    Args:
-        connection: A connection to the database.
-        owner: The owner of the conversations.
-        query: Words, and phrases in double quotes.
-        limit: The largest number of conversations.
-    """
+    """Return a condition that selects at least the last changed matching conversations."""
     words, columns = Words(query), tables.conversations.c
     titles = _titled(columns.title, words.plain or [query])
     if not words.are_indexed:

@@ -86,11 +86,7 @@ class ChangeReader:
 
 
 class ChangeFeed:
-    """Reads the table regularly on behalf of all followers.
-
-    Args:
-        database: The database of the table.
-    """
+    """Reads the table regularly on behalf of all followers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -63,12 +63,7 @@ class Tickets:
 
 
 class TicketSite:
-    """Serves the documents of tickets, and passes all other requests on.
-
-    Args:
-        tickets: The documents.
-        beside: Serves all other paths.
-    """
+    """Serves the documents of tickets, and passes all other requests on."""
 
     def __init__(self, tickets: Tickets, beside: AsgiApp) -> None:
         self._tickets = tickets

@@ -22,9 +22,6 @@ from interlock.web.inspector.inspector import Inspector
 class GatewayInspector:
     """Inspects the servers of a gateway, for callers with the scope `admin:write`.
 
-    Args:
-        assembly: The gateway.
-
     Attributes:
         tables: The JSON routes, for `JsonApi`.
         ask: Asks about the calls of the page.
