@@ -39,6 +39,22 @@ async def beside(work: Coroutine[Any, Any, T]) -> AsyncGenerator[asyncio.Task[T]
             task.result()
 
 
+def settle(future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+    """End a future, unless it was cancelled."""
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def is_cancelled() -> bool:
+    """Return whether the running task was itself cancelled, not a task that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def in_thread(work: Callable[[], T]) -> T:
     """Run blocking work in a thread of its own. Cancelling stops the waiting, not the work.
 
@@ -47,14 +63,6 @@ async def in_thread(work: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(result)  # type: ignore[arg-type]  # T may include None
-
     def run() -> None:
         result, error = None, None
         try:
@@ -62,7 +70,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         except BaseException as raised:
             error = raised
         with suppress(RuntimeError):  # the event loop was closed
-            loop.call_soon_threadsafe(settle, result, error)
+            loop.call_soon_threadsafe(settle, future, result, error)
 
     thread = Thread(target=run, name="interlock-blocking", daemon=True)
     thread.start()

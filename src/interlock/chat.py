@@ -437,7 +437,6 @@ async def _open_agent(
     messages: list[Message],
     system: str,
 ) -> OtherAgent | None:
-    """Open the agent that answers instead of a model; return None if there is none."""
     opens = agents.get(model.name.partition(":")[0])
     if opens is None:
         return None

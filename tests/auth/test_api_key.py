@@ -1,10 +1,10 @@
-"""API keys in the header X-API-Key."""
+"""API keys in the header X-API-Key, alone and beside bearer tokens."""
 
 from __future__ import annotations
 
 import pytest
 
-from interlock.auth import ApiKeyAuth, Principal, static_tokens
+from interlock.auth import ApiKeyAuth, BearerAuth, EitherAuth, Principal, static_tokens
 from interlock.errors import AuthRequired, AuthUnavailable
 from tests.support.rows import each_row
 
@@ -56,3 +56,41 @@ async def test_a_failing_verifier_refuses_the_request_and_its_text_is_not_passed
 def test_keys_have_a_challenge_and_publish_nothing():
     assert auth.challenge == 'ApiKey header="X-API-Key"'
     assert auth.published("/.well-known/oauth-protected-resource") is None
+
+
+TOKEN = "token-4f1c9a7e2b8d6053"
+BOB = Principal("bob")
+either = EitherAuth(
+    bearer=BearerAuth(verify=static_tokens({TOKEN: BOB}), resource="https://api.example/mcp"),
+    api_key=auth,
+)
+BEARER = (b"authorization", f"Bearer {TOKEN}".encode())
+API_KEY = (b"x-api-key", KEY.encode())
+
+
+async def test_a_token_or_a_key_identifies_its_owner():
+    assert await either.authenticate([BEARER], None) is BOB
+    assert await either.authenticate([API_KEY], None) is ADA
+
+
+@each_row(
+    ("headers", "status", "reason"),
+    [
+        ([BEARER, API_KEY], 400, "two_credentials"),
+        ([API_KEY, (b"authorization", b"")], 400, "two_credentials"),
+        ([], 401, "no_credential"),
+        ([(b"x-api-key", TOKEN.encode())], 401, "bad_credential"),
+        ([(b"authorization", f"Bearer {KEY}".encode())], 401, "bad_credential"),
+    ],
+)
+async def test_two_credentials_and_invalid_ones_are_refused_with_a_reason(headers, status, reason):
+    with pytest.raises(AuthRequired) as refused:
+        await either.authenticate(headers, None)
+
+    assert (refused.value.status, refused.value.reason) == (status, reason)
+
+
+def test_clients_learn_where_to_get_a_token():
+    assert either.challenge == either.bearer.challenge
+    assert either.published(either.bearer.metadata_path) == either.bearer.metadata()
+    assert either.published("/elsewhere") is None

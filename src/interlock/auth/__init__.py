@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from interlock.auth.api_key import ApiKeyAuth
+from interlock.auth.api_key import ApiKeyAuth, EitherAuth
 from interlock.auth.authenticator import Authenticator
 from interlock.auth.bearer import BearerAuth
-from interlock.auth.either import EitherAuth
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import Verify, static_tokens
 from interlock.lazy import loader

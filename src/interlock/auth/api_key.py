@@ -1,10 +1,11 @@
-"""Authentication by a key in the header `X-API-Key`."""
+"""Authentication by a key in the header `X-API-Key`, or by either such a key or a bearer token."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 from interlock.auth.authenticator import Headers, values_of
+from interlock.auth.bearer import BearerAuth
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES, TOKEN, Verify, verified
 from interlock.errors import AuthRequired
@@ -27,7 +28,6 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
         return 'ApiKey header="X-API-Key"'
 
     def published(self, path: str) -> bytes | None:  # noqa: ARG002
-        """Return None: API keys have no metadata to publish."""
         return None
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002
@@ -50,4 +50,32 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
         return principal
 
 
-__all__ = ["ApiKeyAuth"]
+class EitherAuth(Struct, frozen=True, kw_only=True):
+    """Identifies callers by a bearer token or by an API key, but not by both at once."""
+
+    bearer: BearerAuth
+    api_key: ApiKeyAuth
+
+    @property
+    def challenge(self) -> str:
+        return self.bearer.challenge
+
+    def published(self, path: str) -> bytes | None:
+        return self.bearer.published(path)
+
+    async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
+        """Return the sender of a request.
+
+        Raises:
+            AuthRequired: 400; the request has both a token and a key.
+        """
+        names = {name for name, _ in headers}
+        if API_KEY not in names:
+            return await self.bearer.authenticate(headers, peer)
+        if b"authorization" in names:
+            raise AuthRequired(
+                "both Authorization and X-API-Key are sent; send one of them",
+                400,
+                reason="two_credentials",
+            )
+        return await self.api_key.authenticate(headers, peer)

@@ -56,6 +56,3 @@ class RemembersCallers(Protocol):
 def values_of(headers: Headers, name: bytes) -> list[bytes]:
     """Return all values of a header, without spaces around them."""
     return [value.strip(b" \t") for each, value in headers if each == name]
-
-
-__all__ = ["Authenticator", "Headers", "RemembersCallers", "values_of"]

@@ -167,6 +167,3 @@ def _check_scope(scope: str) -> None:
         raise ConfigError(f"scope {scope!r} is not valid: only printable ASCII without quotes")
     if scope == "offline_access":  # concerns a client and its authorization server only
         raise ConfigError("scope 'offline_access' does not belong to a resource; leave it out")
-
-
-__all__ = ["BearerAuth", "check_url"]

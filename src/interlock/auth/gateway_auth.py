@@ -194,6 +194,3 @@ class GatewayAuth:
 
 async def _refuse(_: str) -> None:
     return None
-
-
-__all__ = ["GatewayAuth", "RefusedCredential"]

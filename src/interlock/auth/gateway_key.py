@@ -185,6 +185,3 @@ def _create(path: Path) -> None:
             Path(temporary).unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{path} cannot be created: {error.strerror}") from None
-
-
-__all__ = ["FILE_NAME", "VARIABLE", "GatewayKey"]

@@ -155,6 +155,3 @@ def _words(claim: Any) -> frozenset[str]:
     if isinstance(claim, list):
         return frozenset(each for each in claim if isinstance(each, str))
     return frozenset()
-
-
-__all__ = ["Issuers", "KnownToken", "TrustedIssuer", "with_groups"]

@@ -328,6 +328,3 @@ def _scopes(claims: JsonObject) -> frozenset[str]:
     if isinstance(told, list):
         return frozenset(each for each in told if isinstance(each, str))
     return frozenset()
-
-
-__all__ = ["JwtVerifier"]

@@ -135,9 +135,6 @@ class KeyRing:
     async def running(self, feed: KeyFeed) -> AsyncGenerator[KeyRing, None]:
         """Load the keys and follow the database; write the last uses at the end.
 
-        Args:
-            feed: The change feed of the database.
-
         Raises:
             StoreError: The database does not answer.
         """
@@ -337,6 +334,3 @@ def principal_of(stored: StoredKey) -> Principal:
         tenant=tenant,
         view=stored.view,
     )
-
-
-__all__ = ["KeyFeed", "KeyRing", "KeySource", "KnownKey", "principal_of"]

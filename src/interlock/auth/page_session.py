@@ -428,14 +428,3 @@ def principal_of(stored: StoredSession) -> Principal:
 
 def _digest(half: str) -> bytes:
     return sha256(half.encode(errors="surrogateescape")).digest()
-
-
-__all__ = [
-    "OpenedSession",
-    "PageAuth",
-    "PageSessions",
-    "SessionCookie",
-    "SessionSource",
-    "StoredCode",
-    "StoredSession",
-]

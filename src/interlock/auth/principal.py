@@ -48,6 +48,3 @@ class Principal(Struct, frozen=True, dict=True):
 def principal_id(user: str) -> str:
     """Return the id of a user named "anna", "user:anna" or "ISSUER#SUBJECT"."""
     return user if "#" in user or user.startswith("user:") else f"user:{user}"
-
-
-__all__ = ["Identity", "Principal", "principal_id"]

@@ -85,6 +85,3 @@ def _place_of(error: BaseException) -> str:
         trace = trace.tb_next
     place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
     return f"{type(error).__name__} at {place}"
-
-
-__all__ = ["MAX_TOKEN_BYTES", "TOKEN", "Verify", "static_tokens", "verified"]

@@ -110,7 +110,6 @@ class ChatAgent:
             await claude.close()
 
     async def begin(self, log: ConversationLog) -> None:
-        """Leave the conversation; the next message begins a session for another one."""
         self._log, self._session = log, None
         await self.close()
 
@@ -211,7 +210,6 @@ class _Transcript:
         self._text, self._calls, self._results = "", [], {}
 
     def end(self, text: str) -> AssistantMessage:
-        """End the turn with the text of its answer, and return its last message."""
         if self._calls:
             self._end_round()
         last = AssistantMessage(self._text or text)
@@ -227,7 +225,6 @@ class _Transcript:
 
 
 def _prompt(message: Message) -> Prompt:
-    """Return a message in the form for Claude Code."""
     if not isinstance(message, UserMessage) or not message.attachments:
         return message.content
     blocks: list[JsonObject] = [
@@ -245,11 +242,7 @@ def _prompt(message: Message) -> Prompt:
 
 
 def _session_of(log: ConversationLog, messages: Sequence[Message]) -> _Session | None:
-    """Return the session of a conversation to continue; None for a new session.
-
-    Raises:
-        ModelUnavailable: Claude Code has not seen all messages of the conversation.
-    """
+    """Return the session of a conversation to continue; None for a new session."""
     stored = log.conversation
     if stored is None or not messages:
         return None

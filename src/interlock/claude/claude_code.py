@@ -538,7 +538,6 @@ class ClaudeCode:
         self._conversation.receive(kind, line, now=monotonic())
 
     def program_ended(self, error: InterlockError) -> None:
-        """Fail the turn that is running."""
         self._built_in.cancel()
         self._conversation.fail(redact_error(error, self._redactor))
 

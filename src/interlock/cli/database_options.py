@@ -26,6 +26,15 @@ def database_of(config: Config) -> str | None:
     return gateway_reading.resolve(config, os.environ).database or None
 
 
+def principal_of(user: str) -> str:
+    """Return the id of the principal that `--user` names."""
+    if not user or not user.isprintable() or user != user.strip():
+        raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
+    from interlock.auth.principal import principal_id
+
+    return principal_id(user)
+
+
 def check_view(config: Config, view: str) -> None:
     """Raise if `--view` names a view that the file does not have."""
     views = config.gateway.views if config.gateway is not None else {}
@@ -74,6 +83,3 @@ class RateOption(click.ParamType[str]):
         if parse_rate(str(value)) is None:
             self.fail(f"{value!r} is not {RATE_FORM}", param, ctx)
         return str(value)
-
-
-__all__ = ["Duration", "RateOption", "check_view", "database_of"]

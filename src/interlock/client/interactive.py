@@ -238,7 +238,6 @@ def _with_meta(options: RequestOptions, stated: bytes) -> RequestOptions:
 
 
 def _needs_task(error: RemoteError) -> bool:
-    """Return whether a modern server refused a call because the tool runs only as a task."""
     if error.code != revisions.MISSING_CAPABILITY or not isinstance(error.data, dict):
         return False
     required = error.data.get("requiredCapabilities")

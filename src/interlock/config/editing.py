@@ -110,7 +110,6 @@ def _entry(server: StdioServer | HttpServer) -> dict[str, Any]:
 
 
 def _written(part: Struct, names: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """Return the members of a struct that have a value, as the file has them."""
     values = {name: getattr(part, name) for name in names or part.__struct_fields__}
     return {
         name: str(value) if isinstance(value, Rate) else value

@@ -150,8 +150,6 @@ def _servers(text: str, warnings: list[str]) -> dict[str, ServerConfig]:
 
 
 def _member(place: int, entry: Any, names: dict[str, int], warnings: list[str]) -> dict[str, Any]:
-    """Convert an entry of the list to a member of `mcpServers`."""
-
     def refuse(problem: str, key: str = "") -> NoReturn:
         raise ConfigError(f"{SERVERS}[{place}]{'.' if key else ''}{key} {problem}")
 

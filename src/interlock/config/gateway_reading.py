@@ -139,7 +139,6 @@ def resolve(config: Config, environ: Mapping[str, str]) -> GatewaySettings:
 
 
 def _beside(file: Path | None, path: str) -> str:
-    """Resolve a path that is relative to the folder of a file."""
     if file is None or not path or "://" in path or path == ":memory:":
         return path
     return str(file.absolute().parent / Path(path).expanduser())

@@ -34,13 +34,7 @@ _ASK_KEYS = ("approvers", "expires")
 
 
 def read_policy(section: Section, views: Collection[str], servers: Collection[str]) -> PolicyRules:
-    """Read the member `policy`.
-
-    Args:
-        section: The member.
-        views: The names of the views.
-        servers: The names of the servers.
-    """
+    """Read the member `policy`."""
     section.refuse_unknown(("readOnly", "rules"))
     rules: dict[str, Rule] = {}
     for entry in section.each("rules"):

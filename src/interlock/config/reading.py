@@ -237,11 +237,7 @@ def _servers(table: Section, path: Path | None) -> dict[str, ServerConfig]:
 
 
 def _check_kind(entry: Section) -> None:
-    """Check that an entry is exactly one kind of server.
-
-    Raises:
-        _Unusable: The entry is not a server, or fits several kinds.
-    """
+    """Check that an entry is exactly one kind of server."""
     type = entry.members.get("type")
     if isinstance(type, str) and type not in _TYPES:
         raise _Unusable(f"has the type {type[:MAX_NAME]!r}, not one of {', '.join(_TYPES)}")

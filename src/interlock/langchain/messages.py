@@ -70,13 +70,7 @@ def failed(error: InterlockError) -> Finished:
 
 
 def message(done: Finished, call: dict[str, Any], facts: dict[str, Any]) -> ToolMessage:
-    """Return the answer to a tool call.
-
-    Args:
-        done: The end of the call.
-        call: The call in LangChain's form.
-        facts: The address and the duration.
-    """
+    """Return the answer to a tool call."""
     about = {**facts, "outcome": done.ending}
     if done.reason:
         about["reason"] = done.reason

@@ -188,7 +188,6 @@ class _Turn:
         return []
 
     def take_results(self) -> list[Message]:
-        """Return the results of the last answer's calls in their order, and forget the calls."""
         calls, self.answer = self.answer.tool_calls, _without_calls(self.answer)
         return [self._results.get(each.id) or self._result(each) for each in calls]
 

@@ -97,10 +97,6 @@ def normalized(message: AIMessage, used: Iterable[str]) -> AIMessage:
 
     A call without id, or with the id of another one, gets a new id. A call whose arguments are
     not JSON becomes a call without arguments; its text is kept in `additional_kwargs`.
-
-    Args:
-        message: The answer of the model.
-        used: The ids of calls so far.
     """
     taken = set(used)
     malformed: dict[str, str] = {}

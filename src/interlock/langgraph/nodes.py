@@ -235,7 +235,6 @@ class Nodes:
         toolbox: Tools | None,
         runtime: Runtime[ChatContext],
     ) -> Finished | None:
-        """Return the answer to a call that must not run; None if it may."""
         if task.get("malformed") is not None:
             text = f"error: the arguments are not a JSON object: {task['malformed']}"
             return Finished(text, True, "failed")

@@ -209,7 +209,6 @@ class AnthropicModel:
         return True
 
     def _learn_marks(self, refusal: str) -> bool:
-        """Stop marking requests for the cache, if the server has refused the marks."""
         if "cache_control" not in refusal or not self._takes_marks:
             return False
         self._takes_marks = False
@@ -396,12 +395,7 @@ class _ReplyBuilder:
         self._complete = False
 
     def add(self, data: Any) -> list[ModelEvent]:
-        """Add one decoded event; return the resulting model events.
-
-        Raises:
-            msgspec.ValidationError: The event is not an event of the Messages API.
-            ModelInterrupted: The answer is too long.
-        """
+        """Add one decoded event; return the resulting model events."""
         event = msgspec.convert(data, _Event)
         if event.type == "message_start" and event.message:
             self._count(event.message.usage)
@@ -417,11 +411,6 @@ class _ReplyBuilder:
         return []
 
     def reply(self) -> Reply:
-        """Return the whole answer.
-
-        Raises:
-            ModelInterrupted: The stream ended before the answer did.
-        """
         if not self._complete:
             raise ModelInterrupted(
                 f"the answer of {self._name} was cut off: the stream ended early"

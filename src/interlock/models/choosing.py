@@ -340,7 +340,6 @@ class _Shown(Struct):
     model_info: dict[str, Any] = {}
 
     def described(self) -> tuple[tuple[str, ...], int]:
-        """Return `can` and `context` of its `ListedModel`."""
         words = {"tools": "tools", "vision": "images", "thinking": "reasoning"}
         sizes = (v for k, v in self.model_info.items() if k.endswith(".context_length"))
         size = next(sizes, 0)
@@ -349,7 +348,6 @@ class _Shown(Struct):
 
 
 async def _models(url: str, key: str, seconds: float) -> list[str]:
-    """Return the names of a server's models; [] if it does not list them in time."""
     return [model.id for model in await _list(url, key, seconds)]
 
 
@@ -373,7 +371,6 @@ async def _show(url: str, model: str) -> _Shown:
 
 
 async def _fetch(method: str, url: str, seconds: float, **request: Any) -> bytes:
-    """Return the body of a response; b"" if none arrives in time."""
     import aiohttp  # slow (0.1 s), and not needed for a named model
 
     timeout = aiohttp.ClientTimeout(total=seconds)

@@ -19,6 +19,3 @@ def public_name(name: str) -> str:
     """Return a name without user, password and query of its URL."""
     model, url = split_url(name)
     return f"{model}@{urls.display(url)}" if url else name
-
-
-__all__ = ["public_name", "split_url"]

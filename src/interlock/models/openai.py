@@ -235,7 +235,6 @@ class OpenAIModel:
         messages: Sequence[Message],
         tools: Sequence[ToolDefinition],
     ) -> tuple[ReplyBuilder | ResponseBuilder, Any]:
-        """Send a request; return the reader of its answer, and the answer's events."""
         if learned.fact(self.name).responses:
             return await self._ask_responses(connection, messages, tools)
         builder = ReplyBuilder(self.name, f"{self._provider}{self._at}")
@@ -601,7 +600,6 @@ class _Calls:
         self._by_id: dict[str, _OpenCall] = {}
 
     def add(self, fragment: _Fragment) -> None:
-        """Add a fragment to its call, or start a call."""
         function = fragment.function or _Function()
         call = self._find(fragment, function)
         if call is None:

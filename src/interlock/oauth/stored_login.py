@@ -24,9 +24,6 @@ class StoredLogin:
         store: The store of logins; None for the user's own.
         owner: The owner of the login, such as the id of a principal; "" for the user of this
             process. The login of another owner is never used.
-
-    Attributes:
-        server_url: The MCP endpoint.
     """
 
     def __init__(
@@ -50,7 +47,6 @@ class StoredLogin:
         return self._oauth.token if self._oauth is not None else ""
 
     async def valid_token(self) -> str:
-        """Return the token to send now, refreshed if it has expired; "" when there is none."""
         return await self._login().valid_token() if self._is_needed else ""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]:

@@ -305,7 +305,6 @@ class TokenSource(ABC):
         self._tokens = tokens
 
     def _is_own(self, tokens: Tokens) -> bool:
-        """Return whether tokens belong to the operator's client, if one is configured."""
         client = self._client
         if client is None:
             return True

@@ -8,7 +8,7 @@ from typing import Any
 from interlock.config.openapi import ApiClient, ApiLogin
 from interlock.errors import AuthError, ConfigError
 from interlock.oauth.challenges import Challenge
-from interlock.oauth.client_credentials import ClientCredentials
+from interlock.oauth.client_grant import ClientCredentials
 from interlock.oauth.client_identity import ClientIdentity
 from interlock.oauth.discovery import Discovery
 from interlock.oauth.documents import ServerMetadata

@@ -55,12 +55,7 @@ def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return warnings about tools that run unasked only because another program's list has them.
-
-    Args:
-        config: The file.
-        catalogue: The tools of its servers.
-    """
+    """Return warnings about tools that run unasked only because another program's list has them."""
     trusting = Policy.for_local_user(config)
     asking = Policy.for_local_user(config, trusts_lists=False)
     found: dict[str, list[str]] = {}
@@ -76,7 +71,6 @@ def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def _outside_rules(gateway: GatewaySettings) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield the tool patterns outside of rules, with their place."""
     for name, view in gateway.views.items():
         yield f"view {name}, allow", view.allow or ()
         yield f"view {name}, deny", view.deny
@@ -104,7 +98,6 @@ def _unknown(patterns: Iterable[str], servers: set[str]) -> list[str]:
 
 
 def _is_known(pattern: str, servers: set[str]) -> bool:
-    """Return whether the tools of some server that a pattern names are known."""
     server = Patterns((pattern.partition(":")[0] + ":*",))
     return any(server.match(name, "") for name in servers)
 

@@ -456,7 +456,6 @@ class Protocol:
         return events
 
     def _failure(self, id: RequestId, result: Raw | UnsetType, error: Raw | UnsetType) -> Failure:
-        """Return the failure of our request `id`, whose response has no valid result."""
         if error is UNSET or (result is not UNSET and result != _NULL):
             self.dropped["malformed response"] += 1
             return Failure(id, RemoteProtocolError("response needs either result or error"))

@@ -307,7 +307,6 @@ def encode_large(value: object) -> bytes:
 
 
 def _place_of_text(value: object, text: str) -> list[str | int]:
-    """Return the path to the member or key that is `text`."""
     levels: deque[tuple[object, list[str | int]]] = deque([(value, [])])
     while levels:
         value, path = levels.popleft()  # breadth first, because a value may contain itself

@@ -108,7 +108,6 @@ class SseParser:
         return chunk
 
     def _begin_line(self, rest: bytes) -> None:
-        """Keep an incomplete line, within the limit."""
         self._line += rest
         mark = len(_BOM) if self._at_start and self._line.startswith(_BOM) else 0
         size = len(self._line) - mark

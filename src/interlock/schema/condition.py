@@ -232,7 +232,6 @@ def _hint(key: str) -> str:
 
 
 def _types(node: Any) -> _Types | None:
-    """Return the types that the keywords of a condition imply; None if they imply none."""
     if isinstance(node, bool):
         return None
     implied = [frozenset({_IMPLIED[key]}) for key in node if key in _IMPLIED]

@@ -330,11 +330,7 @@ _KEYWORDS: dict[str, Callable[[Survey, SchemaRule, str, Any, int], None]] = {
 
 
 def _dialect(document: dict[str, Any]) -> str:
-    """Return the draft of JSON Schema that a document names.
-
-    Raises:
-        SchemaError: The draft is not supported.
-    """
+    """Return the draft of JSON Schema that a document names."""
     uri = document.get("$schema", "https://json-schema.org/draft/2020-12/schema")
     if isinstance(uri, str):
         key = uri.removeprefix("https://").removeprefix("http://").removesuffix("#")
@@ -351,7 +347,6 @@ def _string(keyword: str, value: Any) -> str:
 
 
 def _join(base: str, reference: str) -> tuple[str, str]:
-    """Resolve a reference to the URI of a resource and a fragment."""
     from urllib.parse import urldefrag, urljoin
 
     try:

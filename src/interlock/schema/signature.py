@@ -390,7 +390,6 @@ def _output_schema(hint: Any, name: str) -> JsonObject | None:
 
 
 def _has_content(hint: Any) -> bool:
-    """Return whether a type is a content block, a list of them, or a `CallToolResult`."""
     if isinstance(hint, type):
         return issubclass(hint, CallToolResult) or hint in get_args(Content)
     return any(_has_content(each) for each in get_args(hint))

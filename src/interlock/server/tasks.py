@@ -96,7 +96,6 @@ class _Run(ParkedCall):
             self.task = replace(self.task, message=message)
 
     async def change(self, status: Status, **members: Any) -> None:
-        """Set the status, unless the task has ended."""
         if self.has_ended:
             return
         now = datetime.now(UTC)
@@ -283,7 +282,6 @@ class Tasks:
             _log.exception("the end of task %s could not be kept", run.id)
 
     async def _save(self, run: _Run) -> None:
-        """Store the present state of a task, and notify its subscribers."""
         async with run.saving:
             await self._store.put(run.task)
         self._subscribers.task_changed(

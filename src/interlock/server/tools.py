@@ -159,7 +159,6 @@ class FunctionTool:
             return _failed(self.definition.name, error)
 
     def _structured(self, value: Any, output: schema.Validator) -> CallToolResult:
-        """Return a result whose structured content fits the output schema."""
         if isinstance(value, CallToolResult):
             return value if value.is_error else _checked(value, output)
         encoded = bytearray()

@@ -350,6 +350,3 @@ def _is_over(now: int) -> ColumnElement[bool]:
 
 def _bound_to(id: str) -> bytes:
     return f"approval {id}".encode()
-
-
-__all__ = ["Approval", "ApprovalStore", "Binding", "new_approval_id"]

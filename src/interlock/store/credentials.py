@@ -111,12 +111,7 @@ _Credentials: TypeAlias = list[Credential]
 
 
 class CredentialStore:
-    """The credentials in one database. Every method may raise a `StoreError`.
-
-    Args:
-        database: The database.
-        key: The gateway's key.
-    """
+    """The credentials in one database. Every method may raise a `StoreError`."""
 
     def __init__(self, database: Database, key: GatewayKey) -> None:
         self._database = database
@@ -194,7 +189,7 @@ class CredentialStore:
             raise StoreError(f"{LOGIN!r} is reserved for OAuth logins and takes no value")
         _check(place)
         size = len(value.encode(errors="surrogatepass"))
-        if not size or size > MAX_VALUE or "\0" in value or not _is_text(value):
+        if not size or size > MAX_VALUE or storable(value) != value:
             raise StoreError(
                 f"the value of {place.name!r} must be text of 1 to {MAX_VALUE:,} bytes "
                 f"({size:,} were given)"
@@ -352,14 +347,6 @@ def _check(place: Place) -> None:
             raise StoreError(f"{text!r} is not a valid {what} of a credential")
 
 
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _row(place: Place, kind: Kind, sealed: bytes, state: State, now: int) -> dict[str, Any]:
     return {
         "tenant": place.tenant,
@@ -421,6 +408,3 @@ class _Seal:
                 raise MissingExtra("storing credentials of users", "serve") from error
             self._made = AESGCM(self._key)
         return self._made
-
-
-__all__ = ["LOGIN", "Credential", "CredentialStore", "Place"]

@@ -25,6 +25,3 @@ class Kept(Struct, frozen=True):
     def new(cls, seconds: float, now: int) -> Kept:
         """Return a new id for a result that is kept for `seconds` from `now` on."""
         return cls(f"r_{secrets.token_hex(10)}", now + int(seconds * 1_000_000))
-
-
-__all__ = ["Kept", "Owner"]

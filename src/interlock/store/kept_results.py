@@ -117,16 +117,6 @@ class KeptResultStore:
                 await opened.close()
 
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
-        """Keep a result.
-
-        Args:
-            owner: The only user that can read it.
-            call: The id of the call.
-            content: The result.
-
-        Raises:
-            NotKept: The result exceeds the limit of a user's results, or disk or database fail.
-        """
         settings = self._settings()
         if len(content) > settings.per_user:
             raise NotKept(f"it is larger than all that a user may keep ({settings.per_user:,} B)")
@@ -146,11 +136,6 @@ class KeptResultStore:
         return kept
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
-        """Return a result; None if it expired, never existed, or is another owner's.
-
-        Raises:
-            StoreError: The disk or the database fails.
-        """
         columns = kept_results.c
         query = select(columns.file).where(
             columns.id == storable(id),
@@ -307,6 +292,3 @@ async def _delete(connection: AsyncConnection, rows: Iterable[_Row]) -> None:
 
 def _bound_to(name: str, owner: Owner) -> bytes:
     return "\0".join((name, *owner)).encode("utf-8", "surrogatepass")
-
-
-__all__ = ["FOLDER", "KeptResultStore"]

@@ -99,12 +99,8 @@ class LocalLogins:
 
 
 async def _tokens(store: TokenStore, server_url: str) -> Tokens | None:
-    """Return stored tokens; None for tokens that cannot be read."""
     try:
         return await store.load_tokens(server_url)
     except StoreError as error:
         _log.warning("%s", error)
         return None
-
-
-__all__ = ["LOCAL_USER", "LocalLogin", "LocalLogins"]

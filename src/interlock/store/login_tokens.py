@@ -21,10 +21,6 @@ class LoginTokens(TokenStore):
     """The tokens of one login, and the client that was registered for it.
 
     Its lock is a lease in the database, so it excludes all processes that use the database.
-
-    Args:
-        credentials: The table of credentials.
-        place: The key of the login.
     """
 
     def __init__(self, credentials: CredentialStore, place: Place) -> None:
@@ -114,7 +110,6 @@ class _Entry(Struct):
 
 
 def _state_of(content: bytes) -> tuple[State, float | None]:
-    """Return the state and the expiry of an entry of a `TokenStore`."""
     try:
         tokens = [*msgspec.json.decode(content, type=_Entry).tokens.values()]
     except msgspec.DecodeError as error:
@@ -122,6 +117,3 @@ def _state_of(content: bytes) -> tuple[State, float | None]:
     if not tokens:
         return "needs_login", None
     return "ok", None if tokens[-1].refresh_token else tokens[-1].expires_at
-
-
-__all__ = ["LoginTokens"]

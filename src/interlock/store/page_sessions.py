@@ -122,6 +122,3 @@ def _session(row: Row[Any]) -> StoredSession:
         fields[name] = msgspec.json.decode(fields[name], type=tuple[str, ...])
     fields["claims"] = msgspec.json.decode(fields["claims"], type=JsonObject)
     return StoredSession(**fields)
-
-
-__all__ = ["MAX_PER_USER", "PageSessionStore"]

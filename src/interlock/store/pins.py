@@ -295,6 +295,3 @@ def _row(pin: Pin) -> dict[str, Any]:
 
 def _pin(row: Any) -> Pin:
     return Pin(**row._mapping)
-
-
-__all__ = ["Change", "PinStore"]

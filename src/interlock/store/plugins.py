@@ -96,6 +96,3 @@ class PluginStore:
 
 def _key(plugin: str, user: str) -> dict[str, str]:
     return {"tenant": _TENANT, "plugin": storable(plugin), "user": storable(user)}
-
-
-__all__ = ["Installation", "PluginStore"]

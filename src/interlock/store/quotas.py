@@ -52,6 +52,3 @@ class QuotaStore:
             await connection.execute(delete(counters).where(columns.day < day - KEPT_DAYS))
 
         await self._database.write(work)
-
-
-__all__ = ["QuotaStore"]

@@ -13,6 +13,3 @@ PAIRS = tuple(first + second for first in DIGITS for second in DIGITS)  # by the
 def encode(number: int, length: int) -> str:
     """Return a number's lowest bits as `length` digits of five bits each."""
     return "".join(DIGITS[number >> 5 * place & 31] for place in reversed(range(length)))
-
-
-__all__ = ["DIGITS", "PAIRS", "encode"]

@@ -135,7 +135,6 @@ class HttpTransport:
     # Sending
 
     def send(self, frames: list[bytes]) -> None:
-        """Post each frame by itself."""
         if self._lost:
             return
         for frame in frames:

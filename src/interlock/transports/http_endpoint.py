@@ -380,12 +380,7 @@ def _check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def failure(shown: str, error: BaseException) -> InterlockError:
-    """Convert one of `FAILURES`. The class shows whether the request was sent.
-
-    Args:
-        shown: The URL as shown in messages.
-        error: The error of aiohttp.
-    """
+    """Convert one of `FAILURES`. The class shows whether the request was sent."""
     # aiohttp keeps the error, whose traceback would keep the read bytes in memory.
     error.__traceback__ = None
     if _is_out_of_memory(error):

@@ -35,11 +35,7 @@ _log = logging.getLogger("interlock.client")
 
 
 class SseTransport:
-    """A connection to a server that speaks HTTP+SSE.
-
-    Args:
-        endpoint: The endpoint of the server's stream.
-    """
+    """A connection to a server that speaks HTTP+SSE."""
 
     def __init__(self, endpoint: HttpEndpoint) -> None:
         self._endpoint = endpoint

@@ -42,12 +42,7 @@ class Trace(Protocol):
 
 
 class TracedTransport:
-    """A transport whose frames are traced.
-
-    Args:
-        transport: The transport.
-        trace: The trace that receives the frames.
-    """
+    """A transport whose frames are traced."""
 
     def __init__(self, transport: Transport, trace: Trace) -> None:
         self._transport = transport
@@ -93,6 +88,3 @@ class _TracedReceiver:
     def connection_lost(self, error: InterlockError) -> None:
         self._trace.noted("lost", str(error))
         self._receiver.connection_lost(error)
-
-
-__all__ = ["Note", "Trace", "TracedTransport"]

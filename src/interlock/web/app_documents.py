@@ -159,6 +159,3 @@ def _is_public(host: str) -> bool:
         last = host.rsplit(".", 1)[-1]
         return not last.isdecimal() and last not in ("localhost", "local", "internal", "arpa")
     return False
-
-
-__all__ = ["MIME", "SUPPORT", "AppDocument", "AppTool", "app_of", "app_policy", "unavailable"]

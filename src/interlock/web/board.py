@@ -6,7 +6,6 @@ which checks the session's cookie and its page key.
 
 from __future__ import annotations
 
-import logging
 from functools import cached_property
 
 from interlock import __version__
@@ -15,15 +14,17 @@ from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import HttpRefusal, Receive, Scope, Send, refuse
 from interlock.types import JsonObject
-from interlock.web.files import SECURITY, Files, HttpResponse, Shell, files_of_package
+from interlock.web.files import (
+    SHARED_STYLES,
+    Files,
+    HttpResponse,
+    Shell,
+    files_of_package,
+    log_report,
+)
 from interlock.web.inspector import inspector_page as inspect_pages
 
-MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
-
-_SHARED = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
-_STYLES = (*_SHARED, "board/board.css")
-
-_log = logging.getLogger("interlock.web")
+_STYLES = (*SHARED_STYLES, "board/board.css")
 
 # The module of the screen, by the first part of the path below /gateway.
 SCREENS = {
@@ -76,10 +77,10 @@ class Board:
             await answer.send(send, with_body=scope["method"] != "HEAD")
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method == "POST" and path == "/api/csp":
-            return await self._report(request)
+            self._guard.check_origin(request)
+            return await log_report(request)
         if self._data["chat"] and path.startswith("/calls/"):
             return None  # the chat shows calls, too
         if method not in ("GET", "HEAD"):
@@ -90,13 +91,6 @@ class Board:
             return None
         self._guard.check_origin(request)
         return self._files.page(shell, self._data, request.headers, base=self._base)
-
-    async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log a browser's report of content that the policy blocked."""
-        self._guard.check_origin(request)
-        body = await request.read_body(MAX_REPORT)
-        _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
-        return HttpResponse(204, SECURITY, b"")
 
 
 def _shell_at(path: str) -> Shell | None:
@@ -117,6 +111,3 @@ def screen_at(path: str) -> str | None:
             return None if screen is None else f"board/screens/{screen}.js"
         case _:
             return None
-
-
-__all__ = ["SCREENS", "Board", "screen_at"]

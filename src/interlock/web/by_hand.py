@@ -27,6 +27,3 @@ async def ask_on_page(call: Call, approval: Approval | None) -> bool | None:
     """Ask on the page that makes a call, as an `AskCaller`; return None if no page is behind it."""
     back = call.back
     return await back.approve(call, approval) if isinstance(back, AsksOnPage) else None
-
-
-__all__ = ["AsksOnPage", "ask_on_page"]

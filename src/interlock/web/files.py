@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -19,11 +20,14 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from interlock.server.http.request import HttpRequest
 from interlock.server.http.responses import Header, Send
 from interlock.types import JsonObject
 
 FOLDER = Path(__file__).parent / "static"
 MIN_COMPRESSED = 200  # bytes; a smaller file is not compressed
+MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
+SHARED_STYLES = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
 
 _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
@@ -49,6 +53,8 @@ _FEATURES = (
     "picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "serial", "usb",
     "xr-spatial-tracking",
 )  # fmt: skip
+
+_log = logging.getLogger("interlock.web")
 
 
 def policy(*, frames: Iterable[str] = (), reports: str = "") -> bytes:
@@ -119,6 +125,13 @@ class Shell(Struct, frozen=True):
     styles: tuple[str, ...]
     screens: tuple[str, ...] = ()
     later: str = ""
+
+
+async def log_report(request: HttpRequest) -> HttpResponse:
+    """Log a browser's report of content that the policy of a page blocked."""
+    body = await request.read_body(MAX_REPORT)
+    _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
+    return HttpResponse(204, SECURITY, b"")
 
 
 class _File(Struct, frozen=True):

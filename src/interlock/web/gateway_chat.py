@@ -34,11 +34,6 @@ from interlock.web.site import Site
 class GatewayChat:
     """Serves the chat with the tools of a gateway, to each user those that the policy allows.
 
-    Args:
-        assembly: The gateway.
-        settings: The gateway's member `chat`.
-        listener: The listener that serves the chat.
-
     Attributes:
         tables: The JSON routes, for `JsonApi`.
         ask: Asks about the calls of the page.
@@ -83,11 +78,6 @@ class GatewayChat:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return the ASGI application.
-
-        Args:
-            beside: Serves all other paths, the JSON routes included.
-        """
         guard = self._listener.guard
         self._site = Site(self._chat, self._context, beside, guard, self._users, apps=self._apps)
         return self._site
@@ -111,11 +101,7 @@ class GatewayChat:
 
 
 class _Users:
-    """Identifies callers that may use tools; other valid credentials are refused.
-
-    Args:
-        authenticator: Identifies all callers.
-    """
+    """Identifies callers that may use tools; other valid credentials are refused."""
 
     def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
@@ -145,6 +131,3 @@ def _limits(settings: ChatPage) -> TurnLimits:
         messages=limits.messages.calls,
         period=limits.messages.seconds,
     )
-
-
-__all__ = ["GatewayChat"]

@@ -52,11 +52,7 @@ IDLE_TIMEOUT = 3.0  # seconds in which no server becomes ready; then the page is
 
 
 class LocalSite:
-    """The running site.
-
-    Attributes:
-        url: The URL of the page.
-    """
+    """The running site."""
 
     def __init__(self, app: LocalApp, sessions: PageSessions, url: str, toolbox: Toolbox) -> None:
         self.url = url

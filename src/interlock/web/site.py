@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from urllib.parse import parse_qs
 
@@ -26,21 +25,13 @@ from interlock.web.chat.chat_api import ChatApiContext
 from interlock.web.files import HttpResponse, Shell
 from interlock.web.inspector import inspector_page as inspect_pages
 
-MAX_REPORT = 16 * 1024  # bytes of a report about the content policy
 CHAT = Shell(
     title="interlock",
     entry="chat/chat.js",
-    styles=(
-        "shared/styles/tokens.css",
-        "shared/styles/base.css",
-        "shared/styles/frame.css",
-        "shared/styles/parts.css",
-        "chat/chat.css",
-    ),
+    styles=(*files.SHARED_STYLES, "chat/chat.css"),
     later="chat/later.js",
 )
 _OTHER_CLIENTS = ("/ag-ui", "/ag-ui/stop", "/api/chat", "/api/chat/stop")
-_log = logging.getLogger("interlock.web")
 
 
 class Site:
@@ -54,9 +45,6 @@ class Site:
         authenticator: Identifies callers.
         base: The path that everything is served under; "" for the root.
         features: Data for the page in addition to the version.
-        apps: The apps of servers; None without them.
-
-    Attributes:
         apps: The apps of servers; None without them.
     """
 
@@ -125,7 +113,6 @@ class Site:
         await self._chat(scope, receive, send)
 
     async def _answer(self, path: str, request: HttpRequest) -> HttpResponse | None:
-        """Return the page or the file at a path; None for another path."""
         method = request.scope["method"]
         if method in ("GET", "HEAD"):
             if self.apps is not None and (document := self.apps.tickets.document(path)):
@@ -141,7 +128,8 @@ class Site:
                     shell, self._data, request.headers, base=self._base, frames=self._frames()
                 )
         elif method == "POST" and path == "/api/csp":
-            return await self._report(request)
+            self._guard.check_origin(request)
+            return await files.log_report(request)
         elif method == "POST" and path == "/api/files":
             return await self._upload(request)
         return None
@@ -149,13 +137,6 @@ class Site:
     def _frames(self) -> list[str]:
         origin = self.apps.origin if self.apps is not None else None
         return [origin.pattern] if origin is not None else []
-
-    async def _report(self, request: HttpRequest) -> HttpResponse:
-        """Log a browser's report of content that the policy blocked."""
-        self._guard.check_origin(request)
-        body = await request.read_body(MAX_REPORT)
-        _log.warning("content policy: %s", body[:2000].decode("utf-8", "replace"))
-        return HttpResponse(204, files.SECURITY, b"")
 
     async def _upload(self, request: HttpRequest) -> HttpResponse:
         """Store a file. The body is its content; its name is in the query."""
@@ -186,7 +167,6 @@ def _is_page(path: str) -> bool:
 
 
 def _name_of(request: HttpRequest) -> str:
-
     query = parse_qs(request.scope.get("query_string", b"").decode("latin-1"))
     names: list[str] = query.get("name", ["file"])
     return names[0][:200]

@@ -181,7 +181,6 @@ async def _converse(opened: ClaudeCode, screen: Screen) -> None:
 
 
 async def _show(opened: ClaudeCode, prompt: str, screen: Screen | None) -> ClaudeAnswer:
-    """Show one turn on the screen, or print its events as lines of JSON."""
     from interlock.claude import ClaudeDone, ClaudeNotice, ClaudeToolProgress, Retrying
 
     with nullcontext() if screen is None else screen.turn():

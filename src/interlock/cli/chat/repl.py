@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from interlock import __version__, attachments
+from interlock import __version__, aio, attachments
 from interlock.chat import CHAT, Chat
 from interlock.cli.chat.output import warn_of_unread
 from interlock.cli.chat.terminal_chat import ChatOptions, TerminalChat, open_terminal_chat
@@ -150,7 +150,7 @@ class _Repl:
             try:
                 await turn
             except asyncio.CancelledError:
-                if not turn.cancelled() or _is_ending():
+                if not turn.cancelled() or aio.is_cancelled():
                     raise
                 say("stopped")
         self._warn_of_changes()
@@ -261,11 +261,6 @@ class _Repl:
         if name:
             await self._chat.change_model(name)
         say(f"model {safe_line(self._chat.model.name)}")
-
-
-def _is_ending() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _greeting(chat: Chat) -> str:

@@ -22,13 +22,7 @@ _PATIENCE = 2.0  # seconds that servers have to list their items
 
 
 class ReplCompleter(Completer):
-    """Completes the line of a conversation.
-
-    Args:
-        commands: The commands with their descriptions.
-        chat: The conversation.
-        settings: The user's settings.
-    """
+    """Completes the line of a conversation."""
 
     def __init__(self, commands: Mapping[str, str], chat: Chat, settings: Settings) -> None:
         self._commands = commands
@@ -61,7 +55,6 @@ class ReplCompleter(Completer):
                 yield Completion(text, -len(word), display_meta=about)
 
     async def _words(self, command: str, blank: str, rest: str) -> dict[str, str]:
-        """Return the possible last words, each with a description."""
         if not blank:
             prompts = {f"/{name}": each for name, each in (await self._prompts()).items()}
             return {**self._commands, **_described(prompts)}

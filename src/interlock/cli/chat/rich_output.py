@@ -58,7 +58,6 @@ class MarkdownAnswer:
             self._next_parse = len(self._open) * 5 // 4
 
     def finish(self) -> None:
-        """Print the text that has not been printed, and end the live display."""
         rest, self._open = self._open, ""
         live, self._live = self._live, None
         if live is not None:
@@ -184,7 +183,6 @@ class LiveActivity:
         self._spinner = Spinner("dots", style="cyan")
 
     def think(self, thought: str = "") -> None:
-        """Show the spinner, and the end of the model's reasoning."""
         self._thought = (self._thought + thought)[-400:]
         self._show()
 
@@ -210,13 +208,11 @@ class LiveActivity:
         self._has_results = True
 
     def pause(self) -> None:
-        """Remove the spinner until the next event."""
         live, self._live = self._live, None
         if live is not None:
             live.stop()
 
     def stop(self) -> None:
-        """Remove the spinner; print the calls that are still running as stopped."""
         self.pause()
         for line in self._running.values():
             self._console.print(Text.assemble(("✗ ", "red"), line, ("  stopped", "dim")))

@@ -284,7 +284,6 @@ def _summary(result: Verification) -> str:
 
 
 def _remarks(call: JsonObject) -> str:
-    """Return the reason of a call, and the damage to its records."""
     damaged = f"damaged: {', '.join(call['damaged'])}" if "damaged" in call else ""
     return " ".join(filter(None, (call.get("reason", ""), damaged)))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from interlock.cli import completion, config_option
-from interlock.cli.database_options import database_of
+from interlock.cli.database_options import database_of, principal_of
 from interlock.cli.gateway.recorder import Recorder, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say, warn
@@ -63,7 +63,7 @@ def list_(user: str, as_json: bool, config: Path | None) -> None:
 
     async def work(store: CredentialStore) -> list[dict[str, Any]]:
         now = now_micros()
-        found = await store.list(user=_principal(user) if user else "")
+        found = await store.list(user=principal_of(user) if user else "")
         return [each.as_json(now) for each in found]
 
     found = _with_store(config_option.load(config), work)
@@ -91,7 +91,7 @@ def set_(server: str, name: str, user: str, config: Path | None) -> None:
       interlock credentials set crm TOKEN --user anna < token.txt
       pass show crm | interlock credentials set crm TOKEN --user anna
     """
-    found, principal = config_option.load(config), _principal(user)
+    found, principal = config_option.load(config), principal_of(user)
     _check_name(found, server, name)
     value = _read_value(name)
 
@@ -120,7 +120,7 @@ def delete(server: str, name: str, user: str, config: Path | None) -> None:
       interlock credentials delete crm TOKEN --user anna
       interlock credentials delete notes login --user anna
     """
-    found, principal = config_option.load(config), _principal(user)
+    found, principal = config_option.load(config), principal_of(user)
 
     async def work(store: CredentialStore) -> None:
         place = _place(principal, server, name)
@@ -170,14 +170,6 @@ async def _revoke(
 
 
 # Input
-
-
-def _principal(user: str) -> str:
-    if not user or not user.isprintable() or user != user.strip():
-        raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
-    from interlock.auth.principal import principal_id
-
-    return principal_id(user)
 
 
 def _place(user: str, server: str, name: str) -> Place:
@@ -240,8 +232,4 @@ def _recording(recorder: Recorder | None, action: str) -> Record | None:
 
 
 def _about(action: str, place: Place) -> dict[str, Any]:
-    """Return the details of a change for the audit trail."""
     return {"action": action, "name": place.name, "of": place.user}
-
-
-__all__ = ["credentials"]

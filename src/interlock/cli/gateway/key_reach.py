@@ -89,6 +89,3 @@ def _missing(servers: Iterable[ServerStatus]) -> list[str]:
         elif is_broken(each):
             lines.append(problem_of(each))
     return [safe_line(line) for line in lines]
-
-
-__all__ = ["describe_reach"]

@@ -136,7 +136,10 @@ def list_(as_json: bool, config: Path | None) -> None:
       interlock keys list
       interlock keys list --json | jq -r '.[] | select(.state == "active").id'
     """
-    found = [_fields(each) for each in _with_store(_load(config), lambda store: store.list())]
+    found = [
+        _fields(each)
+        for each in _with_store(config_option.load(config), lambda store: store.list())
+    ]
     if as_json:
         emit_json(found)
         return
@@ -168,7 +171,7 @@ def show(id: str, as_json: bool, config: Path | None) -> None:
     Example:
       interlock keys show 7fk2m9qdx3ha
     """
-    shown = _fields(_with_store(_load(config), lambda store: store.get(id)))
+    shown = _fields(_with_store(config_option.load(config), lambda store: store.get(id)))
     if as_json:
         emit_json(shown)
         return
@@ -204,7 +207,7 @@ def rotate(id: str, overlap: float, as_json: bool, config: Path | None) -> None:
         _show_new(stored, key, as_json)
         say(f"key {id} stays valid until {_fields(old)['expires']}")
 
-    _change(_load(config), work)
+    _change(config_option.load(config), work)
 
 
 @keys.command()
@@ -225,7 +228,7 @@ def revoke(id: str, as_json: bool, config: Path | None) -> None:
             emit_json(_fields(revoked))
         say(f"revoked key {id} of user:{revoked.user}")
 
-    _change(_load(config), work)
+    _change(config_option.load(config), work)
 
 
 # Output
@@ -261,10 +264,6 @@ def _text(value: object) -> str:
 
 
 # Input
-
-
-def _load(config: Path | None) -> Config:
-    return config_option.load(config)
 
 
 def _with_store(config: Config, work: Callable[[KeyStore], Awaitable[_T]]) -> _T:

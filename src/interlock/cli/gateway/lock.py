@@ -247,8 +247,6 @@ def _with_definitions(config: Config, work: Callable[[Definitions], Awaitable[_T
 
 
 def _change(config: Config, work: Callable[[Definitions], Awaitable[_T]]) -> _T:
-    """Run work that decides, and record its decisions in the audit trail."""
-
     async def opened() -> _T:
         async with (
             open_recorder(config) as recorder,

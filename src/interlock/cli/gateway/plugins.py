@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from interlock.cli import config_option
-from interlock.cli.database_options import database_of
+from interlock.cli.database_options import database_of, principal_of
 from interlock.cli.gateway.recorder import OPERATOR, open_recorder
 from interlock.cli.signals import run
 from interlock.cli.terminal import emit_json, emit_table, say, warn
@@ -86,7 +86,7 @@ def install(name: str, user: str, config: Path | None) -> None:
     Example:
       interlock plugins install refunds --user anna
     """
-    found, principal = config_option.load(config), _principal(user)
+    found, principal = config_option.load(config), principal_of(user)
     _check_name(found, name)
 
     async def work(store: PluginStore, record: Record | None) -> bool:
@@ -109,7 +109,7 @@ def remove(name: str, user: str, config: Path | None) -> int:
     Example:
       interlock plugins remove refunds --user anna
     """
-    found, principal = config_option.load(config), _principal(user)
+    found, principal = config_option.load(config), principal_of(user)
 
     async def work(store: PluginStore, record: Record | None) -> bool:
         return await store.remove(name, principal, record=record)
@@ -143,14 +143,6 @@ def _check_name(config: Config, name: str) -> None:
     names = [each.name for each in _plugins(config)]
     if name not in names:
         raise click.BadParameter(f"no plugin {name!r}{nearest(name, names)}", param_hint="NAME")
-
-
-def _principal(user: str) -> str:
-    if not user or not user.isprintable() or user != user.strip():
-        raise click.BadParameter("a user is a name without spaces around it", param_hint="--user")
-    from interlock.auth.principal import principal_id
-
-    return principal_id(user)
 
 
 def _with_store(config: Config, work: Callable[[PluginStore], Awaitable[_T]]) -> _T:

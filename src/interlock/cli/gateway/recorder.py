@@ -17,11 +17,7 @@ OPERATOR = "user:local"  # a person who can open the database counts as the admi
 
 
 class Recorder:
-    """Writes changes with their audit records.
-
-    Args:
-        writer: The audit trail.
-    """
+    """Writes changes with their audit records."""
 
     def __init__(self, writer: AuditWriter) -> None:
         self._writer = writer
@@ -85,6 +81,3 @@ async def open_recorder(config: Config) -> AsyncIterator[Recorder | None]:
     copy = AuditCopy.of(settings.audit)
     async with AuditWriter.open(location, key=secret, copy=copy) as writer:
         yield Recorder(writer)
-
-
-__all__ = ["OPERATOR", "Recorder", "open_recorder"]

@@ -186,12 +186,7 @@ async def _serve_stdio(
 
 
 class _Reloading:
-    """Reads the file again, never twice at the same time.
-
-    Args:
-        assembly: The gateway to reload.
-        file: The value of --config.
-    """
+    """Reads the file again, never twice at the same time."""
 
     def __init__(self, assembly: Assembly, file: Path | None) -> None:
         self._assembly = assembly
@@ -270,7 +265,6 @@ def _warn_of(status: ServerStatus) -> None:
 
 
 def _say_clients(url: str, key: str) -> None:
-    """Print the settings to paste into the most common clients."""
     headers = {"Authorization": f"Bearer {key}"}
     name, entry = "interlock", {"url": url, "headers": headers}
     cursor = {"mcpServers": {name: entry}}

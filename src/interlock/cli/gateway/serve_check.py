@@ -136,10 +136,6 @@ def _changes(before: JsonObject, now: JsonObject) -> list[str]:
 class _LastLists:
     """A `PinKeeper` that has the last list of each server, and stores nothing.
 
-    Args:
-        pins: The pins of the database.
-        folder: The folder of the gateway's key.
-
     Attributes:
         relaunched: Servers whose launch differs from the accepted one.
     """

@@ -187,7 +187,6 @@ def _token_variable(name: str) -> str:
 
 
 def _next_step(name: str, server: StdioServer | HttpServer) -> str:
-    """Return the next step for the user, and the variables to set first."""
     from interlock.config import HttpServer, variables
 
     if isinstance(server, HttpServer):

@@ -60,7 +60,6 @@ def answered(config: Config, keys: Iterable[str] | None = None) -> Config:
 
 
 def _kept_logins(config: Config, servers: Mapping[str, ServerConfig]) -> dict[str, KeptLogin]:
-    """Return the logins of the local user that the gateway keeps, by server."""
     from interlock.config.servers import KeptLogin
     from interlock.toolbox.user_credentials import may_keep_login
 
@@ -169,7 +168,6 @@ def _credentials(config: Config, texts: Mapping[str, str]) -> dict[str, dict[str
 
 
 def _ask(input: Input) -> str | None:
-    """Return the user's answer; None if there is none."""
     question = safe_line(input.description or input.id, 200)
     if input.options:
         question += f" ({', '.join(safe_line(each, 40) for each in input.options)})"

@@ -107,11 +107,6 @@ def uninstall(client: str, name: str, scope: str, force: bool) -> None:
 
 
 def _name(server: str, name: str | None) -> str:
-    """Return the name of the entry.
-
-    Raises:
-        UsageError: The client would not accept the name.
-    """
     if name is None and _URL.match(server):
         name = "interlock"
     if name is None:
@@ -131,11 +126,6 @@ def _split(server: str) -> tuple[Path, str]:
 
 
 def _entry(server: str, place: ClientFile, config: Path | None) -> dict[str, Any]:
-    """Return the entry for a server.
-
-    Raises:
-        ConfigError: The server does not exist, or the client cannot reach it.
-    """
     if _URL.match(server):
         return place.of_url(server, {})
     path, part = _split(server)

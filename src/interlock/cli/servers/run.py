@@ -91,7 +91,6 @@ def _load(path: Path) -> ModuleType:
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return the file and its innermost line in the traceback."""
     lines = [
         line
         for frame, line in traceback.walk_tb(error.__traceback__)
@@ -105,11 +104,7 @@ def _format_error(error: BaseException) -> str:
 
 
 def _find(module: ModuleType, path: Path, name: str) -> Server:
-    """Find the module's server with this name; "" finds its only one.
-
-    Raises:
-        ConfigError: The server does not exist, or several do and none is named.
-    """
+    """Find the module's server with this name; "" finds its only one."""
     from interlock.server import Server
 
     found = {key: each for key, each in vars(module).items() if isinstance(each, Server)}

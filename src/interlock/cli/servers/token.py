@@ -85,6 +85,3 @@ async def _headers(url: str, server: HttpServer | None) -> Mapping[str, str]:
     if "DPoP" in own:
         raise AuthError(f"the token for {url} is bound to a key of interlock; no header is enough")
     return {**(server.headers if server is not None else {}), **own}
-
-
-__all__ = ["token"]

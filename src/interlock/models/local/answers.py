@@ -9,8 +9,6 @@ from typing import Any
 from interlock.messages import ToolCall, ToolMessage
 from interlock.text.quoting import fenced
 
-__all__ = ["format_results"]
-
 _MAX_FIELDS = 12  # an object with more fields is shown as JSON
 _MAX_LENGTH = 8_000  # characters of one result
 

@@ -38,8 +38,6 @@ from interlock.models.local.weights import weights_file
 from interlock.models.local.words import bag
 from interlock.models.model import ModelEvent, Reply, TextDelta, ToolDefinition
 
-__all__ = ["LocalModel"]
-
 INTRODUCTION = (
     "I am the embedded model, a small one that runs on your own computer. I pick tools by the "
     "words of a request, and I know no facts."
@@ -237,7 +235,6 @@ def _repeat_call(index: ToolIndex, messages: Sequence[Message], request: str) ->
 
 
 def _about_the_outside(request: str) -> bool:
-    """Return whether the request names things that only a tool can access."""
     spans = find_spans(request[:LONGEST])
     return any(
         span.kind in _OUTSIDE or (span.kind == "zone" and "/" in request[span.start : span.end])

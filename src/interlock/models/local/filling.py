@@ -16,8 +16,6 @@ from msgspec import Struct
 from interlock.models.local.spans import Span, as_number
 from interlock.models.local.words import ACTIONS, GENERIC, bag, stems
 
-__all__ = ["Filling", "InputProperty", "fill", "parameters"]
-
 
 class InputProperty(Struct, frozen=True):
     """One property of a tool's input schema.
@@ -344,7 +342,6 @@ class _Draft:
             self.assign(parameter, [span.value for span in chosen], value, *chosen)
 
     def offer(self, parameter: InputProperty, span: Span, fit: float) -> None:
-        """Assign `span` to `parameter`, if both are still free."""
         if parameter.name in self.arguments or not self.free(span):
             return
         if parameter.kind == "text" and self._continues_a_list(parameter, span):
@@ -423,7 +420,6 @@ def _ordered(arguments: dict[str, Any], wanted: Sequence[InputProperty]) -> dict
 
 
 def _default(parameter: InputProperty) -> Any:
-    """Return a value for a required parameter that is missing in the request, or None."""
     if parameter.default is not None:
         return parameter.default
     if parameter.kind == "choice":
@@ -443,7 +439,6 @@ def _find_choice(choice: Any, request: str) -> Span | None:
 
 
 def _fit(request: str, span: Span, parameter: InputProperty, spans: Sequence[Span]) -> float:
-    """Return the fit of `span` to `parameter`; 0 for none."""
     fits = FITS.get(parameter.kind, {}).get(span.kind, 0.0)
     if parameter.kind == "text" and span.kind == "path" and parameter.shaped:
         fits = 1.0

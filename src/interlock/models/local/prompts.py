@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from interlock.models.model import ToolDefinition
 
-__all__ = ["abilities", "chat_prompt"]
-
 _CHAT = """\
 These are questions to a friendly assistant, with its short answers.
 

@@ -15,8 +15,6 @@ from interlock.models.local.spans import Span, find_spans
 from interlock.models.local.words import CHANGING, COMMON, bag, similarity, stems
 from interlock.models.model import ToolDefinition
 
-__all__ = ["Candidate", "ToolIndex"]
-
 
 class IndexedTool(Struct, frozen=True):
     """A tool with the words of its definition."""
@@ -201,7 +199,6 @@ def _nearest(word: str, others: Sequence[str]) -> float:
 
 
 def _value_score(spans: Sequence[Span], filling: Filling) -> float:
-    """Return the score of the match between the request's values and the tool's parameters."""
     definite = [span for span in spans if span.kind in DEFINITE]
     unused = sum(1 for span in definite if not _covered(span, filling.spans))
     return (
@@ -222,7 +219,6 @@ def _covered(span: Span, used: Sequence[Span]) -> bool:
 
 
 def _without(request: str, spans: Sequence[Span]) -> str:
-    """Return the request without the values used as arguments."""
     for span in spans:
         request = request[: span.start] + " " * (span.end - span.start) + request[span.end :]
     return re.sub(r" {2,}", " ", request)

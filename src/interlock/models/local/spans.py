@@ -12,8 +12,6 @@ from msgspec import Struct
 
 from interlock.models.local.words import stems
 
-__all__ = ["Span", "find_spans"]
-
 
 class Span(Struct, frozen=True):
     """A piece of a request that looks like a value.

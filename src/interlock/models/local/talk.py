@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["is_about_the_model", "is_talk"]
-
 LONGEST = 200  # characters of such a request
 
 # In English, German, French and Spanish.

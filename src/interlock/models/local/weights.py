@@ -18,8 +18,6 @@ from pathlib import Path
 
 from interlock.errors import MissingExtra, ModelUnavailable
 
-__all__ = ["assemble", "weights_file"]
-
 _BLOCK = 1 << 20
 _ABANDONED = 3600.0  # seconds; an older partial file was left by a killed process
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 
-__all__ = ["ACTIONS", "CHANGING", "COMMON", "GENERIC", "bag", "similarity", "stems"]
-
 
 def bag(text: str) -> frozenset[str]:
     """Return the words of `text`, split at whitespace."""

@@ -108,12 +108,7 @@ class HttpApp:
         return self._server.dropped
 
     def admit_by(self, authenticator: Authenticator | None, views: Views | None) -> None:
-        """Identify callers in another way from now on.
-
-        Args:
-            authenticator: Identifies the callers at `path`.
-            views: The views below it.
-        """
+        """Identify callers in another way from now on."""
         self.authenticator, self.views = authenticator, views
 
     @property
@@ -341,11 +336,7 @@ class HttpApp:
         self.end_streams()
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the calls, sessions and streams of API keys that are no longer valid.
-
-        Args:
-            keys: The ids of the keys.
-        """
+        """End the calls, sessions and streams of API keys that are no longer valid."""
         self._modern.end_credentials(keys)
         self.sessions.end_credentials(keys)
 

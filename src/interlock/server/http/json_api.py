@@ -45,6 +45,7 @@ from interlock.server.http.responses import (
     Receive,
     Scope,
     Send,
+    disconnected,
     reply,
     reply_empty,
 )
@@ -365,7 +366,7 @@ async def _send_answer(request: HttpRequest, answer: object) -> None:
 async def _send_stream(request: HttpRequest, answer: LineStream) -> None:
     """Send pieces until the end, or until the client disconnects or does not read."""
     send, start = request.send, {"type": "http.response.start", "status": 200}
-    gone = asyncio.create_task(_disconnected(request.receive))
+    gone = asyncio.create_task(disconnected(request.receive))
     try:
         await send(start | {"headers": [(b"content-type", answer.kind), *_HEADERS]})
         async for chunk in answer.chunks:
@@ -379,11 +380,6 @@ async def _send_stream(request: HttpRequest, answer: LineStream) -> None:
     finally:
         gone.cancel()
         await answer.chunks.aclose()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _send_problem(send: Send, problem: Problem) -> None:
@@ -433,15 +429,3 @@ def _problem_of(error: Exception, authenticator: Authenticator, request: HttpReq
             reference = log_bug(where, error)
             text = f"the request failed; the log has the details under {reference}"
             return Problem(500, "internal_error", text)
-
-
-__all__ = [
-    "ApiRequest",
-    "JsonApi",
-    "JsonReply",
-    "LineStream",
-    "Problem",
-    "Route",
-    "check_scope",
-    "not_found",
-]

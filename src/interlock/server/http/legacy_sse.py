@@ -19,11 +19,7 @@ MESSAGES_PATHS = (MESSAGES_PATH, "/messages")
 
 
 class EventSource:
-    """Answers clients of 2024-11-05.
-
-    Args:
-        sessions: All sessions of the endpoint.
-    """
+    """Answers clients of 2024-11-05."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

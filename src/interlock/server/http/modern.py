@@ -35,9 +35,10 @@ from interlock.server.http.responses import (
     ClientGone,
     Header,
     HttpRefusal,
+    disconnected,
     reply_empty,
 )
-from interlock.server.http.streams import Budget, EventWriter, event, gone
+from interlock.server.http.streams import Budget, EventWriter, event
 from interlock.server.request_context import CallParams
 from interlock.server.subscribers import end_of_stream
 from interlock.server.wire_errors import request_refusal, wire_error
@@ -271,7 +272,7 @@ class ModernCall(Struct, eq=False):
     def linger(self) -> None:
         """Watch for a disconnect, because the handler is slow."""
         loop = self.http.task.get_loop()
-        self._watch = loop.create_task(gone(self.http.receive))
+        self._watch = loop.create_task(disconnected(self.http.receive))
         self._watch.add_done_callback(self._gone)
         self._silence = loop.call_later(self._modern.json_silence, self._stream)
 

@@ -81,6 +81,3 @@ class PageGuard:
         if scheme not in ("http", "https") or place != (host or "").lower():
             return False
         return not self._origin or is_loopback(urlsplit(origin).hostname or "")
-
-
-__all__ = ["SAFE", "PageGuard"]

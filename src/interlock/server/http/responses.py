@@ -114,6 +114,12 @@ async def reply_empty(send: Send, status: int, headers: Iterable[Header] = ()) -
     await send({"type": "http.response.body", "body": b""})
 
 
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client closes the connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 async def refuse(
     send: Send, refusal: HttpRefusal, headers: Iterable[Header] = (), *, ends: bool = True
 ) -> None:

@@ -388,9 +388,6 @@ class Sessions:
         server: Answers the clients' requests.
         options: The limits of their number and idle time.
         budget: The budget that all streams of the endpoint share.
-
-    Attributes:
-        budget: The budget that all streams of the endpoint share.
     """
 
     def __init__(self, server: Answering, options: HttpOptions, budget: Budget) -> None:

@@ -11,7 +11,15 @@ from contextlib import contextmanager
 from interlock.auth.principal import Principal
 from interlock.errors import OutOfMemory
 from interlock.revisions import INTERNAL_ERROR
-from interlock.server.http.responses import LATER, Header, HttpRefusal, Message, Receive, Send
+from interlock.server.http.responses import (
+    LATER,
+    Header,
+    HttpRefusal,
+    Message,
+    Receive,
+    Send,
+    disconnected,
+)
 
 SEND_DEADLINE = 30.0  # seconds until a client must have read enough for the next write
 MAX_QUEUED = 1024 * 1024  # bytes that wait for a client to read
@@ -185,18 +193,12 @@ class KeepAlive:
 
 async def run_until_gone(writer: EventWriter, receive: Receive) -> None:
     """Send a stream until it ends or its client disconnects."""
-    watch = asyncio.ensure_future(gone(receive))
+    watch = asyncio.ensure_future(disconnected(receive))
     watch.add_done_callback(lambda _: writer.cut())
     try:
         await writer.run()
     finally:
         watch.cancel()
-
-
-async def gone(receive: Receive) -> None:
-    """Wait until the client closes the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _too_many(what: str) -> HttpRefusal:

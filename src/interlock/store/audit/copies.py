@@ -102,6 +102,3 @@ class AuditCopy:
                 self._failed = True
             finally:
                 self._waiting -= len(lines)
-
-
-__all__ = ["AuditCopy"]

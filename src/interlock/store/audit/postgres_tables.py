@@ -38,7 +38,6 @@ class PostgresAudit:
         self._using = asyncio.Lock()  # a connection runs one statement at a time
 
     async def hold(self, writer: str) -> None:
-        """Hold a lock until `close` that shows other processes that a writer is alive."""
         self._held = _lock_of(writer)
         self._drop()
 
@@ -64,25 +63,18 @@ class PostgresAudit:
         return await self._do(lambda each: _write(each, statements))
 
     async def fetch(self, sql: str, *parameters: object) -> list[Row]:
-        """Return the rows of a query.
-
-        Raises:
-            AuditUnavailable: The database cannot be read.
-        """
         rows = await self._do(lambda each: each.fetch(numbered(sql), *parameters))
         return [tuple(row) for row in rows]
 
     async def scan(
         self, sql: str, *parameters: object, work: Callable[[list[Row]], None]
     ) -> Row | None:
-        """Pass the rows of a query to a function, in a thread; return the last row."""
         rows = await self.fetch(sql, *parameters)
         if rows:
             await aio.in_thread(lambda: work(rows))
         return rows[-1] if rows else None
 
     async def snapshot(self) -> None:
-        """Begin a snapshot, so that all further queries see the present state."""
         await self.fetch("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     async def close(self) -> None:

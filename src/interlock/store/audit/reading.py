@@ -150,11 +150,7 @@ class AuditReader:
         ], _cursor(*max(ends)) if ends else ""
 
     async def _telling(self, wanted: CallFilter, limit: int) -> tuple[list[Row], list[_Position]]:
-        """Return one record of each wanted call: the first one, or the one that the filter names.
-
-        Returns:
-            The result of `_Scan.run`.
-        """
+        """Return a record of each wanted call: the first one, or the one that the filter names."""
         terms = await self._terms(wanted)
         if wanted.status == "ok" and not wanted.reason:  # the indexes lack these outcomes
             terms.append(_Term(_IS_OK))
@@ -176,11 +172,7 @@ class AuditReader:
     async def _open_calls(
         self, wanted: CallFilter, limit: int, *, is_running: bool
     ) -> tuple[list[Row], list[_Position]]:
-        """Return the intents without outcome, of running or of killed writers.
-
-        Returns:
-            The result of `_Scan.run`.
-        """
+        """Return the intents without outcome, of running or of killed writers."""
         begins: dict[str, int] = {}  # the begin of the oldest open call, by writer
         for writer, seq in await self._queries.fetch(_OPEN_WRITERS):
             if await self._is_alive(writer) == is_running:
@@ -288,7 +280,6 @@ class AuditReader:
             ((writer,),) = await self._queries.fetch(_NEXT_WRITER, writer)
 
     async def _pieces(self) -> AsyncIterator[list[Row]]:
-        """Yield all rows by writer and number."""
         where, after = "", list[object]()
         while rows := await self._queries.fetch(
             f"{_RECORDS} {where} ORDER BY writer, seq LIMIT ?", *after, EXPORTED_AT_ONCE
@@ -303,7 +294,6 @@ class AuditReader:
             return False
 
     async def _records_of(self, calls: Sequence[str]) -> dict[str, list[JsonObject]]:
-        """Return all records of some calls, oldest first, by call."""
         if not calls:
             return {}
         marks = ", ".join("?" * len(calls))
@@ -314,7 +304,6 @@ class AuditReader:
         return found
 
     async def _call(self, record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
-        """Return the line for the call of a record, given all records of the call."""
         shown = _shown(record, [record, *records])
         if "call" not in record:  # a refusal of a request
             return shown | {"status": record.get("kind", "")}
@@ -486,7 +475,6 @@ class _Scan:
 
 
 def _unindexed(sql: str) -> str:
-    """Return a condition that no index can answer."""
     for column in ('"user"', "tool", "reason", "status", "kind", "writer"):
         sql = sql.replace(f"{column} ", f"{column} || '' ")
     return sql
@@ -531,6 +519,3 @@ def _shown(record: JsonObject, records: Sequence[JsonObject]) -> JsonObject:
 
 
 _CALL_MEMBERS = ("call", "at", "user", "key", "tool", "risk", "reason", "rule")
-
-
-__all__ = ["AuditReader", "CallFilter"]

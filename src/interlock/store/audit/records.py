@@ -120,16 +120,3 @@ def as_text(value: object) -> str:
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     return str(value).encode(errors="surrogateescape").decode(errors="backslashreplace")
-
-
-__all__ = [
-    "COLUMNS",
-    "SELECTED",
-    "Status",
-    "as_object",
-    "as_text",
-    "invalid_columns",
-    "is_unicode",
-    "is_valid",
-    "stored_object",
-]

@@ -198,6 +198,3 @@ def _at_rank(rank: float, counts: memoryview, sums: list[int]) -> float:
     step = bisect_left(sums, rank)
     upper = BOUNDS[step] if step < len(BOUNDS) else BOUNDS[-1] * 1.6
     return round(float(upper / 1.6 ** ((sums[step] - rank) / counts[step])), 2)
-
-
-__all__ = ["By", "Line", "Series", "percentiles", "read_series"]

@@ -208,7 +208,6 @@ async def add_up(
 
 
 def _sums(rows: Iterable[Row], span: int) -> list[Row]:
-    """Return the rows of a span, oldest first."""
     totals: dict[tuple[Any, ...], Totals] = {}
     for minute, *of, calls, size, ms in rows:
         at = minute // span * span, *of
@@ -253,6 +252,3 @@ async def _next(tables: AuditTables, span: int, since: int) -> int | None:
     else:
         ((minute,),) = await tables.fetch(_NEXT_SUM, span, since)
     return None if minute is None else int(minute)
-
-
-__all__ = ["RollupWriter", "add_up", "end_of_sums", "purge", "rows_of", "upsert"]

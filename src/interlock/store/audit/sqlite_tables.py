@@ -13,6 +13,7 @@ from threading import Thread
 from time import monotonic
 from typing import Any, TypeVar
 
+from interlock import aio
 from interlock.errors import AuditFailed, AuditUnavailable
 from interlock.store.audit import writer_lock
 from interlock.store.audit.writer_lock import WriterLock
@@ -119,7 +120,7 @@ class SqliteAudit:
             except Exception as raised:
                 error = raised
             with suppress(RuntimeError):  # the event loop was closed
-                done.get_loop().call_soon_threadsafe(_settle, done, result, error)
+                done.get_loop().call_soon_threadsafe(aio.settle, done, result, error)
             self._checkpoint(over=sqlite_file.LONGEST_LOG)
 
     def _write(self, statements: Sequence[Statement | Claim]) -> int:
@@ -229,12 +230,3 @@ def _begin(connection: sqlite3.Connection) -> None:
                 raise
         else:
             return
-
-
-def _settle(done: asyncio.Future[Any], result: object, error: Exception | None) -> None:
-    if done.done():
-        return
-    if error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(result)

@@ -219,6 +219,3 @@ class AuditUpkeep:
             )
             base_seq, total = seq, total + len(old)
             await asyncio.sleep(PURGE_PAUSE)
-
-
-__all__ = ["AuditUpkeep", "open_trail"]

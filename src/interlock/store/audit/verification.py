@@ -366,6 +366,3 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     yield number, line
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
-
-
-__all__ = ["Mark", "StoredHead", "TrailProblem", "Verification", "read_copy"]

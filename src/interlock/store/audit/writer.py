@@ -334,7 +334,6 @@ class AuditWriter:
                 self._copy.add_checkpoint(self.id, seq, hash, signature, at)
 
     def _sign(self, key: GatewayKey, before: Head, head: Head) -> Row | None:
-        """Return the parameters of `_SIGN` for the end of the chain, unless it is signed."""
         if head == self._signed:
             return None
         at = now_micros()

@@ -12,12 +12,7 @@ from pathlib import Path
 
 
 class WriterLock:
-    """The lock of one writer, held until `release`.
-
-    Args:
-        database: The SQLite file.
-        writer: The writer's id.
-    """
+    """The lock of one writer, held until `release`."""
 
     def __init__(self, database: Path, writer: str) -> None:
         self._path = _path_of(database, writer)
@@ -53,6 +48,3 @@ def remove(database: Path, writer: str) -> None:
 
 def _path_of(database: Path, writer: str) -> Path:
     return database.with_name(f"{database.name}-writer-{writer}")
-
-
-__all__ = ["WriterLock", "is_alive", "remove"]

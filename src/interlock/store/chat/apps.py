@@ -41,6 +41,3 @@ class ChatAppStore:
             await connection.execute(insert(chat_apps).values(**key, hash=hash))
 
         await self._database.write(work)
-
-
-__all__ = ["ChatAppStore"]

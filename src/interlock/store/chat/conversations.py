@@ -194,7 +194,7 @@ class ConversationStore:
         """Return conversations whose title or one of whose messages has all words of a text.
 
         Args:
-            text: Words, and phrases in double quotes; see `store.database.search`.
+            text: Words, and phrases in double quotes; see `store.chat.conversation_search`.
             limit: The largest number of conversations; the last changed ones come first.
         """
         wanted, columns = storable(text), tables.conversations.c

@@ -86,11 +86,7 @@ class ChangeReader:
 
 
 class ChangeFeed:
-    """Reads the table regularly on behalf of all followers.
-
-    Args:
-        database: The database of the table.
-    """
+    """Reads the table regularly on behalf of all followers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -192,6 +188,3 @@ def change_statements(kind: Kind, key: str) -> tuple[Statement, Statement]:
     """Return statements for the audit trail's transaction that add a row and delete old rows."""
     now = now_micros()
     return (_ADD, [(kind, key, now)]), (_DELETE_OLD, [(now - KEPT,)])
-
-
-__all__ = ["ChangeFeed", "ChangeReader", "change_statements", "note_change"]

@@ -42,6 +42,3 @@ def numbered(sql: str) -> str:
     """Return SQL with `$1`, `$2`, … instead of `?`, for PostgreSQL."""
     numbers = count(1)
     return re.sub(r"\?", lambda _: f"${next(numbers)}", sql)
-
-
-__all__ = ["Claim", "ClaimFailed", "Row", "Statement", "numbered"]

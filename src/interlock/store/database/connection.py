@@ -66,6 +66,3 @@ async def connect(engine: Engine) -> AsyncGenerator[AsyncConnection]:
 async def dispose(engine: Engine) -> None:
     """Close the connections of the pool, and end their threads."""
     await greenlet_spawn(engine.dispose)
-
-
-__all__ = ["AsyncConnection", "connect", "dispose"]

@@ -78,6 +78,3 @@ def _other_version(location: str, revision: str | None, *, is_server: bool) -> S
         "use another database or schema" if is_server else "move it away; a new one is created"
     )
     return StoreError(f"{location} was made by {maker} of interlock: {way_out}")
-
-
-__all__ = ["create", "is_created"]

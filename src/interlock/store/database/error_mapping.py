@@ -90,5 +90,4 @@ def store_error(error: Exception, location: str) -> StoreError:
 
 
 def _cause(error: Exception) -> Exception:
-    """Return the driver's error inside SQLAlchemy's error."""
     return getattr(error, "orig", None) or error

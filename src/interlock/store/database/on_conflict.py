@@ -25,5 +25,3 @@ class OnConflict(SyntaxExtension, TextClause):
 
 
 KEEP_EXISTING = OnConflict("DO NOTHING")
-
-__all__ = ["KEEP_EXISTING", "OnConflict"]

@@ -21,6 +21,3 @@ async def prepare(location: str | Path | None) -> None:
         from interlock.store.database.database import open_database
 
         await (await open_database(location)).close()
-
-
-__all__ = ["prepare"]

@@ -76,6 +76,3 @@ def _run_claim(connection: Connection, claim: Claim) -> bool:
 @cache
 def _dialect() -> DefaultDialect:
     return DefaultDialect(paramstyle="qmark")
-
-
-__all__ = ["Record", "claim_of", "make_change", "statement_of", "unrecorded"]

@@ -24,5 +24,3 @@ def revision_of(source: str) -> str:
 # A hash of the source, because a hash of SQLAlchemy's DDL would need SQLAlchemy, whose DDL differs
 # between its versions.
 REVISION = revision_of(Path(__file__).with_name("tables.py").read_text(encoding="utf-8"))
-
-__all__ = ["OUTDATED", "REVISION", "UNRELEASED", "revision_of"]

@@ -1,4 +1,4 @@
-"""The tables, their indexes, and the index of words; see `search`.
+"""The tables, their indexes, and the index of words; see `store.chat.conversation_search`.
 
 Edit them here until the first release: any edit of this file but of comments makes another version
 of the tables, and databases of other versions are refused. See `revisions`.

@@ -238,5 +238,3 @@ ROUTES = (
     Route("POST", f"{_CALL}/approve", "mcp:", approve, "lets it run", body=AppDecisionBody),
     Route("POST", f"{_CALL}/deny", "mcp:", deny, "refuses it", body=AppDecisionBody),
 )
-
-__all__ = ["ROUTES", "Apps"]

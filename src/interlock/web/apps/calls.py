@@ -165,7 +165,6 @@ class AppCall:
 
 
 def _asked(call: Call, approval: Approval | None) -> JsonObject:
-    """Return a call in the form in which the page shows it."""
     address, decision = call.entry.address, call.decision
     expires = datetime.now(UTC) + timedelta(seconds=ANSWER_WITHIN)
     end = expires.isoformat(timespec="seconds") if approval is None else rfc3339(approval.expires)
@@ -225,6 +224,3 @@ class AppCalls:
         ending = [each.end() for each in self._calls.values()]
         self._calls.clear()
         await asyncio.gather(*ending, *self._ending)
-
-
-__all__ = ["AppCall", "AppCalls"]

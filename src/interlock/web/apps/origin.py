@@ -53,6 +53,3 @@ class AppsOrigin(Struct, frozen=True):
 
     def of_server(self, server: str) -> str:
         return self.pattern.replace("*", sha256(server.encode()).hexdigest()[:20], 1)
-
-
-__all__ = ["AppsOrigin"]

@@ -63,12 +63,7 @@ class Tickets:
 
 
 class TicketSite:
-    """Serves the documents of tickets, and passes all other requests on.
-
-    Args:
-        tickets: The documents.
-        beside: Serves all other paths.
-    """
+    """Serves the documents of tickets, and passes all other requests on."""
 
     def __init__(self, tickets: Tickets, beside: AsgiApp) -> None:
         self._tickets = tickets
@@ -82,6 +77,3 @@ class TicketSite:
             await self._beside(scope, receive, send)
         else:
             await found.send(send)
-
-
-__all__ = ["TicketSite", "Tickets"]

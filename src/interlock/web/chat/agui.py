@@ -44,7 +44,6 @@ class AguiEncoder(TurnEncoder):
         return [{"type": "RUN_STARTED", **self._ids, "protocolVersion": PROTOCOL_VERSION}]
 
     def interrupted(self) -> list[JsonObject]:
-        """Return the events that end the run because it waits for a person."""
         outcome = {"type": "interrupt", "interrupts": self._interrupts}
         return [*self._end(), {"type": "RUN_FINISHED", **self._ids, "outcome": outcome}]
 

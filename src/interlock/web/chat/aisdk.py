@@ -30,7 +30,6 @@ class AiSdkEncoder(TurnEncoder):
         return [{"type": "start", "messageId": self._message}, {"type": "start-step"}]
 
     def interrupted(self) -> list[JsonObject]:
-        """Return the chunks that end the response because it waits for a person."""
         return [*self._end(), *_finish("tool-calls")]
 
     def _opened(self, kind: str) -> list[JsonObject]:

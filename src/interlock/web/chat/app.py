@@ -15,7 +15,7 @@ from interlock.calls import Caller
 from interlock.errors import AuthError
 from interlock.server.http.guard import Guard
 from interlock.server.http.request import HttpRequest
-from interlock.server.http.responses import HttpRefusal
+from interlock.server.http.responses import HttpRefusal, disconnected
 from interlock.web.chat import aisdk
 from interlock.web.chat.agui import AguiEncoder, AguiInput
 from interlock.web.chat.aisdk import AiSdkEncoder, AiSdkInput
@@ -210,7 +210,7 @@ class ChatApp:
             arrived.set()
 
         turn.follow(take)
-        gone = asyncio.create_task(_disconnected(receive))
+        gone = asyncio.create_task(disconnected(receive))
         gone.add_done_callback(lambda _: arrived.set())
         headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
         if isinstance(encoder, AiSdkEncoder):
@@ -271,11 +271,6 @@ async def _body(receive: Any) -> bytes:
             raise _Refused(413, "too_large", f"the request is too large (limit {MAX_BODY:,} bytes)")
         more = message.get("more_body", False)
     return b"".join(parts)
-
-
-async def _disconnected(receive: Any) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _reply(

@@ -488,5 +488,3 @@ LOCAL_ROUTES = (
     *ROUTES,
     Route("GET", "/api/calls/{id}", "mcp:", get_call, "one call with its whole result"),
 )
-
-__all__ = ["LOCAL_ROUTES", "ROUTES", "ChatApiContext"]

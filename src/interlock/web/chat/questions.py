@@ -27,13 +27,7 @@ ASKABLE = ClientCapabilities(elicitation={"form": {}, "url": {}}, extensions=SUP
 
 
 class TurnQuestions:
-    """The way back from a call to the people who see its turn; see also `AsksOnPage`.
-
-    Args:
-        turn: The turn.
-        call: The call.
-        approve: Asks whether the call may run.
-    """
+    """The way back from a call to the people who see its turn; see also `AsksOnPage`."""
 
     def __init__(self, turn: Turn, call: Call, approve: AskCaller) -> None:
         self.approve = approve

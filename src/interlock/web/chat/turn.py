@@ -229,7 +229,6 @@ class Turn:
     async def _run(
         self, events: AsyncGenerator[AgentEvent, None], after: asyncio.Task[None] | None = None
     ) -> None:
-        """Process the events of a run, once the previous run has ended."""
         started, limit = monotonic(), asyncio.timeout(None)
         try:
             if after is not None:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
+from interlock import aio
 from interlock.agent import ApprovalAsked, approval_hash
 from interlock.calls import Call, Caller, Entry, Item, Outcome, Slots
 from interlock.config.gateway import CALLER, OWN
@@ -104,7 +105,7 @@ class TurnToolbox:
             try:
                 outcome = await task
             except asyncio.CancelledError:
-                if task.cancelled() and not _is_cancelled():
+                if task.cancelled() and not aio.is_cancelled():
                     raise CallRefused("the user stopped this call", "cancelled") from None
                 raise
         self.results[call.id] = bytes(outcome.raw)
@@ -197,12 +198,6 @@ class TurnToolbox:
 def replace_arguments(call: Call, arguments: JsonObject) -> Call:
     """Return a call with other arguments, and without the decisions about it."""
     return replace(call, arguments=arguments, decision=None)
-
-
-def _is_cancelled() -> bool:
-    """Return whether the running task was itself cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _with_note(outcome: Outcome, arguments: JsonObject) -> Outcome:

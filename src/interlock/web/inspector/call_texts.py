@@ -88,7 +88,6 @@ def of_call(inspection: Inspection, tool: str, arguments: JsonObject) -> JsonObj
 
 
 def _key(inspection: Inspection) -> str | None:
-    """Return the server's name in the file; None if it is not there."""
     for key, server in inspection.host.servers().items():
         if server == inspection.connection.server:
             return key
@@ -96,7 +95,6 @@ def _key(inspection: Inspection) -> str | None:
 
 
 def _expected(inspection: Inspection, tool: str, arguments: JsonObject) -> str:
-    """Return the test's assertions about the result, if such a call ran."""
     for card in reversed(inspection.history):
         if (card["name"], card["arguments"], card["state"]) != (tool, arguments, "ran"):
             continue
@@ -115,7 +113,6 @@ def _expected(inspection: Inspection, tool: str, arguments: JsonObject) -> str:
 
 
 def _literal(value: Any, indent: str = "") -> str:
-    """Return a JSON value as Python code, on several lines if it is long."""
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if not isinstance(value, dict | list) or not value:
@@ -130,6 +127,3 @@ def _literal(value: Any, indent: str = "") -> str:
     if len(indent) + len(line) <= LINE and "\n" not in line:
         return line
     return first + "".join(f"\n{inner}{part}," for part in parts) + f"\n{indent}{last}"
-
-
-__all__ = ["of_call"]

@@ -369,6 +369,3 @@ def kind_of(server: object) -> str:
         case OpenApiConfig():
             return "openapi"
     return "python"
-
-
-__all__ = ["InspectedConnection", "kind_of"]

@@ -22,9 +22,6 @@ from interlock.web.inspector.inspector import Inspector
 class GatewayInspector:
     """Inspects the servers of a gateway, for callers with the scope `admin:write`.
 
-    Args:
-        assembly: The gateway.
-
     Attributes:
         tables: The JSON routes, for `JsonApi`.
         ask: Asks about the calls of the page.
@@ -55,11 +52,7 @@ class GatewayInspector:
         self.ask: AskCaller = ask_on_page
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves the documents of inspected apps.
-
-        Args:
-            beside: Serves all other paths.
-        """
+        """Return an application that serves the documents of inspected apps."""
         return TicketSite(self._inspector.tickets, beside)
 
     def end_credentials(self, keys: Collection[str]) -> None:
@@ -70,6 +63,3 @@ class GatewayInspector:
 
     async def close(self) -> None:
         await self._inspector.close()
-
-
-__all__ = ["GatewayInspector"]

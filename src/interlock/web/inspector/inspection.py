@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from interlock import revisions, schema
+from interlock import aio, revisions, schema
 from interlock.auth import Principal
 from interlock.calls import Call, Caller, CallHandler, Entry, Item, Outcome
 from interlock.calls.endings import ending_of, reason_of
@@ -343,7 +343,7 @@ class Inspection:
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not _is_cancelled():
+            if task.cancelled() and not aio.is_cancelled():
                 raise CallRefused("the user stopped this call", "cancelled") from None
             raise
         finally:
@@ -352,7 +352,6 @@ class Inspection:
     async def _passed(
         self, method: str, params: JsonObject, call: Call, *, checks: bool
     ) -> Outcome:
-        """Pass a call through the policy and its layers; any other request directly."""
         if method not in ("tools/call", "resources/read", "prompts/get"):
             if self.host.has_gateway and method not in _READING:
                 text = f"{method} is not sent: no policy covers it"
@@ -389,12 +388,7 @@ class Inspection:
                 call.timing.at_server = monotonic() - began
 
     def _accepted(self, entry: Entry | Item) -> Entry | Item:
-        """Return the tool or prompt as the operator accepted it.
-
-        Raises:
-            CallRefused: The definition is not accepted.
-            UnknownTool: The operator has excluded it, or it cannot be called.
-        """
+        """Return the tool or prompt as the operator accepted it."""
         if isinstance(entry, Item):
             unusable = {each.name: each.detail for each in self.connection.tools.unusable}
             if entry.kind == "tools" and entry.name in unusable:
@@ -415,11 +409,7 @@ class Inspection:
         raise CallRefused(text, "tool_quarantined")
 
     def _check_rights(self, call: Call, key: str, caller: Caller) -> None:
-        """Check that the key whose rights are shown may make a call.
-
-        Raises:
-            CallRefused: The key may not.
-        """
+        """Check that the key whose rights are shown may make a call."""
         decision = self.host.policy().decide(caller, call.entry, call.arguments)
         if decision.effect == "deny":
             by = f" by rule {decision.rule}" if decision.rule else ""
@@ -535,12 +525,3 @@ def _result_of(text: str) -> Any:
         return msgspec.json.decode(text)["result"]
     except (msgspec.DecodeError, KeyError):
         return None
-
-
-def _is_cancelled() -> bool:
-    """Return whether the running task was itself cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-__all__ = ["Host", "Inspection"]

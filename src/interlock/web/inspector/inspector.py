@@ -45,9 +45,6 @@ class Wanted(Struct, frozen=True, rename={"seen_as": "as"}, forbid_unknown_field
 class Inspector:
     """The inspections of one program.
 
-    Args:
-        host: The program.
-
     Attributes:
         tickets: Documents of apps that wait to be fetched.
     """
@@ -169,6 +166,3 @@ class Inspector:
         self.drain()
         if self._closing:
             await asyncio.wait(self._closing)
-
-
-__all__ = ["ERAS", "Inspector", "Wanted"]

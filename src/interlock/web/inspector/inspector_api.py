@@ -257,11 +257,7 @@ async def answer(inspector: Inspector, request: ApiRequest) -> None:
 
 
 def routes(scope: str) -> tuple[Route, ...]:
-    """Return the routes.
-
-    Args:
-        scope: The scope that callers need.
-    """
+    """Return the routes."""
     one = "/api/inspect/{id}"
     table: tuple[tuple[str, str, Any, str, Any, Any], ...] = (
         ("GET", "/api/inspect", list_servers, "the servers that can be inspected", None, None),
@@ -282,6 +278,3 @@ def routes(scope: str) -> tuple[Route, ...]:
         Route(method, path, scope, handle, about, query, body)
         for method, path, handle, about, query, body in table
     )
-
-
-__all__ = ["routes"]

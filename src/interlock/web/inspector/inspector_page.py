@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from interlock.web.files import Shell
+from interlock.web.files import SHARED_STYLES, Shell
 
-_SHARED = tuple(f"shared/styles/{each}.css" for each in ("tokens", "base", "frame", "parts"))
-INSPECTOR = Shell("interlock inspector", "inspect/inspect.js", (*_SHARED, "inspect/inspect.css"))
+INSPECTOR = Shell(
+    "interlock inspector", "inspect/inspect.js", (*SHARED_STYLES, "inspect/inspect.css")
+)
 
 
 def shell_at(path: str) -> Shell | None:
     """Return the page at a path; None if the path is not the inspector's."""
     is_here = path == "/inspect" or path.startswith("/inspect/")
     return INSPECTOR if is_here else None
-
-
-__all__ = ["INSPECTOR", "shell_at"]

@@ -290,6 +290,3 @@ def _of_call(about: str, result: JsonObject, revision: str) -> Iterator[tuple[st
             "advice",
             "structuredContent without the same as text for older clients",
         )
-
-
-__all__ = ["Remark", "WireRemarks", "of_items"]

@@ -234,6 +234,3 @@ def _name_in(params: msgspec.Raw) -> str:
         name = found.name or found.uri
         return name[:200] if isinstance(name, str) else ""
     return ""
-
-
-__all__ = ["InspectedWire", "WireEntry"]
