@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from interlock.calls.call import LOCAL, Call, Caller, Outcome, Slots, Surface
 from interlock.calls.entry import Entry, Item
-from interlock.calls.stack import Around, CallHandler, build
+from interlock.calls.handlers import Around, CallHandler, build
 
 __all__ = [
     "LOCAL",

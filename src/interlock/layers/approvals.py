@@ -27,7 +27,7 @@ from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.decision import Decision
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import Grant, GrantLost
-from interlock.calls.stack import Around, CallHandler
+from interlock.calls.handlers import Around, CallHandler
 from interlock.config.gateway import CALLER, ApprovalSettings
 from interlock.errors import ApprovalMissing, DecisionRefused, InterlockError, UnknownApproval
 from interlock.layers.asking import AskCaller

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from interlock.calls.call import Call, Outcome
-from interlock.calls.stack import Around, CallHandler
+from interlock.calls.handlers import Around, CallHandler
 from interlock.config.gateway import CALLER
 from interlock.errors import ApprovalMissing
 

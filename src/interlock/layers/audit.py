@@ -31,7 +31,7 @@ from interlock.auth.stored_key import TENANT
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
 from interlock.calls.grant import GrantLost
-from interlock.calls.stack import CallHandler
+from interlock.calls.handlers import CallHandler
 from interlock.config.gateway import Audit, Risk
 from interlock.errors import (
     AuditUnavailable,

@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 
 from interlock.calls.call import Call, Outcome
-from interlock.calls.stack import Around, CallHandler
+from interlock.calls.handlers import Around, CallHandler
 from interlock.errors import LimitExceeded
 
 PER_CALLER = 64  # waiting calls of one caller

@@ -18,7 +18,7 @@ from typing import TypeAlias
 from interlock.auth.principal import Principal
 from interlock.calls.call import Call, Caller, Outcome
 from interlock.calls.entry import Entry, Item
-from interlock.calls.stack import CallHandler
+from interlock.calls.handlers import CallHandler
 from interlock.config.gateway import KeyLimits, Limits, Rate
 from interlock.config.limits_reading import key_limits
 from interlock.errors import (
