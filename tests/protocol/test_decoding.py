@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from interlock.errors import OutOfMemory, RemoteProtocolError
 from interlock.protocol import decoding
-from interlock.protocol.decoding import decode, decode_call, decode_prompt, decoder
+from interlock.protocol.decoding import decode, decode_call, decode_prompt
 from interlock.types import (
     AudioContent,
     CallToolResult,
@@ -46,7 +47,7 @@ def test_a_result_is_decoded_as_its_type():
     result = decode(CompleteResult, raw({"completion": {"values": ["a"]}}), "completion")
 
     assert result.completion.values == ["a"]
-    assert decoder(CompleteResult, "completion")(raw({"completion": {}})).completion.values == []
+    assert decode(CompleteResult, raw({"completion": {}}), "completion").completion.values == []
 
 
 @each_row("text", [b"[]", b"null", b"1", b'{"completion":[]}', b"{", b"[" * 5_000])
@@ -148,13 +149,13 @@ def test_no_result_raises_anything_but_a_protocol_error(result: Any):
             assert "\n" not in str(error)  # noqa: PT017 - success is as good
 
     for each in (CallToolResult, GetPromptResult, ReadResourceResult, InitializeResult, ListPage):
-        attempt(decoder(each, "result"))
+        attempt(partial(decode, each, what="result"))
     attempt(decode_call)
     attempt(decode_prompt)
 
 
 @pytest.mark.parametrize(
-    "kind", [decode_call, decode_prompt, decoder(ListPage, "tools/list result")]
+    "kind", [decode_call, decode_prompt, partial(decode, ListPage, what="tools/list result")]
 )
 def test_decoding_without_memory_raises_out_of_memory(kind: Any, monkeypatch: pytest.MonkeyPatch):
     def full(*_: object, **__: object) -> None:

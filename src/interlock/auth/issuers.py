@@ -90,7 +90,7 @@ class Issuers:
         if known is not None and self._clock() < known.until:
             self._known.move_to_end(digest)
             return known
-        issuer = self._issuers.get(_issuer_of(token))
+        issuer = self._issuers.get(_payload_of(token).iss)
         principal = None if issuer is None else await verified(issuer.verify, token.decode())
         if issuer is None or principal is None:
             self._known.pop(digest, None)
@@ -126,10 +126,6 @@ def _payload_of(token: bytes) -> _Payload:
         return msgspec.json.decode(raw, type=_Payload)
     except (ValueError, RecursionError):
         return _Payload()
-
-
-def _issuer_of(token: bytes) -> str:
-    return _payload_of(token).iss
 
 
 def with_groups(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing, suppress
@@ -65,7 +64,6 @@ LIST_CHANGES = "sdk_mcp_tools_list_changed"  # the capability to receive changes
 
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 _NO_SESSION = "No conversation found with session ID"
-_log = logging.getLogger("interlock.claude")
 
 Prompt = str | Sequence[JsonObject]
 

@@ -159,9 +159,10 @@ class OpenAIModel:
                 if whole is not None:
                     for piece in answer.add_whole(whole):
                         yield piece
-                async for chunk in chunks if whole is None else _nothing():
-                    for piece in answer.add(event_fields(chunk)):
-                        yield piece
+                else:
+                    async for chunk in chunks:
+                        for piece in answer.add(event_fields(chunk)):
+                            yield piece
         except connection.failures as error:
             raise connection.endpoint.explain(error, started=started) from error
         yield answer.reply()
@@ -325,11 +326,6 @@ def ollama_url() -> str:
     if ":" not in address.rpartition("]")[2]:
         address = f"{address}:11434"
     return f"{scheme if found else 'http'}://{address}/v1"
-
-
-async def _nothing() -> AsyncGenerator[Any, None]:
-    return
-    yield
 
 
 class _Connection(NamedTuple):

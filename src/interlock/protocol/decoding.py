@@ -5,7 +5,6 @@ Content of an unknown type is kept as `UnknownContent`, which takes a second, sl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
@@ -38,11 +37,6 @@ def decode(type: type[_T], raw: Raw, what: str) -> _T:
         raise RemoteProtocolError(f"malformed {what}: {error}") from None
     except MemoryError:
         raise OutOfMemory(f"a {what} does not fit into memory") from None
-
-
-def decoder(type: type[_T], what: str) -> Callable[[Raw], _T]:
-    """Make a function that decodes as `decode` does."""
-    return lambda raw: decode(type, raw, what)
 
 
 class ResultHead(Struct, rename="camel", gc=False):

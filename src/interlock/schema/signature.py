@@ -24,7 +24,6 @@ from interlock.errors import SignatureError
 from interlock.types import CallToolResult, Content, JsonObject
 
 _EMPTY = inspect.Parameter.empty
-_SCALARS = (bool, int, float, type(None))
 
 
 class Signature(Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any
 
 from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
-from interlock.calls import Caller, Entry
 from interlock.config.gateway import ChatPage
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.serving.endpoint import Listener
@@ -50,7 +49,7 @@ class GatewayChat:
             self._models,
             assembly.server.toolbox,
             ConversationStore(assembly.services.database),
-            may_use=lambda caller, entry: _may_use(assembly, caller, entry),
+            may_use=lambda *each: assembly.parts.policy.decide(*each).effect != "deny",
             system=settings.system,
             asks_people=True,
             agent=agents_of(settings.engine),
@@ -117,10 +116,6 @@ class _Users:
         principal = await self._authenticator.authenticate(headers, peer)
         check_scope(principal, "mcp:")
         return principal
-
-
-def _may_use(assembly: Assembly, caller: Caller, entry: Entry) -> bool:
-    return assembly.parts.policy.decide(caller, entry).effect != "deny"
 
 
 def _limits(settings: ChatPage) -> TurnLimits:

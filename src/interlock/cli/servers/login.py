@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 import click
@@ -32,8 +32,6 @@ from interlock.oauth.callback import Callback, open_browser
 if TYPE_CHECKING:
     from interlock.oauth import TokenStore
     from interlock.oauth.logout import LoggedOut
-
-_Server = TypeVar("_Server", HttpServer, OpenApiConfig)
 
 
 @click.command()
@@ -97,11 +95,6 @@ def _with_login(name: str, config: Path | None) -> HttpServer | OpenApiConfig:
     return server
 
 
-def _resolved(server: _Server) -> _Server:
-
-    return resolve(server, os.environ)
-
-
 def _check_scopes(scopes: tuple[str, ...]) -> None:
     from interlock.oauth.challenges import split_scopes
 
@@ -118,7 +111,7 @@ async def _login(
 ) -> int:
     from interlock.toolbox.connect import login_challenge
 
-    server = _resolved(written)
+    server = resolve(written, os.environ)
     with working(f"asking {name}"):
         challenge = await login_challenge(server)
         if challenge is None and (server.auth == "oauth" or await _publishes_login(server)):
@@ -244,9 +237,9 @@ async def end_login(server: ServerConfig, store: TokenStore) -> LoggedOut | None
     from interlock.toolbox.connect import client_identity
 
     if isinstance(server, OpenApiConfig):
-        return await logout(_resolved(server).openapi.base_url, store)
+        return await logout(resolve(server, os.environ).openapi.base_url, store)
     if isinstance(server, HttpServer):
-        resolved = _resolved(server)
+        resolved = resolve(server, os.environ)
         return await logout(resolved.url, store, client=client_identity(resolved))
     return None
 

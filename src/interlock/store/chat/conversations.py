@@ -72,7 +72,6 @@ class StoredMessage(Struct, frozen=True):
 _Conversations: TypeAlias = list[Conversation]
 _Messages: TypeAlias = list[Message]
 _Stored: TypeAlias = list[StoredMessage]
-_Texts: TypeAlias = list[str]
 _Rows: TypeAlias = list[dict[str, str | None]]
 
 
