@@ -204,6 +204,19 @@ def test_modules_never_import_each_other_even_lazily():
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
 
 
+@pytest.mark.slow("works through much data")
+def test_folders_of_a_room_never_import_each_other():
+    def place(module: str) -> str:
+        return ".".join(module.split(".")[:2]) if module.count(".") > 1 else module
+
+    graph: dict[str, set[str]] = {}
+    for module in filter(None, MODULES):
+        inside = {place(each) for each in imports(module) if room(each) == room(module)}
+        graph.setdefault(place(module), set()).update(inside - {place(module), room(module)})
+
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the cycle
+
+
 def test_gateway_needs_neither_command_line_nor_pages_nor_agent():
     reached = {module for module in MODULES if room(module) == "gateway"}
     left = [*reached]

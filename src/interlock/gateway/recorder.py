@@ -8,7 +8,7 @@ from interlock.auth.gateway_auth import RefusedCredential
 from interlock.auth.principal import Principal
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.errors import CallRefused
-from interlock.gateway.explain.explanation import UNKNOWN
+from interlock.gateway.forwarding.refusals import UNKNOWN
 from interlock.gateway.observer import GatewayObserver
 from interlock.layers.audit import LOCAL_USER, AuditTrail
 from interlock.layers.metrics import Gauge, Metrics

@@ -10,7 +10,8 @@ from typing import Any
 from interlock.calls import Call, Caller, Entry, Item
 from interlock.config.gateway import OWN
 from interlock.errors import InvalidArguments, LimitExceeded
-from interlock.gateway.explain.explanation import UNKNOWN, Check, ExplainedCall
+from interlock.gateway.explain.explanation import Check, ExplainedCall
+from interlock.gateway.forwarding.refusals import UNKNOWN
 from interlock.policy import Decision, Step
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject

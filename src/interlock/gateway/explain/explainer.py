@@ -19,7 +19,8 @@ from interlock.errors import StoreError
 from interlock.gateway.assembly import Assembly
 from interlock.gateway.client_approvals import pin_in
 from interlock.gateway.explain.checks import CHECKS, policy_checks
-from interlock.gateway.explain.explanation import UNKNOWN, Check, Effect, ExplainedCall, Explanation
+from interlock.gateway.explain.explanation import Check, Effect, ExplainedCall, Explanation
+from interlock.gateway.forwarding.refusals import UNKNOWN
 from interlock.gateway.forwarding.server import ForwardingServer
 from interlock.gateway.logins.vault import Vault
 from interlock.layers.approvals import Approvals

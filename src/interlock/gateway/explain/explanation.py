@@ -19,8 +19,6 @@ from interlock.types import JsonObject
 Verdict = Literal["ok", "ask", "deny", "not_reached"]
 Effect = Literal["allow", "ask", "deny"]
 
-UNKNOWN = "unknown_tool"
-
 
 class Check(Struct, frozen=True, omit_defaults=True):
     """One check of a call.

@@ -38,6 +38,7 @@ from interlock.server.wire_errors import request_refusal
 from interlock.types import JsonObject
 
 REASON_KEY = "interlock/reason"
+UNKNOWN = "unknown_tool"
 INTERNAL_ERROR = -32603
 
 _log = logging.getLogger("interlock.gateway")
