@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from interlock.cli import config_option
-from interlock.cli.terminal import say
+from interlock.cli.terminal import say, warn
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
@@ -112,10 +112,22 @@ def add(
                 "program's own, put -- before COMMAND"
             )
         server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
+        if not cwd:
+            _warn_of_relative_files(args)
     path = config_option.own_file(config)
     add_server(path, name, server)
     in_file = f" --config {shlex.quote(str(config))}" if config else ""
     say(f"added {name!r} to {path}; {_next_step(name, server)}{in_file}")
+
+
+def _warn_of_relative_files(args: tuple[str, ...]) -> None:
+    for each in args:
+        file = Path(each.rpartition(":")[0] or each)  # FILE, or FILE:NAME
+        if not file.is_absolute() and file.is_file():
+            warn(
+                f"{each} is relative, so the server starts only in this folder; "
+                f"write {shlex.quote(str(Path.cwd() / each))}, or add --cwd"
+            )
 
 
 def _client(
