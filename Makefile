@@ -51,13 +51,13 @@ help:
 chat: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
-	exec $(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"}
+	$(bin)/interlock chat --config examples/mcp.json $${PROMPT:+-- "$$PROMPT"} || test $$? -eq 130
 
 # The same in the browser.
 web: .venv/.stamp-interlock
 	@PATH="$(CURDIR)/$(bin):$$PATH" INTERLOCK_MODEL="$${INTERLOCK_MODEL:-local}"; \
 	export PATH INTERLOCK_MODEL; \
-	exec $(bin)/interlock web --config examples/mcp.json
+	$(bin)/interlock web --config examples/mcp.json || test $$? -eq 130
 
 # What a test needs is a mark of it: see pyproject.toml, and `PROGRAMS` in tests/conftest.py.
 pytest := PATH="$(CURDIR)/$(bin):$$PATH" $(bin)/python -m pytest -n 2 --dist worksteal

@@ -84,14 +84,12 @@ class Shell:
         ]
         self._environment.delenv("INTERLOCK_MODEL", raising=False)
         for command, shown in commands(block.text):
-            self._run(self.with_ports(command), shown)
+            self._run(self.with_ports(command).replace("$PWD", str(self._folder)), shown)
 
     def close(self) -> None:
         """End the commands that run in the background, and free their ports."""
         for each in self._running:
-            each.terminate()
-        for each in self._running:
-            each.communicate()
+            self._end(each)
         for reserving in self._ports.values():
             reserving.close()
 
@@ -99,6 +97,8 @@ class Shell:
         words = shlex.split(command, comments=True)
         if words[-1] == "&":
             self._start(words[:-1], shown)
+        elif words == ["kill", "%1"]:
+            self._end(self._running.pop())
         elif words[0] == "export":
             self._environment.setenv(*words[1].split("=", 1))
         elif words[0] in STUBS:
@@ -148,6 +148,10 @@ class Shell:
         printed = [process.stdout.readline() for _ in shown]
         lines = [self._with_page_ports(each).rstrip("\n") for each in printed]
         compare(lines, shown, shlex.join(words))
+
+    def _end(self, process: subprocess.Popen[str]) -> None:
+        process.terminate()
+        process.communicate()
 
     # In a terminal
 
@@ -306,4 +310,14 @@ def _npm(arguments: list[str]) -> None:
     assert arguments[0] == "install"
 
 
-STUBS: dict[str, Callable[[list[str]], None]] = {"make": _make, "npm": _npm, "pip": _pip}
+def _python3(arguments: list[str]) -> None:
+    environment = arguments[2]
+    assert arguments == ["-m", "venv", environment, "&&", ".", f"{environment}/bin/activate"]
+
+
+STUBS: dict[str, Callable[[list[str]], None]] = {
+    "make": _make,
+    "npm": _npm,
+    "pip": _pip,
+    "python3": _python3,
+}

@@ -20,6 +20,7 @@ import pytest
 
 from interlock.config import load, settings
 from interlock.gateway.manifests import read_plugins
+from interlock.models.scripted import ScriptedModel
 from tests.cli.conftest import home, interlock, terminal
 from tests.docs.page import ROOT, Block, blocks, pages
 from tests.docs.session import Shell
@@ -82,6 +83,8 @@ class Page:
             assert plugin.problems == {}
         elif file.name == "settings.json":
             assert settings.load(file).warnings == ()
+        elif file.name == "answers.json":
+            ScriptedModel.from_file(file)
         elif file.suffix == ".json":
             assert load(file).warnings == ()
 

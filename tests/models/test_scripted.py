@@ -109,6 +109,23 @@ def test_from_file_of_another_format_is_an_error_with_the_path(
         ScriptedModel.from_file(path)
 
 
+@each_row(
+    ("content", "member"),
+    [
+        ('[{"text": "Hello"}]', "text"),
+        ('[{"tool_calls": [{"id": "1", "name": "a", "arguments": {}}]}]', "arguments"),
+    ],
+)
+def test_from_file_with_an_unknown_member_is_an_error_with_its_name(
+    tmp_path: Path, content: str, member: str
+) -> None:
+    path = tmp_path / "script.json"
+    path.write_text(content)
+
+    with pytest.raises(ConfigError, match=f"unknown field `{member}`"):
+        ScriptedModel.from_file(path)
+
+
 def test_from_file_of_a_missing_file_is_an_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.json: No such file"):
         ScriptedModel.from_file(tmp_path / "nothing.json")

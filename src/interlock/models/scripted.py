@@ -17,6 +17,16 @@ Respond = Callable[[Sequence[Message], Sequence[ToolDefinition]], AssistantMessa
 Scripted = AssistantMessage | str | list[ToolCall] | tuple[ToolCall, ...] | Exception | Respond
 
 
+class _Call(ToolCall, frozen=True, forbid_unknown_fields=True):
+    """A call in a file; a misspelt member is an error."""
+
+
+class _Entry(AssistantMessage, frozen=True, forbid_unknown_fields=True):
+    """A message in a file; a misspelt member is an error."""
+
+    tool_calls: tuple[_Call, ...] = ()
+
+
 class ScriptedRequest(NamedTuple):
     """The messages and tools of one request, copied at the time of the request."""
 
@@ -51,6 +61,7 @@ class ScriptedModel:
         except OSError as error:
             raise ConfigError(f"script {path}: {error.strerror or error}") from error
         try:
+            msgspec.json.decode(text, type=list[_Entry])  # refuses unknown members
             replies = msgspec.json.decode(text, type=list[AssistantMessage])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ConfigError(

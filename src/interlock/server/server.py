@@ -322,14 +322,17 @@ class Server:
 
         Raises:
             MissingExtra: uvicorn is not installed.
-            ConfigError: Others can reach the address, and the server has no authentication.
+            ConfigError: Others can reach the address, and the server has no authentication; or
+                the address cannot be used.
         """
+        from interlock.config.gateway import Address
+        from interlock.server.http.listening import bound
         from interlock.server.http.serve import UvicornServer, check_exposure
 
         endpoint = self.asgi(**options)
         check_exposure(host, protected=unprotected or endpoint.is_protected)
-        with suppress(KeyboardInterrupt):
-            UvicornServer(endpoint, host, port, announces=True).run()
+        with bound(Address(host, port)) as listener, suppress(KeyboardInterrupt):
+            UvicornServer(endpoint, host, port, announces=True).run([listener])
         self.close()
 
     def find(self, kind: Literal["tools"], name: str, context: Context) -> ServedTool | None:

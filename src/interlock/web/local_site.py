@@ -20,10 +20,10 @@ from interlock.errors import AskRefused, ConfigError
 from interlock.gateway.admin import login
 from interlock.gateway.admin.login import Pages
 from interlock.gateway.local_calls import LocalCalls, local_calls
-from interlock.gateway.serving.process import bound
 from interlock.layers.results import ResultBudget
 from interlock.policy import LOCAL_USER, Policy
 from interlock.server.http.json_api import ApiRequest, JsonApi, Route
+from interlock.server.http.listening import bound
 from interlock.server.http.page_guard import PageGuard
 from interlock.server.http.responses import Receive, Scope, Send
 from interlock.server.http.serve import UvicornServer

@@ -35,6 +35,24 @@ def test_add_accepts_its_options_anywhere_before_two_dashes(interlock, home):
     }
 
 
+def test_add_warns_of_a_relative_file_with_the_absolute_path(interlock, home):
+    (home / "math.py").touch()
+    words = ("interlock", "run", "math.py")
+    warning = (
+        "warning: {0} is relative, so the server starts only in this folder; "
+        f"write {home}/{{0}}, or add --cwd"
+    )
+
+    plain = interlock("servers", "add", "a", *words).err.splitlines()
+    named = interlock("servers", "add", "b", *words[:2], "math.py:server").err.splitlines()
+    absolute = interlock("servers", "add", "c", *words[:2], home / "math.py").err.splitlines()
+    with_cwd = interlock("servers", "add", "d", *words, "--cwd", home).err.splitlines()
+
+    assert plain[:-1] == [warning.format("math.py")]
+    assert named[:-1] == [warning.format("math.py:server")]
+    assert (len(absolute), len(with_cwd)) == (1, 1)
+
+
 def test_add_with_config_edits_that_file(interlock, home, monkeypatch):
     ran = interlock("servers", "add", "a", "run", "--config", home / "one.json")
     assert ran.err.endswith(

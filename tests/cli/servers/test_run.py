@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 import sys
 import urllib.request
@@ -11,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from interlock import Client
+from interlock.config.gateway import Address
+from interlock.server.http.listening import bound
 
 INTERLOCK = str(Path(sys.executable).with_name("interlock"))
 ONE = """
@@ -237,7 +241,19 @@ def test_an_http_address_beyond_loopback_is_refused(interlock, file):
     ran = interlock("run", file(ONE), "--http", "0.0.0.0:0")
 
     assert ran.code == 1
-    assert ran.err.startswith("error: other machines can reach 0.0.0.0")
+    assert ran.err.startswith("error: other machines can reach 0.0.0.0; listen on 127.0.0.1, or ")
+
+
+def test_an_http_port_in_use_is_an_error_with_the_way_out(interlock, file):
+    with bound(Address("127.0.0.1", 0)) as listener:
+        listener.listen()
+        address = "{}:{}".format(*listener.getsockname())
+        ran = interlock("run", file(ONE), "--http", address)
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        f"error: cannot listen on {address}: {os.strerror(errno.EADDRINUSE)}; choose another port\n"
+    )
 
 
 def test_run_help_has_an_example_with_http(interlock):

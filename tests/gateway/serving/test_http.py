@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,39 +12,13 @@ import pytest
 
 from interlock import Server
 from interlock.config import Config
-from interlock.config.gateway import Address
-from interlock.errors import ConfigError, StoreLocked
+from interlock.errors import StoreLocked
 from interlock.gateway import ForwardingServer
-from interlock.gateway.serving.process import bound, only_gateway
+from interlock.gateway.serving.process import only_gateway
 from interlock.gateway.serving.stdio import serve_stdio
 from interlock.policy import Policy
 from tests.server.conftest import modern_meta
 from tests.support.scripted_server import MODERN
-
-
-async def test_small_packets_are_sent_without_delay():
-    """Else each reply that has two parts takes 40 ms more."""
-    with bound(Address("127.0.0.1", 0)) as listener:
-        connected: asyncio.Future[asyncio.StreamWriter] = asyncio.Future()
-        server = await asyncio.start_server(
-            lambda _, writer: connected.set_result(writer), sock=listener
-        )
-        _, client = await asyncio.open_connection(*listener.getsockname())
-        writer = await connected
-        connection = writer.get_extra_info("socket")
-        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        for each in (client, writer):
-            each.close()
-            await each.wait_closed()
-        server.close()
-
-
-def test_address_in_use_is_an_error():
-    with bound(Address("127.0.0.1", 0)) as listener:
-        listener.listen()
-        address = Address(*listener.getsockname())
-        with pytest.raises(ConfigError, match=f"cannot listen on {address}"), bound(address):
-            pass
 
 
 def test_only_one_gateway_uses_a_sqlite_file(tmp_path):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from interlock.cli import config_option
-from interlock.cli.terminal import say
+from interlock.cli.terminal import say, warn
 from interlock.cli.utf8_command import Utf8Command
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def add(
       interlock servers add notes https://notes.example/mcp
       interlock servers add maps https://maps.example/mcp --header 'X-API-Key: ${MAPS_KEY}'
     """
-    from interlock.config import StdioServer, add_server
+    from interlock.config import add_server
 
     server: StdioServer | HttpServer
     if re.match("https?://", command, re.IGNORECASE):
@@ -111,11 +111,26 @@ def add(
                 "--header, --auth, --type and the options for logins need a URL; if they are the "
                 "program's own, put -- before COMMAND"
             )
-        server = StdioServer(command=command, args=args, env=_variables(env), cwd=cwd)
+        server = _program(command, args, _variables(env), cwd)
     path = config_option.own_file(config)
     add_server(path, name, server)
     in_file = f" --config {shlex.quote(str(config))}" if config else ""
     say(f"added {name!r} to {path}; {_next_step(name, server)}{in_file}")
+
+
+def _program(
+    command: str, args: tuple[str, ...], env: dict[str, str], cwd: str | None
+) -> StdioServer:
+    from interlock.config import StdioServer
+
+    for each in () if cwd else args:
+        file = Path(each.rpartition(":")[0] or each)  # FILE, or FILE:NAME
+        if not file.is_absolute() and file.is_file():
+            warn(
+                f"{each} is relative, so the server starts only in this folder; "
+                f"write {shlex.quote(str(Path.cwd() / each))}, or add --cwd"
+            )
+    return StdioServer(command=command, args=args, env=env, cwd=cwd)
 
 
 def _client(

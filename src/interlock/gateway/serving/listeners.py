@@ -13,7 +13,8 @@ from interlock.config import GatewaySettings
 from interlock.config.gateway import Address
 from interlock.errors import ConfigError, MissingExtra
 from interlock.gateway.callers import GatewayCallers
-from interlock.gateway.serving.process import bound, only_gateway
+from interlock.gateway.serving.process import only_gateway
+from interlock.server.http.listening import bound
 from interlock.text import urls
 
 DEFAULT = Address("127.0.0.1", 8080)

@@ -1,19 +1,16 @@
-"""Resources of a gateway's process: signals, addresses, and the lock of its database."""
+"""Resources of a gateway's process: signals, and the lock of its database."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import fcntl
 import os
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from interlock.config.gateway import Address
-from interlock.errors import ConfigError, StoreLocked
+from interlock.errors import StoreLocked
 from interlock.store.database.location import find
 
 
@@ -29,25 +26,6 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[
     finally:
         for number in handled:
             loop.remove_signal_handler(number)
-
-
-@contextmanager
-def bound(address: Address) -> Iterator[socket.socket]:
-    """Return a socket that is bound to an address.
-
-    Raises:
-        ConfigError: The address is in use, or not one of this machine.
-    """
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # asyncio disables Nagle's algorithm only on sockets that state their protocol.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((address.host, address.port))
-        except OSError as error:
-            way_out = "; choose another port" if error.errno == errno.EADDRINUSE else ""
-            raise ConfigError(f"cannot listen on {address}: {error.strerror}{way_out}") from None
-        yield listener
 
 
 @contextmanager
@@ -74,4 +52,4 @@ def only_gateway(location: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-__all__ = ["bound", "on_signals", "only_gateway"]
+__all__ = ["on_signals", "only_gateway"]

@@ -47,7 +47,10 @@ def check_exposure(host: str, *, protected: bool) -> None:
         raise ConfigError(f"host {host!r} contains a port; use host={name!r}, port={port}")
     if protected or is_loopback(host):
         return
-    raise ConfigError(f"other machines can reach {host}; set auth=... or unprotected=True")
+    raise ConfigError(
+        f"other machines can reach {host}; listen on 127.0.0.1, or call run_http in Python with "
+        "auth=... or unprotected=True"
+    )
 
 
 class ServedApp(Protocol):
