@@ -221,7 +221,7 @@ def test_keys_are_followed_after_an_error_of_the_callback(caplog: pytest.LogCapt
     loop = SteppedLoop()
     loop.run_until_complete(use(loop))
     loop.close()
-    assert caplog.text.count("what a key had opened could not be ended") == 2
+    assert caplog.text.count("the sessions of an ended key could not be ended") == 2
 
 
 def test_last_use_is_written_once_a_minute_and_at_the_end():

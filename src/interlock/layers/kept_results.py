@@ -97,7 +97,7 @@ class MemoryResults:
 
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:  # noqa: ARG002
         if len(content) > self._size:
-            raise NotKept(f"it is larger than the {self._size:,} bytes that memory may store")
+            raise NotKept(f"it is larger than the {self._size:,} bytes that are kept in memory")
         kept = Kept.new(self._keep, self._clock())
         self._kept[kept.id] = owner, kept.expires, content
         self.bytes += len(content)

@@ -1,4 +1,4 @@
-"""Resources of a gateway's process: signals, addresses, and the lock of its database."""
+"""Signals, sockets, and the database lock of a gateway's process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from interlock.store.database.location import find
 
 @contextmanager
 def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP."""
+    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP, while the context is open."""
     loop = asyncio.get_running_loop()
     handled = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
     for number, handle in handled.items():
@@ -33,10 +33,10 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[
 
 @contextmanager
 def bound(address: Address) -> Iterator[socket.socket]:
-    """Return a socket that is bound to an address.
+    """Yield a socket that is bound to an address, and close it afterwards.
 
     Raises:
-        ConfigError: The address is in use, or not one of this machine.
+        ConfigError: The address is in use, or is not an address of this machine.
     """
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # asyncio disables Nagle's algorithm only on sockets that state their protocol.
@@ -52,10 +52,10 @@ def bound(address: Address) -> Iterator[socket.socket]:
 
 @contextmanager
 def only_gateway(location: str) -> Iterator[None]:
-    """Lock a SQLite file against other gateways, because limits are counted in one process.
+    """Lock a SQLite file against other gateways, because each gateway counts limits separately.
 
     Raises:
-        StoreLocked: Another gateway uses it.
+        StoreLocked: Another gateway uses the file.
     """
     found = find(location or None)
     if not isinstance(found, Path):
