@@ -36,7 +36,7 @@ LONGEST = 7 * 86_400 * MICROS  # microseconds until a session ends, even if it i
 TOUCH_EVERY = 60 * MICROS  # microseconds between two updates of a session's last use
 CODE_LIFETIME = 600 * MICROS  # microseconds that a one-time code is valid
 MAX_COOKIES = 4  # cookies tried; other programs on the host may set a cookie of the same name
-MAX_HALF = 100  # bytes of a half or a code; valid ones have 43 or 22 bytes
+MAX_HALF = 100  # bytes of a half or a code; valid values have 43 or 22 bytes
 MAX_KEPT = 1_000  # cached principals; reusing them lets a policy reuse its cached decisions
 
 

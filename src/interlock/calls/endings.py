@@ -21,7 +21,7 @@ def reason_of(error: InterlockError) -> str:
 
 
 def ending_of(error: InterlockError) -> Ending:
-    """Return how a call ended that raised an error."""
+    """Return how a call that raised an error ended."""
     reason = reason_of(error)
     if not reason:
         return "failed"

@@ -92,7 +92,7 @@ class _Decided(Struct, omit_defaults=True, rename="camel"):
 
 
 class Approvals:
-    """The approvals of a gateway.
+    """Requests, decides and uses up the approvals of a gateway.
 
     Args:
         store: The storage for approvals.
@@ -101,8 +101,7 @@ class Approvals:
         settings: Returns how long approvals are valid, and how long a call waits for its approval.
         policy: Returns the current policy.
         pin_of: Returns the hash of a tool's current definition.
-        has_trail: Whether an audit trail further in uses up the approvals, with the intents of
-            calls.
+        has_trail: Whether an audit trail in an inner layer uses up approvals with calls' intents.
         now: Returns the time in microseconds since 1970.
 
     Attributes:

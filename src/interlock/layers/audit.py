@@ -467,7 +467,7 @@ def arguments_hash(key: bytes, canonical: bytes) -> str:
 
 @lru_cache(maxsize=16)
 def _padded(key: bytes) -> tuple[Hash, Hash]:
-    """Return the inner and outer hash of HMAC-SHA256 (RFC 2104), after the padded key."""
+    """Return both hashes of HMAC-SHA256 (RFC 2104), already updated with the padded key."""
     if len(key) > sha256().block_size:
         key = sha256(key).digest()
     key = key.ljust(sha256().block_size, b"\0")

@@ -159,7 +159,7 @@ class KeptDocument:
 
     @cached_property
     def text(self) -> str | None:
-        """All text, joined by newlines; without structured content that a block repeats."""
+        """All text, joined by newlines. Structured content is left out if a block repeats it."""
         texts = [each.text for each in self.parts if each.text is not None]
         if self._structured and len(texts) > 1:
             value = _value(self._structured)

@@ -263,7 +263,7 @@ class Limiter:
                 raise _exceeded([(each, key) for each in counters], now)
 
     def check(self, caller: Caller, entry: Entry | Item) -> None:
-        """Check all limits of a call without spending anything.
+        """Check all limits of a call without using up any limit.
 
         Raises:
             LimitExceeded: The call would be refused.
@@ -361,7 +361,7 @@ class Limiter:
         return found
 
     def _own_limits(self, key: str) -> tuple[KeyLimits, list[Buckets]]:
-        """Return the limits of an individual key and their buckets, until its limits change."""
+        """Return a key's own limits and their buckets; the buckets change only with the limits."""
         own = self.own[key]
         known = self._of_own.get(key)
         if known is None or known[0] != own:

@@ -5,18 +5,18 @@
     counting      how calls end and how long they take                     `metrics`
     refusals      a record of each refused call                            `audit`
     validation    the server exists, and the arguments fit its tool        `delivery`
-    policy        who may call what                                        `enforcement`
+    policy        whether the caller may make the call                     `enforcement`
     around        the layers of a program
-    limits        how often; gives back what a refused call has spent      `limits`
-    approval      a person decides about the call                          `approvals`, `asking`
+    limits        how often callers call; refunds refused calls            `limits`
+    approval      a person approves or denies the call                     `approvals`, `asking`
     login         the user connects to the server                          `login_questions`
     queue         a fair share of the server's slots                       `fair_queue`
     trail         the intent of the call, and its outcome                  `audit`
       │
     sending       the server; a large result is cut and kept               `delivery`, `results`
 
-A call is refused before its intent is recorded; the refusal is recorded, and the call's tokens are
-given back. The layers that wait for people come before the queue, so that a waiting call occupies
+Layers refuse a call before its intent is recorded. The refusal is recorded instead, and the call's
+tokens are given back. The layers that wait for people come before the queue, so that a waiting call occupies
 no slot of the server.
 """
 

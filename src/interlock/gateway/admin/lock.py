@@ -16,7 +16,7 @@ from interlock.store.pin import Pin
 from interlock.store.pins import Change, PinStore
 from interlock.types import JsonObject
 
-ITSELF = "-"  # in paths, stands for the server itself: its launch command and instructions
+ITSELF = "-"  # in paths, the server itself: its launch command and instructions
 
 
 class PinQuery(PageQuery, frozen=True, forbid_unknown_fields=True):

@@ -118,7 +118,7 @@ class Operations:
             self.services.trail.record_soon("admin", about, request.principal)
 
     def recording(self, request: ApiRequest, describe: Callable[..., JsonObject]) -> Record | None:
-        """Return a function that records a change with the change itself; None without a trail.
+        """Return a function that writes a change and its audit record; None without a trail.
 
         Args:
             request: The request, which identifies the operator and the client's address.

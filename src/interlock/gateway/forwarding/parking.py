@@ -12,7 +12,7 @@ Rules:
 1. Only the same user can continue a parked call, once for each state and with the same request.
 2. A parked call occupies no slot, and its deadlines are suspended.
 3. A parked call ends after `TTL`, or when its server is removed from the configuration. After
-   `ABANDONED` it also ends when its server asks a question that may belong to another call.
+   `ABANDONED` it also ends when its server asks a question without naming a call.
 """
 
 from __future__ import annotations
