@@ -31,7 +31,7 @@ from interlock.store.database.changes import ChangeFeed
 from interlock.store.plugins import PluginStore
 from interlock.types import JsonObject
 
-MAX_MANIFEST = 1024 * 1024  # bytes
+MAX_MANIFEST = 1024 * 1024  # bytes of a manifest
 MANIFEST = "manifest.json"
 Stamps: TypeAlias = dict[Path, tuple[int, int, int]]  # modification time, size and inode
 _log = logging.getLogger("interlock.gateway")

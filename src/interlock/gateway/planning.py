@@ -18,7 +18,7 @@ from interlock.gateway.parts import Parts, make_parts, restart_needed
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
-MAX_KEYS = 1_000  # keys whose rights are compared
+MAX_KEYS = 1_000  # active keys whose rights are compared
 MAX_LISTED = 500  # tools or keys that a plan lists
 
 

@@ -43,8 +43,8 @@ from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"
 POLL_EVERY = 1.0  # seconds between two reads of an approval that a call waits for
-PROGRESS_EVERY = 2.0  # seconds
-PURGE_EVERY = 3_600.0  # seconds
+PROGRESS_EVERY = 2.0  # seconds between two progress notifications of a waiting call
+PURGE_EVERY = 3_600.0  # seconds between two deletions of old approvals
 MAX_PENDING = 100  # pending approvals of one user
 MAX_NOTE = 1_000  # characters
 # Progress must increase. The step is tiny, because the server's own progress may begin near 0.

@@ -16,8 +16,8 @@
     sending       the server; a large result is cut and kept               `delivery`, `results`
 
 Layers refuse a call before its intent is recorded. The refusal is recorded instead, and the call's
-tokens are given back. The layers that wait for people come before the queue, so that a waiting call occupies
-no slot of the server.
+tokens are given back. The layers that wait for people come before the queue, so that a waiting
+call occupies no slot of the server.
 """
 
 from __future__ import annotations

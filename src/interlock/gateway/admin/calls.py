@@ -88,7 +88,7 @@ async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) ->
     except DecisionRefused as error:
         status = 403 if error.reason == "not_permitted" else 409
         raise Problem(status, error.reason, str(error)) from None
-    return _shown(gate, request, records, kept, decided)  # needs no second read
+    return _shown(gate, request, records, kept, decided)  # as decided, without reading it again
 
 
 async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[JsonObject]:
