@@ -41,7 +41,7 @@ class Delivery:
     def __init__(self, results: ResultBudget) -> None:
         self._results = results
         self._under_way: Counter[CallReceiver] = Counter()  # includes calls that wait for a slot
-        self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set once a server has no more calls
+        self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set once a server has no calls
 
     async def last_call(self, server: CallReceiver, timeout: float) -> None:
         """Wait, at most `timeout` seconds, until a server without new calls has no more calls."""
