@@ -247,7 +247,7 @@ class Approvals:
     async def _decide(
         self, found: Approval, state: State, by: Principal | None, note: str, surface: str
     ) -> Approval:
-        # The administrator may have loaded a newer policy than the gateway that requested approval.
+        # Not checked for the administrator, whose command may read a newer policy than the gateway.
         if by is not None and state == "approved" and found.policy != self._policy().hash:
             text = f"approval {found.id} is void: the policy has changed since; call again"
             raise DecisionRefused(text, "approval_void")
