@@ -90,7 +90,7 @@ async def test_two_credentials_and_invalid_ones_are_refused_with_a_reason(header
     assert (refused.value.status, refused.value.reason) == (status, reason)
 
 
-def test_clients_learn_where_to_get_a_token():
+def test_either_credential_publishes_the_bearer_metadata():
     assert either.challenge == either.bearer.challenge
     assert either.published(either.bearer.metadata_path) == either.bearer.metadata()
     assert either.published("/elsewhere") is None

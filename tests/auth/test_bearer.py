@@ -62,7 +62,7 @@ async def test_valid_token_identifies_its_principal(value):
 # Refusing
 
 
-async def test_without_a_token_the_client_learns_where_to_get_one():
+async def test_missing_token_gets_a_challenge_with_the_metadata_url():
     error = await refusal(guard(required_scopes=["notes:read", "notes:write"]), [])
 
     assert (type(error), error.status) == (AuthRequired, 401)

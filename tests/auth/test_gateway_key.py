@@ -28,7 +28,7 @@ def test_first_use_creates_a_file_for_its_owner_that_later_uses_read(tmp_path: P
     assert [each.name for each in folder.iterdir()] == [FILE_NAME]
 
 
-def test_processes_that_start_at_once_get_one_key(tmp_path: Path):
+def test_processes_that_start_at_the_same_time_share_one_key(tmp_path: Path):
     with ThreadPoolExecutor(16) as pool:
         ids = set(pool.map(lambda _: GatewayKey.load(tmp_path).id, range(64)))
 

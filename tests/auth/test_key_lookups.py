@@ -69,7 +69,7 @@ async def test_made_up_keys_are_looked_up_at_a_bounded_rate_and_each_only_once()
     assert len(gate.source.looked_up) == BURST + 3
 
 
-async def test_wrong_secret_of_a_known_id_is_looked_up_like_an_unknown_one():
+async def test_wrong_secret_of_a_known_id_is_looked_up_like_an_unknown_id():
     """Otherwise the time of a refusal would tell which ids exist."""
     stored, key = made()
     gate = Gate(replace(stored, hash=bytes(32)))
@@ -93,7 +93,7 @@ async def test_key_is_looked_up_again_after_an_error_of_the_database():
     assert (await gate.auth.authenticate([bearer(key)], None)).key_id == stored.id
 
 
-def test_database_that_hangs_delays_a_refusal_shortly_and_a_known_key_not_at_all():
+def test_hanging_database_delays_refusals_briefly_and_known_keys_not_at_all():
     known, key = made()
 
     async def use(loop: SteppedLoop) -> None:

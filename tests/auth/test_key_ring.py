@@ -175,7 +175,7 @@ async def test_key_that_expires_or_is_deleted_or_revoked_is_reported_once():
     assert ended == [revoked.id, expiring.id, deleted.id]
 
 
-def test_known_keys_are_served_for_a_minute_while_the_database_is_away(
+def test_known_keys_are_valid_for_a_minute_while_the_database_is_unavailable(
     caplog: pytest.LogCaptureFixture,
 ):
     stored, key = made()
@@ -221,7 +221,7 @@ def test_keys_are_followed_after_an_error_of_the_callback(caplog: pytest.LogCapt
     loop = SteppedLoop()
     loop.run_until_complete(use(loop))
     loop.close()
-    assert caplog.text.count("what a key had opened could not be ended") == 2
+    assert caplog.text.count("the sessions of an ended key could not be ended") == 2
 
 
 def test_last_use_is_written_once_a_minute_and_at_the_end():
@@ -291,7 +291,7 @@ async def test_revocation_in_another_process_ends_a_key_within_two_seconds(tmp_p
         assert second not in "\n".join(connection.iterdump())
 
 
-async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():
+async def test_key_is_known_even_if_a_concurrent_refresh_received_its_change():
     stored, key = made()
     changes, go_on = [stored], asyncio.Event()
 
@@ -317,7 +317,7 @@ async def test_key_is_known_after_a_refresh_even_if_another_one_was_given_it():
     await first
 
 
-async def test_change_that_a_failed_refresh_has_lost_is_found_by_the_next_one():
+async def test_change_lost_by_a_failed_refresh_is_found_by_the_next_refresh():
     stored, key = made()
     other, _ = made("bert")
 

@@ -162,7 +162,7 @@ async def test_last_use_is_written_once_a_minute():
     assert used == [0, TOUCH_EVERY, TOUCH_EVERY, 2 * TOUCH_EVERY]
 
 
-async def test_session_has_the_present_rights_of_its_key_and_ends_with_it():
+async def test_session_has_the_current_rights_of_its_key_and_ends_with_the_key():
     stored, key = made(scopes=("mcp:*", "admin:write"))
     site = Site(stored)
     await site.ring.refresh()
@@ -227,7 +227,7 @@ async def test_logout_needs_both_halves():
     assert await site.find(opened) is None
 
 
-async def test_database_that_does_not_answer_is_a_503():
+async def test_unavailable_database_is_a_503():
     site = Site()
     opened = await site.sessions.open(ANNA)
     site.stored.fails = True

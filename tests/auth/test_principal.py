@@ -9,7 +9,7 @@ ADA = Principal("ada")
 
 
 @each_row("member", ["id", "tenant", "key_id", "view"])
-def test_the_identity_depends_on_the_credential_and_what_it_sees(member):
+def test_identity_depends_on_the_credential_and_its_view(member):
     assert Principal(**{"id": "ada", member: "other"}).identity != ADA.identity
 
 

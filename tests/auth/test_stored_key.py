@@ -7,7 +7,7 @@ from interlock.auth.stored_key import StoredKey
 KEY = StoredKey("k1", b"secret hash", "anna", "laptop", created=1_000_000, expires=61_000_000)
 
 
-def test_a_key_expires_at_its_end_and_a_rotated_one_is_called_so():
+def test_key_state_is_expired_or_rotated_after_its_end():
     rotated = StoredKey("k1", b"", "anna", expires=61_000_000, replaced_by="k2")
 
     assert [KEY.state(now) for now in (60_999_999, 61_000_000)] == ["active", "expired"]

@@ -46,7 +46,7 @@ def test_steps_name_the_keyword_that_failed_and_the_rules_that_do_not_hold():
         ("time:set_zone", {}, "rule kiosk does not hold: it is for another view"),
     ],
 )
-def test_a_rule_that_does_not_hold_says_why(address: str, arguments: Any, detail: str):
+def test_rule_that_does_not_match_states_the_reason(address: str, arguments: Any, detail: str):
     decision = GOLDEN.decide(user("user:anna"), tool(address), arguments)
 
     assert detail in decision.steps(arguments)[-1].detail

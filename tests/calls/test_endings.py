@@ -42,7 +42,7 @@ def test_error_of_a_layer_is_a_refusal_and_any_other_is_a_failure(
     assert ending_of(error) == ending
 
 
-def test_pages_have_a_word_for_each_outcome_and_know_the_same_limits():
+def test_pages_have_a_word_for_each_outcome_and_the_same_limits():
     source = (FOLDER / "shared/outcomes.js").read_text()
     outcomes = re.findall(r"^  (\w+): \{ icon", source, re.MULTILINE)
     limits = re.findall(r'^  "(\w+)",$', source, re.MULTILINE)

@@ -114,7 +114,7 @@ async def test_layers_are_passed_in_order_and_see_validated_arguments():
     assert passed == ["outer {'n': 1}", "inner {'n': 1}"]
 
 
-async def test_arguments_that_a_layer_judged_are_the_ones_that_are_sent():
+async def test_arguments_that_a_layer_checked_are_sent_unchanged():
     upstream = served()
     judged: list[Json] = []
 
@@ -133,7 +133,7 @@ async def test_arguments_that_a_layer_judged_are_the_ones_that_are_sent():
     assert [each["arguments"] for each in upstream.sent("tools/call")] == judged == [{"n": 2}]
 
 
-async def test_members_that_interlock_does_not_know_survive_from_server_to_client():
+async def test_unknown_members_are_passed_from_server_to_client():
     result = text("done", **{"x-cost": 3, "_meta": {"acme/trace": "t"}})
     upstream = served(**{"x-team": "billing", "execution": {"taskSupport": "forbidden"}})
     upstream.answers["tools/call"] = result

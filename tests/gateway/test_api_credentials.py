@@ -85,7 +85,7 @@ async def test_operation_without_security_needs_no_credential(running, api, tmp_
 
 
 @pytest.mark.slow("fills a database")
-async def test_value_that_no_header_can_have_is_not_sent(running, api, tmp_path: Path):
+async def test_value_with_characters_invalid_in_headers_is_not_sent(running, api, tmp_path: Path):
     async with running(shop=entry(tmp_path, api, api.url, {"header": "${user:KEY}"})) as gateway:
         await store(gateway, "anna", KEY="a\r\nX-Evil: 1")
         answer = await gateway.call("shop__list", await gateway.key("anna"))

@@ -29,7 +29,7 @@ API = {"openapi": "3.1.0", "info": {"title": "CRM", "version": "1"}, "paths": {}
 READ_ONLY = {"rules": [{"id": "r", "effect": "allow", "who": ["user:berta"], "tools": ["*:*"]}]}
 
 
-async def test_reload_names_what_needs_a_restart_until_it_is_as_at_the_start(running):
+async def test_reload_returns_members_that_need_a_restart_until_they_are_reverted(running):
     async with running() as gateway:
         changed = [await gateway.reload(each) for each in ({"sse": False}, {"sse": False}, {})]
 
@@ -189,7 +189,7 @@ async def test_arguments_that_are_no_object_are_refused_with_a_reason(
 
 
 @pytest.mark.slow("fills a database")
-async def test_instructions_of_servers_are_those_that_a_caller_may_use(running):
+async def test_instructions_include_only_servers_that_the_caller_may_use(running):
     async with running(
         {"instructions": "servers"}, crm=offering("x"), time=offering("now")
     ) as gateway:
@@ -214,7 +214,7 @@ async def test_plain_names_that_clash_are_refused_at_the_start(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_plain_names_that_clash_are_refused_on_reload_and_the_old_ones_are_served(running):
+async def test_reload_with_clashing_plain_names_is_refused_and_changes_nothing(running):
     crm, time = offering("x"), offering("now", "x")
     async with running(PLAIN, crm=crm) as gateway:
         key = await gateway.key()
@@ -310,7 +310,7 @@ class Waiting:
 
 
 @pytest.mark.slow("fills a database")
-async def test_call_that_runs_is_answered_though_a_reload_removes_its_server(running):
+async def test_running_call_is_answered_although_a_reload_removes_its_server(running):
     crm, time = Waiting(), offering("now")
     async with running(crm=crm.server, time=time) as gateway:
         key = await gateway.key()
@@ -327,7 +327,7 @@ async def test_call_that_runs_is_answered_though_a_reload_removes_its_server(run
 
 
 @pytest.mark.slow("fills a database")
-async def test_reload_that_withdraws_a_right_holds_in_a_session_that_is_open(running):
+async def test_reload_that_withdraws_a_right_affects_open_sessions(running):
     crm = offering("x")
     async with running(crm=crm) as gateway:
         headers = bearer(await gateway.key())
@@ -342,7 +342,7 @@ async def test_reload_that_withdraws_a_right_holds_in_a_session_that_is_open(run
 
 
 @pytest.mark.slow("fills a database")
-async def test_removed_view_is_not_found_and_its_keys_open_nothing(running):
+async def test_removed_view_is_not_found_and_its_keys_are_useless(running):
     crm = offering("x")
     async with running({"views": {"desk": {"servers": ["crm"]}}}, crm=crm) as gateway:
         free, bound = await gateway.key(), await gateway.key(view="desk")
@@ -384,7 +384,7 @@ async def test_disabled_server_is_refused_with_its_reason_and_enabled_again_it_i
 
 
 @pytest.mark.slow("fills a database")
-async def test_narrowed_scopes_of_a_key_hold_in_a_session_that_is_open(running):
+async def test_narrowed_scopes_of_a_key_affect_open_sessions(running):
     crm = offering("x")
     async with running(crm=crm, time=offering("now")) as gateway:
         made, key = await gateway.keys.create("anna", scopes=("mcp:*",))

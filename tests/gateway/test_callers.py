@@ -40,7 +40,7 @@ def callers_of(keys: KeyRing, *issuers: dict[str, Any]) -> tuple[GatewayCallers,
     return GatewayCallers(keys, lambda: parts, refused), refused
 
 
-async def test_key_for_one_run_is_made_only_without_another_one():
+async def test_key_for_one_run_is_created_only_if_no_other_key_exists():
     callers, _ = callers_of(KeyRing())
     assert not callers.exist
     key = callers.key_for_this_run()
@@ -61,7 +61,7 @@ async def test_refused_credential_is_reported_to_the_observer():
     assert refused.reasons == ["no_credential"]
 
 
-def test_people_log_in_at_the_issuers_that_know_the_gateway_as_a_client():
+def test_users_can_log_in_at_issuers_with_a_client_id():
     other = {"issuer": "https://machines.example", "jwksUrl": "https://machines.example/jwks"}
     machines = {name: each for name, each in PEOPLE.items() if name != "clientId"} | other
     callers, _ = callers_of(KeyRing(), machines, PEOPLE)

@@ -236,7 +236,7 @@ async def alter(
 
 
 @pytest.mark.slow("fills a database")
-async def test_approval_of_a_user_without_a_key_is_not_for_another_one(
+async def test_approval_of_a_user_without_a_key_is_not_valid_for_other_users(
     running: Callable[..., Any],
 ):
     server = offering("put")

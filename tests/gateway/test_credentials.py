@@ -186,7 +186,7 @@ async def test_intent_and_refusal_state_rule_client_address_and_trace(running, t
 
 
 @pytest.mark.slow("fills a database")
-async def test_trail_states_each_configuration_and_the_one_before(running, tmp_path):
+async def test_trail_records_each_configuration_and_its_predecessor(running, tmp_path):
     async with running({}, crm=offering("list")) as gateway:
         await gateway.reload({"policy": {"rules": []}}, crm=offering("list"), hr=offering("find"))
 

@@ -90,7 +90,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> Iterator[SteppedLoop]:
     loop.close()
 
 
-def test_every_answer_comes_in_time_and_one_write_at_most_hangs_with_the_database(
+def test_hanging_database_delays_no_check_and_blocks_only_one_write(
     loop: SteppedLoop,
 ):
     async def use() -> None:
@@ -108,7 +108,7 @@ def test_every_answer_comes_in_time_and_one_write_at_most_hangs_with_the_databas
     loop.run_until_complete(use())
 
 
-def test_gateway_is_ready_again_with_the_first_write_that_succeeds(loop: SteppedLoop):
+def test_gateway_is_ready_again_after_the_first_successful_write(loop: SteppedLoop):
     async def use() -> None:
         probe = Probe()
         asked = health(probe)

@@ -174,7 +174,7 @@ async def test_authorization_server_that_is_down_does_not_demand_a_new_login(run
 
 
 @pytest.mark.slow("fills a database")
-async def test_server_that_turns_out_to_require_a_login_gets_one_of_each_user(
+async def test_server_that_later_requires_a_login_is_used_with_each_users_own_login(
     running, notes: Notes
 ):
     async with running(notes=notes.entry(auth="auto")) as gateway:

@@ -180,7 +180,7 @@ async def test_bad_manifests_cost_only_themselves(tmp_path, manifest):
     assert "tool 'plugin broken': " in missing
 
 
-async def test_risk_of_a_manifest_only_raises_that_of_the_method(tmp_path, manifest):
+async def test_manifest_can_raise_but_not_lower_the_risk_of_a_method(tmp_path, manifest):
     manifest(
         "risky",
         {**LIST, "name": "raised", "risk": "write"},

@@ -86,6 +86,6 @@ async def test_caller_who_is_not_admitted_is_reported_before_the_call_is_looked_
     assert seen.of == [("not admitted", ANNA, "rate_limited")]
 
 
-async def test_default_observer_ignores_what_it_is_notified_of():
+async def test_default_observer_ignores_all_notifications():
     with pytest.raises(RemoteError):
         await called("s__y", GatewayObserver())

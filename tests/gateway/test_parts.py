@@ -13,7 +13,7 @@ from tests.gateway.conftest import offering
 
 
 @pytest.mark.slow("fills a database")
-async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_own_tools(running):
+async def test_broken_python_server_disables_only_its_own_tools(running):
     async with running(crm=offering("x"), gone=object()) as gateway:
         key = await gateway.key()
         assert await gateway.names(key) == ["crm__x"]
@@ -22,14 +22,14 @@ async def test_object_of_a_module_is_a_server_and_a_broken_one_costs_only_its_ow
 
 
 @pytest.mark.slow("fills a database")
-async def test_object_of_a_module_has_the_filter_of_its_entry_and_may_be_disabled(running):
+async def test_python_server_obeys_the_filter_and_can_be_disabled(running):
     filtered = offering("x", "delete_x"), {"tools": {"deny": ["delete_*"]}}
     async with running(crm=filtered, off=(offering("y"), {"enabled": False})) as gateway:
         assert await gateway.names(await gateway.key()) == ["crm__x"]
 
 
 @pytest.mark.slow("fills a database")
-async def test_rate_that_is_spent_stays_spent_over_a_reload(running):
+async def test_used_rate_limit_stays_used_after_a_reload(running):
     limits = {"perKey": {"rate": "1/min"}}
     crm = offering("x")
     async with running({"limits": limits}, crm=crm) as gateway:

@@ -28,7 +28,7 @@ def library() -> ScriptedServer:
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("revision", ALL)
-async def test_large_result_is_read_on_by_its_user_in_every_revision(running, revision: str):
+async def test_user_reads_the_rest_of_a_large_result_in_every_revision(running, revision: str):
     async with running(s=library()) as running_gateway:
         gateway = running_gateway.assembly.server
         async with (

@@ -293,7 +293,7 @@ async def test_full_disk_stops_a_call_before_its_effect_on_the_server(tmp_path: 
     assert sum(row["body"].get("count", 1) for row in refusals_of) == 20
 
 
-async def test_full_disk_withholds_the_answer_of_a_read_and_stops_further_ones(tmp_path: Path):
+async def test_full_disk_withholds_the_result_of_a_read_and_stops_further_reads(tmp_path: Path):
     with failing_disk() as disk:
         async with audited(tmp_path, "read") as crm:
             await crm.handle(call_of())
@@ -531,7 +531,7 @@ async def test_refused_credentials_are_counted_by_address_and_key(tmp_path: Path
     assert sum(row["body"].get("count", 1) for row in read(crm.path)) == 150
 
 
-def test_caller_owns_what_its_principal_owns():
+def test_caller_has_the_same_owner_as_its_principal():
     assert Caller().owner == ""
     assert call_of("anna", key="k_1").caller.owner == call_of("anna", key="k_2").caller.owner
 

@@ -104,7 +104,7 @@ async def test_full_queue_refuses_a_call_at_once(
     assert server.upstream.calls == len(users) - refused
 
 
-async def test_greedy_caller_does_not_keep_another_one_out():
+async def test_greedy_caller_does_not_block_other_callers():
     server = Queued(slots=1)
     tasks = [*server.start("greedy", 1_000), *server.start("polite")]
     await settle()

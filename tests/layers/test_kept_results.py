@@ -161,7 +161,7 @@ async def test_find_in_a_long_line_returns_the_surroundings_and_their_offset():
     )
 
 
-async def test_place_that_a_result_does_not_have_is_refused_with_what_there_is():
+async def test_missing_place_in_a_result_is_refused_with_the_existing_places():
     found = await kept("one\ntwo\n" * 100)
 
     for what, problem in (
@@ -214,14 +214,14 @@ async def test_binary_data_is_read_by_offset_and_cannot_be_searched():
             await budget.read(call.caller, Reading(id, **what), 1_000)
 
 
-async def test_result_that_expired_says_to_call_the_tool_again():
+async def test_expired_result_is_refused_with_advice_to_call_the_tool_again():
     budget = ResultBudget()
 
     with pytest.raises(InvalidArguments, match=r"no kept result 'r_0'.* call the tool again"):
         await budget.read(call_of().caller, Reading("r_0"), 1_000)
 
 
-async def test_result_of_another_user_is_as_absent_as_one_that_never_was():
+async def test_result_of_another_user_looks_like_a_result_that_never_existed():
     budget, _, id = await kept("x" * 200)
     other = Caller(Principal("bert", tenant="acme"), surface="mcp")
     texts = []
@@ -235,7 +235,7 @@ async def test_result_of_another_user_is_as_absent_as_one_that_never_was():
     assert texts[0] == texts[1]
 
 
-async def test_result_in_memory_expires_and_makes_room_for_later_ones():
+async def test_result_in_memory_expires_and_is_dropped_for_later_results():
     now = 0
     store = MemoryResults(100, keep=10, clock=lambda: now)
     owner = ("t", "anna")

@@ -94,7 +94,7 @@ def per_key(**members: Any) -> Limits:
         (Limits(), {"crm": Rate(50, 1)}, "tool_rate_limited", 50, 0.02),
     ],
 )
-async def test_limit_admits_its_burst_and_then_one_call_a_refill(
+async def test_limit_permits_its_burst_and_then_one_call_per_refill(
     given: Limits, servers: dict[str, Rate], reason: str, most: int, refill: float
 ):
     limited = Limited(given, servers)
@@ -215,7 +215,7 @@ async def test_refused_call_spends_nothing():
         (RequestTimeout("no answer"), True),
     ],
 )
-async def test_only_a_call_that_was_sent_spends(error: InterlockError, is_spent: bool):
+async def test_only_a_sent_call_uses_up_its_limits(error: InterlockError, is_spent: bool):
     limited = Limited(
         Limits(per_key=KeyLimits(rate=Rate(2, 60), per_day=2), tools={"*:*": Rate(2, 60)}),
         {"crm": Rate(2, 60)},
@@ -369,7 +369,7 @@ async def test_calls_at_once_of_a_single_key_have_their_own_limit():
     assert [each.reason for each in refusals if each is not None] == ["overloaded"]
 
 
-async def test_what_a_key_has_spent_today_survives_a_change_of_its_limits():
+async def test_daily_count_of_a_key_survives_a_change_of_its_limits():
     own: dict[str, JsonObject] = {"k": {"perDay": 5}}
     limited = Limited(per_key(), own=own)
     assert await limited.admitted(3, call_of(key="k")) == 3

@@ -46,7 +46,7 @@ class Logins:
         return asyncio.Event()
 
 
-async def test_call_of_a_user_who_has_what_the_server_needs_is_made():
+async def test_call_of_a_user_with_the_needed_credential_is_made():
     logins, upstream = Logins(), Upstream()
     await LoginQuestions(logins).around(["crm"])(upstream.handle)(call_of())
 
@@ -63,7 +63,7 @@ async def test_call_that_needs_no_credential_of_a_user_is_not_checked(call: Call
 
 
 @pytest.mark.parametrize(("url", "way"), [(URL, f"open {URL}"), ("", "ask the operator")])
-async def test_user_whose_client_cannot_be_asked_gets_the_way_in_the_error(url: str, way: str):
+async def test_user_whose_client_cannot_be_asked_gets_the_link_in_the_error(url: str, way: str):
     upstream = Upstream()
     handle = LoginQuestions(Logins(lacking=True, url=url)).around(["crm"])(upstream.handle)
     with pytest.raises(LoginNeeded, match=way) as caught:

@@ -206,7 +206,7 @@ async def test_malformed_result_over_the_budget_is_an_error():
         await ResultBudget().fit(call_of(), outcome_of(content="x" * 2 * LIMIT))
 
 
-async def test_result_that_cannot_be_kept_is_cut_and_says_so():
+async def test_result_that_cannot_be_kept_is_cut_and_states_the_reason():
     class Full(MemoryResults):
         async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
             raise NotKept("the disk is full")
@@ -234,7 +234,7 @@ async def test_limit_of_a_tool_beats_that_of_its_server_and_a_view_lowers_both()
     assert limits.of(replace(refund, result_limit=800)) == 800
 
 
-def test_limit_of_a_server_in_the_configuration_is_that_of_its_namespace():
+def test_configured_limit_of_a_server_applies_to_its_namespace():
     servers = {
         "crm-eu": StdioServer(command="x", namespace="crm", max_result_bytes=500),
         "plain": StdioServer(command="x", max_result_bytes=700),

@@ -253,7 +253,7 @@ def test_the_order_of_rules_changes_nothing(
 
 @pytest.mark.slow("tries many examples")
 @given(RULES, PRINCIPALS, st.lists(ARGUMENTS, min_size=1, max_size=5))
-def test_listed_effect_is_never_stricter_than_that_of_a_call(
+def test_listed_effect_is_never_stricter_than_the_effect_for_a_call(
     rules: list[Rule], principal: Principal, calls: list[dict[str, Any]]
 ):
     strict, caller = everything(rules), Caller(principal)

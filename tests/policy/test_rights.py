@@ -28,7 +28,7 @@ def test_a_changed_definition_is_decided_again():
     assert strict.decide(caller, entry("crm:a")).effect == "allow"
 
 
-def test_callers_with_one_id_have_rights_of_their_own():
+def test_callers_with_the_same_id_have_separate_rights():
     allowed, denied = user("a", "mcp:*"), user("a", "mcp:read")
     strict = compiled(rule("a", "allow", "*", "*:*"))
 

@@ -142,7 +142,7 @@ def test_an_unknown_view_has_nothing():
     assert compiled().decide(user("a", view="gone"), entry("crm:a")).reason == "not_in_view"
 
 
-def test_an_ask_rule_for_approvers_precedes_one_for_the_caller():
+def test_ask_rule_for_other_approvers_precedes_ask_rule_for_the_caller():
     rules = [
         rule("a", "ask", "*", "*:*"),
         rule("b", "ask", "*", "*:*", approvers=("group:leads",)),

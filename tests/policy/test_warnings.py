@@ -89,7 +89,7 @@ def test_an_odd_rule_is_warned_of(members: dict[str, Any], warnings: list[str]):
     assert warned_of(**members) == warnings
 
 
-def test_patterns_of_views_and_limits_that_match_nothing_are_warned_of():
+def test_patterns_of_views_and_limits_that_match_nothing_cause_warnings():
     assert warned(
         {
             "views": {"v": {"tools": {"allow": ["crm:get"], "deny": ["crm:refund"]}}},

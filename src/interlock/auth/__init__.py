@@ -1,4 +1,4 @@
-"""Authentication: credentials in HTTP headers become principals."""
+"""Authentication: turns the credentials in HTTP headers into principals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authentication by a key in the header `X-API-Key`, or by either such a key or a bearer token."""
+"""Authentication by the header `X-API-Key`, alone or as an alternative to a bearer token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ API_KEY = b"x-api-key"
 
 
 class ApiKeyAuth(Struct, frozen=True, kw_only=True):
-    """Identifies callers by a key in the header `X-API-Key`.
+    """Authenticates callers by a key in the header `X-API-Key`.
 
     Attributes:
-        verify: Returns the owner of a key, or None if it is not valid. An exception is answered
-            with 503. `static_tokens` makes such a function.
+        verify: Returns a key's principal, or None if the key is not valid. If it raises an error,
+            the response is 503. `static_tokens` makes such a function.
     """
 
     verify: Verify
@@ -31,11 +31,11 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
         return None
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002
-        """Return the owner of the request's key.
+        """Return the principal that a request's key identifies.
 
         Raises:
-            AuthRequired: 401; the key is missing or not valid. 400; there are two.
-            AuthUnavailable: 503; the verifier failed.
+            AuthRequired: The key is missing or invalid (401), or there are two (400).
+            AuthUnavailable: The verifier failed (503).
         """
         keys = values_of(headers, API_KEY)
         if not keys:
@@ -51,7 +51,7 @@ class ApiKeyAuth(Struct, frozen=True, kw_only=True):
 
 
 class EitherAuth(Struct, frozen=True, kw_only=True):
-    """Identifies callers by a bearer token or by an API key, but not by both at once."""
+    """Authenticates callers by either a bearer token or an API key, but not both at once."""
 
     bearer: BearerAuth
     api_key: ApiKeyAuth
@@ -64,10 +64,11 @@ class EitherAuth(Struct, frozen=True, kw_only=True):
         return self.bearer.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Return the sender of a request.
+        """Return the principal that sent a request.
 
         Raises:
-            AuthRequired: 400; the request has both a token and a key.
+            AuthRequired: The request has both a token and a key (400), or its credential is
+                refused.
         """
         names = {name for name, _ in headers}
         if API_KEY not in names:

@@ -1,4 +1,4 @@
-"""The interfaces by which an HTTP endpoint identifies its callers."""
+"""The interfaces with which an HTTP endpoint authenticates its callers."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Protocol, TypeAlias
 
 from interlock.auth.principal import Principal
 
-# As in ASGI: names in lower case, values undecoded.
+# As in ASGI: names are in lower case, and values are not decoded.
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Authenticator(Protocol):
-    """Identifies the sender of an HTTP request.
+    """Authenticates the sender of an HTTP request.
 
     An authenticator that caches credentials may also implement `RemembersCallers`.
     """
 
     @property
     def challenge(self) -> str:
-        """The `WWW-Authenticate` header for a 401 error that has none of its own."""
+        """The `WWW-Authenticate` header for 401 errors that do not set their own."""
         ...
 
     def published(self, path: str) -> bytes | None:
-        """Return the public JSON document at a path; None for none."""
+        """Return the public JSON document that belongs at a path; None if there is none."""
         ...
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Return the sender of a request.
+        """Return the principal that sent a request.
 
-        An endpoint limits how long this takes; a known credential should need no waiting.
+        An endpoint limits how long this takes; a cached credential should be accepted at once.
 
         Args:
             headers: All headers of the request.
-            peer: Address of the other end of the connection; None if unknown.
+            peer: The network address at the other end of the connection; None if unknown.
 
         Raises:
             AuthError: The request is refused.
@@ -45,14 +45,14 @@ class RemembersCallers(Protocol):
     """An authenticator that caches callers, so that some requests need no waiting."""
 
     def known(self, headers: Headers) -> Principal | None:
-        """Return the sender of a request from the cache; None to call `authenticate`.
+        """Return a request's principal from the cache; None if `authenticate` must be called.
 
         Raises:
-            AuthUnavailable: No credential can be verified now.
+            AuthUnavailable: Credentials cannot be verified now.
         """
         ...
 
 
 def values_of(headers: Headers, name: bytes) -> list[bytes]:
-    """Return all values of a header, without spaces around them."""
+    """Return all values of a header, without surrounding spaces."""
     return [value.strip(b" \t") for each, value in headers if each == name]

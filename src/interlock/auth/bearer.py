@@ -1,4 +1,4 @@
-"""Bearer tokens of a protected resource.
+"""Bearer tokens for a protected resource.
 
 RFC 6750 (bearer tokens), RFC 9728 (metadata). Spec 2026-07-28: basic/authorization.
 """
@@ -20,22 +20,22 @@ from interlock.text.urls import HTTP_TOKEN, is_loopback
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
 _SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # scope-token of RFC 6749
-_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # may stand in a quoted string of a header
+_URL = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # characters allowed in a quoted header string
 
 
 class BearerAuth(Struct, frozen=True, kw_only=True):
-    """Identifies callers by a bearer token.
+    """Authenticates callers by a bearer token.
 
     Attributes:
-        verify: Returns the owner of a token, or None if it is not valid. An exception is
-            answered with 503. `static_tokens` and `jwt.JwtVerifier` make such functions.
-        resource: The endpoint's public URL as clients use it; published unchanged.
-        authorization_servers: The issuers of tokens for clients; published unchanged.
-        scopes_supported: Scopes that clients may request; published.
-        required_scopes: Scopes that every request needs.
+        verify: Returns a token's principal, or None if the token is not valid. If it raises an
+            error, the response is 503. `static_tokens` and `jwt.JwtVerifier` make such functions.
+        resource: The endpoint's public URL for clients; published unchanged.
+        authorization_servers: The issuers that clients may get tokens from; published unchanged.
+        scopes_supported: The scopes that clients may request; published in the metadata.
+        required_scopes: The scopes that every request needs.
 
     Raises:
-        ConfigError: A URL is neither https nor loopback, or a scope is not valid.
+        ConfigError: A URL is neither https nor http on loopback, or a scope is not valid.
     """
 
     verify: Verify
@@ -52,13 +52,13 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
             _check_scope(scope)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:  # noqa: ARG002
-        """Return the owner of the request's token.
+        """Return the principal that a request's token identifies.
 
         Raises:
-            AuthRequired: 401; the token is missing or not valid. 400; the header is not a bearer
-                header, or there are two.
-            InsufficientScope: 403; the token lacks a scope that every request needs.
-            AuthUnavailable: 503; the verifier failed.
+            AuthRequired: The token is missing or invalid (401); or the header is not a bearer
+                header or occurs twice (400).
+            InsufficientScope: The token lacks a scope that every request needs (403).
+            AuthUnavailable: The verifier failed (503).
         """
         token = self._token(values_of(headers, b"authorization"))
         principal = await verified(self.verify, token)
@@ -72,28 +72,28 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
         """Check that a principal has all these scopes.
 
         Raises:
-            InsufficientScope: 403; the challenge names all of them, not only what is missing.
+            InsufficientScope: A scope is missing (403); the challenge states all needed scopes.
         """
         if not principal.scopes.issuperset(scopes):
             needed = tuple(dict.fromkeys((*self.required_scopes, *scopes)))
             raise InsufficientScope(needed, self._challenge("insufficient_scope", needed))
 
-    # Published
+    # Metadata
 
     @property
     def metadata_path(self) -> str:
-        """The path of `metadata`, at the root of the host: "/.well-known/…"."""
+        """The path at which `metadata` is served, at the root of the host: "/.well-known/…"."""
         path = urlsplit(self.resource).path
         return WELL_KNOWN + ("" if path == "/" else path)
 
     @property
     def metadata_url(self) -> str:
-        """The whole URL of `metadata_path`, as challenges name it."""
+        """The absolute URL of `metadata_path`, which challenges state."""
         url = urlsplit(self.resource)
         return f"{url.scheme}://{url.netloc}{self.metadata_path}"
 
     def metadata(self) -> bytes:
-        """Return the metadata of the protected resource, as JSON."""
+        """Return the protected resource's metadata, as JSON."""
         document: dict[str, object] = {"resource": self.resource}
         if self.authorization_servers:
             document["authorization_servers"] = list(self.authorization_servers)
@@ -109,7 +109,7 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
     def challenge(self) -> str:
         return self._challenge()
 
-    # Checking
+    # Verification
 
     def _token(self, authorization: Sequence[bytes]) -> str:
         if not authorization:
@@ -144,14 +144,14 @@ class BearerAuth(Struct, frozen=True, kw_only=True):
 
 
 def check_url(url: str, what: str, *, query: bool = False) -> None:
-    """Check a URL of authorization: https, or http on loopback, without user or fragment.
+    """Check that a URL is https, or http on loopback, and has no user and no fragment.
 
     Raises:
         ConfigError: The URL is not allowed; the text names `what` and the URL.
     """
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # reading a malformed port raises
+        host, _ = parts.hostname, parts.port  # raises an error if the port is malformed
     except ValueError:
         raise ConfigError(f"{what} {url!r} is not a URL") from None
     if not host or not _URL.fullmatch(url):
@@ -165,5 +165,5 @@ def check_url(url: str, what: str, *, query: bool = False) -> None:
 def _check_scope(scope: str) -> None:
     if not _SCOPE.fullmatch(scope):
         raise ConfigError(f"scope {scope!r} is not valid: only printable ASCII without quotes")
-    if scope == "offline_access":  # concerns a client and its authorization server only
+    if scope == "offline_access":  # meant for the authorization server, not for a resource
         raise ConfigError("scope 'offline_access' does not belong to a resource; leave it out")

@@ -1,10 +1,10 @@
-"""The credential of a request to a gateway: an API key or a token, in either header.
+"""Authentication of requests to a gateway, by an API key or a token in either of two headers.
 
-1. A request has one credential, in `Authorization: Bearer` or in `X-API-Key`. Two are refused.
-2. All refused credentials get the same answer, whatever the reason. `on_refused` receives the
-   reason for the record.
-3. A cached credential is checked without waiting. In one view it always has the same `Principal`
-   object, because a policy caches its decisions by that object.
+1. A request has one credential, in `Authorization: Bearer` or `X-API-Key`. Two are refused.
+2. Every refused credential gets the same response, whatever the reason. Only `on_refused` receives
+   the reason, for the audit trail.
+3. A cached credential is checked without waiting. In a view it always has the same `Principal`
+   object, because a policy caches its decisions by this object.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _KEY_PREFIX = PREFIX.encode()
 
 
 class RefusedCredential(Struct, frozen=True):
-    """The record of a refused credential, without the credential.
+    """Why a credential was refused, for the audit trail; it does not contain the credential.
 
     Attributes:
         reason: "no_credential", "two_credentials", "bad_credential", "key_expired" or
             "key_revoked".
-        address: The address that the request came from; "" if unknown.
-        key: The key that is expired or revoked; None if it is unknown.
+        address: The network address that sent the request; "" if unknown.
+        key: The expired or revoked key; None if the key is unknown.
     """
 
     reason: str
@@ -44,14 +44,15 @@ class RefusedCredential(Struct, frozen=True):
 
 
 class GatewayAuth:
-    """The `Authenticator` of one path of a gateway.
+    """Authenticates requests to one path of a gateway; implements `Authenticator`.
 
     Args:
         keys: The API keys.
         issuers: Verifies tokens; None to accept keys only.
-        resource: The public URL of the path, named in challenges: https, or http on loopback.
-        view: The view at the path; "" for none. Keys bound to another view get a 404.
-        scope_prefix: The prefix that one of the credential's scopes must have.
+        resource: The path's public URL, stated in challenges. It is https, or http on loopback.
+        view: The view at this path; "" if the path is for all views. Keys bound to another view get
+            a 404.
+        scope_prefix: A prefix that at least one of the credential's scopes must have.
         on_refused: Called for each refused credential.
     """
 
@@ -84,18 +85,19 @@ class GatewayAuth:
         return self._metadata.challenge
 
     def published(self, path: str) -> bytes | None:
-        """Return the metadata of the protected resource if it belongs at this path.
+        """Return the protected resource's metadata if it is served at this path, else None.
 
-        The endpoint's own metadata is also at the path without a resource, where some clients look.
+        The endpoint's own metadata is also served at the path without a resource, because some
+        clients look there.
         """
         if path == WELL_KNOWN and not self._view:
             return self._metadata.metadata()
         return self._metadata.published(path)
 
     def known(self, headers: Headers) -> Principal | None:
-        """Return the owner of a key that was accepted here before; None to call `authenticate`."""
+        """Return the owner of a key that was accepted here before; None if not accepted yet."""
         found = None
-        for header in headers:  # a plain loop for speed: it runs for every request
+        for header in headers:  # a plain loop, because it is faster and runs for every request
             if header[0] == b"authorization" or header[0] == API_KEY:
                 if found is not None:
                     return None
@@ -110,16 +112,16 @@ class GatewayAuth:
         return self._keys.admitted(credential, self._place)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Return the owner of the request's credential.
+        """Return the owner of the credential in a request.
 
         Raises:
-            AuthRequired: 401; the credential is missing or not valid. 400; there are two.
-            InsufficientScope: 403; the credential opens nothing here.
-            AuthUnavailable: 503; the credential cannot be verified now.
-            AuthError: 404; the key is bound to another view.
+            AuthRequired: The credential is missing or invalid (401), or there are two (400).
+            InsufficientScope: The credential's scopes allow nothing here (403).
+            AuthUnavailable: The credential cannot be verified now (503).
+            AuthError: The key is bound to another view (404).
         """
         name = value = b""
-        for header in headers:  # plain loops for speed: they run for every request
+        for header in headers:  # plain loops, because they are faster and run for every request
             if header[0] == b"authorization" or header[0] == API_KEY:
                 if name:
                     raise self._refused("two_credentials", peer)
@@ -169,7 +171,7 @@ class GatewayAuth:
         key = self._keys.find(credential)
         if key is not None and self._keys.is_active(key):
             return key
-        # Expired and revoked keys are looked up as well, so that all refusals take the same time.
+        # Expired and revoked keys are looked up too, so that every refusal takes equally long.
         if (lookup := self._keys.look_up(credential)) is not None:
             await lookup
             key = self._keys.find(credential)

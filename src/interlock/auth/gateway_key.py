@@ -1,8 +1,8 @@
-"""The secret key of a gateway, and the keys derived from it.
+"""A gateway's secret key, and the keys derived from it.
 
-The secret is 32 random bytes, written as 64 hexadecimal digits: in the environment variable
-INTERLOCK_KEY, else in the file `gateway.key`, which the first use creates for its owner only. Each
-purpose has a key of its own, so that no key reveals another one.
+The secret is 32 random bytes, written as 64 hexadecimal digits. It is read from the environment
+variable INTERLOCK_KEY, or else from the file `gateway.key`, which is created on first use and
+readable only by its owner. Each purpose has its own derived key, so that no key reveals another.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _MIN_DIFFERENT = 12  # distinct bytes; 32 random bytes practically always have m
 
 
 class GatewayKey:
-    """Derives keys from one secret. No repr or error contains it.
+    """Derives keys from a secret. No repr and no error text contains the secret.
 
     Args:
-        secret: 32 random bytes.
+        secret: The secret, 32 random bytes.
     """
 
     def __init__(self, secret: bytes) -> None:
@@ -45,14 +45,14 @@ class GatewayKey:
 
     @classmethod
     def load(cls, folder: Path) -> GatewayKey:
-        """Load the key from INTERLOCK_KEY, else from `gateway.key`, which may be created.
+        """Load the key from INTERLOCK_KEY, or else from `gateway.key`, which is created if missing.
 
         Args:
-            folder: The folder of the file.
+            folder: The folder of the file `gateway.key`.
 
         Raises:
-            ConfigError: The key is malformed or weak, others can read the file, or it cannot be
-                read or created.
+            ConfigError: The key is malformed or weak, or other users can read its file, or the file
+                cannot be read or created.
         """
         text = os.environ.get(VARIABLE, "").strip()
         if text:
@@ -68,7 +68,7 @@ class GatewayKey:
 
     @staticmethod
     def exists(folder: Path) -> bool:
-        """Return whether `load` would find a key instead of creating one."""
+        """Return whether a key exists, so that `load` need not create one."""
         return bool(os.environ.get(VARIABLE, "").strip()) or (folder / FILE_NAME).exists()
 
     @classmethod
@@ -78,29 +78,29 @@ class GatewayKey:
 
     @cached_property
     def id(self) -> str:
-        """A public name of the key, which reveals nothing about it."""
+        """The key's public id, which reveals nothing about the key."""
         return self.derive("id")[:4].hex()
 
     def derive(self, purpose: str) -> bytes:
-        """Return the 32-byte key for one purpose, such as "seal" or "arguments"."""
+        """Return the 32-byte key for a purpose, such as "seal" or "arguments"."""
         return hmac.digest(self._secret, b"interlock " + purpose.encode(), "sha256")
 
     def seal(self, purpose: str, content: bytes, bound_to: bytes) -> bytes:
-        """Encrypt content with AES-256-GCM and the key for one purpose.
+        """Encrypt content with AES-256-GCM and the key for a purpose.
 
         Args:
-            purpose: The purpose, as for `derive`.
-            content: The bytes to seal.
-            bound_to: The place of the content, such as its row's id; `unseal` needs the same.
+            purpose: The purpose; see `derive`.
+            content: The bytes to encrypt.
+            bound_to: The place of the content, such as a row's id; `unseal` needs the same place.
 
         Raises:
-            MissingExtra: cryptography is not installed.
+            MissingExtra: The package cryptography is not installed.
         """
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher(purpose).encrypt(nonce, content, bound_to)
 
     def unseal(self, purpose: str, sealed: bytes, bound_to: bytes) -> bytes | None:
-        """Return the content of `seal`; None if key, purpose, place or content differ."""
+        """Decrypt the content from `seal`; return None if key, purpose, place or content differ."""
         cipher = self._cipher(purpose)
         from cryptography.exceptions import InvalidTag
 
@@ -113,19 +113,19 @@ class GatewayKey:
         try:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         except ModuleNotFoundError as error:
-            raise MissingExtra("sealing what the gateway stores", "serve") from error
+            raise MissingExtra("encrypting the gateway's stored secrets", "serve") from error
         return AESGCM(self.derive(purpose))
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message with Ed25519.
 
         Raises:
-            MissingExtra: cryptography is not installed.
+            MissingExtra: The package cryptography is not installed.
         """
         return self._signing_key.sign(message)
 
     def has_signed(self, message: bytes, signature: bytes) -> bool:
-        """Return whether this key made the signature of a message."""
+        """Return whether a signature of a message was made with this key."""
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -170,12 +170,12 @@ def _read(path: Path) -> str:
 
 
 def _create(path: Path) -> None:
-    """Create the file atomically, or keep the file that another process has just created."""
+    """Create the key file atomically; keep a file that another process has just created."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(descriptor, "w") as file:  # mkstemp creates a file for its owner only
+            with os.fdopen(descriptor, "w") as file:  # mkstemp made it readable by its owner only
                 file.write(secrets.token_hex(_BYTES) + "\n")
                 file.flush()
                 os.fsync(descriptor)

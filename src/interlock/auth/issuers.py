@@ -1,7 +1,7 @@
-"""Verification of tokens from the authorization servers that a gateway trusts.
+"""Verification of tokens from a gateway's trusted authorization servers.
 
-A verified token is cached by its SHA-256 for `REMEMBERED_FOR` seconds at most, and never beyond
-its expiry: verifying a signature costs a hundred times as much as a look-up.
+A verified token is cached by its SHA-256 until it expires, for at most `REMEMBERED_FOR` seconds,
+because verifying a signature takes a hundred times as long as a look-up.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from msgspec.structs import replace
 from interlock.auth.principal import Principal
 from interlock.auth.verifier import MAX_TOKEN_BYTES, Verify, verified
 
-REMEMBERED_FOR = 60.0  # seconds
-MAX_REMEMBERED = 10_000  # cached tokens; beyond it the least recently used one is evicted
+REMEMBERED_FOR = 60.0  # seconds that a verified token is cached
+MAX_REMEMBERED = 10_000  # cached tokens; the least recently used token is evicted first
 
 
 class TrustedIssuer(Struct, frozen=True):
-    """An issuer whose tokens are accepted.
+    """A trusted issuer of tokens.
 
     Attributes:
         issuer: The exact value of `iss`.
-        verify: Verifies its tokens: a `JwtVerifier`.
-        groups: The claim that lists the groups of a user; "" for none.
-        scopes: Scopes by group, for tokens that carry none.
+        verify: Verifies the issuer's tokens; a `JwtVerifier`.
+        groups: The claim that lists a user's groups; "" if tokens contain no groups.
+        scopes: The scopes of each group, for tokens without scopes.
     """
 
     issuer: str
@@ -44,9 +44,9 @@ class KnownToken(NamedTuple):
     """A verified token.
 
     Attributes:
-        principal: The owner of the token.
-        in_views: The owner as seen in each view; filled by the authenticator.
-        until: The time to verify it again, by the monotonic clock.
+        principal: The token's owner.
+        in_views: The owner in each view; the authenticator fills this cache.
+        until: When the token must be verified again, by the monotonic clock.
     """
 
     principal: Principal
@@ -55,7 +55,7 @@ class KnownToken(NamedTuple):
 
 
 class Issuers:
-    """Verifies tokens of several issuers.
+    """Verifies tokens from several issuers.
 
     Args:
         issuers: The trusted issuers.
@@ -80,10 +80,10 @@ class Issuers:
         return list(self._issuers)
 
     async def find(self, token: bytes) -> KnownToken | None:
-        """Return a valid token; None if it is not valid.
+        """Return a verified token; None if the token is not valid.
 
         Raises:
-            AuthUnavailable: The token is not cached, and the issuer's keys cannot be fetched.
+            AuthUnavailable: The token is not cached, and its issuer's keys cannot be fetched.
         """
         digest = sha256(token).digest()
         known = self._known.get(digest)
@@ -106,7 +106,7 @@ class Issuers:
         return known
 
     def _rest(self, token: bytes) -> float:
-        """Return the seconds for which a valid token may be cached."""
+        """Return for how many seconds a verified token may be cached."""
         expires = _payload_of(token).exp
         return min(REMEMBERED_FOR, expires - self._wall())
 
@@ -117,7 +117,7 @@ class _Payload(Struct):
 
 
 def _payload_of(token: bytes) -> _Payload:
-    """Return the payload of an unverified token, to choose the verifier."""
+    """Return the unverified payload of a token, to choose the issuer that verifies it."""
     if len(token) > MAX_TOKEN_BYTES or token.count(b".") != 2:
         return _Payload()
     encoded = token.split(b".")[1]
@@ -131,12 +131,12 @@ def _payload_of(token: bytes) -> _Payload:
 def with_groups(
     principal: Principal, claim: str, scopes_of: Mapping[str, tuple[str, ...]]
 ) -> Principal:
-    """Add the groups of a token to its principal, and their scopes if the token has none.
+    """Return a principal with its token's groups, and their scopes if the token has no scopes.
 
     Args:
-        principal: The owner of the token.
-        claim: The claim that lists groups; "" for none.
-        scopes_of: Scopes by group.
+        principal: The token's owner.
+        claim: The claim that lists groups; "" if tokens contain no groups.
+        scopes_of: The scopes of each group.
     """
     groups = _words(principal.claims.get(claim)) if claim else frozenset()
     scopes = principal.scopes

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. Nothing in a token decides how it is verified: algorithms, issuer and keys are configured.
-   Its header only selects one of those keys by id.
-2. Keys are public keys for signatures. "none" and shared secrets are refused.
-3. Forged tokens cannot cause more than one fetch of the keys in `FETCH_EVERY` seconds.
+1. A token cannot choose how it is verified: algorithms, issuer and keys are configured. The token's
+   header only selects one of the configured keys by id.
+2. Only public keys verify signatures. The algorithm "none" and shared secrets are refused.
+3. Forged tokens cannot cause more than one fetch of the keys every `FETCH_EVERY` seconds.
 
 RFC 7519 (JWT), RFC 7517 (JWKS), RFC 8725 (best current practices).
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 MAX_KEYS = 100
 MAX_JWKS_BYTES = 262_144
 MIN_RSA_BITS = 2_048
-FETCH_TIMEOUT = 10.0  # seconds for a whole fetch
+FETCH_TIMEOUT = 10.0  # seconds for the whole request
 FETCH_EVERY = 30.0  # seconds between two fetches
-KEYS_FRESH = 300.0  # seconds until keys are fetched again; the old keys are used meanwhile
-KEYS_USABLE = 900.0  # seconds until the old keys expire: the longest use of a removed key
+KEYS_FRESH = 300.0  # seconds until keys are fetched again; meanwhile the old keys are used
+KEYS_USABLE = 900.0  # seconds until old keys expire; a removed key is accepted at most this long
 
-# Algorithms that may be configured, with the type and curve of their keys. No HS*: their keys
-# are secrets, and with a public key as the secret anyone could make tokens.
+# Algorithms that may be configured, with the type and curve of their keys. HS* is missing because
+# its keys are secrets: if a public key were used as the secret, anyone could sign tokens.
 _ALGORITHMS = {
     "RS256": ("RSA", None),
     "RS384": ("RSA", None),
@@ -52,26 +52,26 @@ _ALGORITHMS = {
     "ES512": ("EC", "P-521"),
     "EdDSA": ("OKP", "Ed25519"),
 }
-# Allowed types of tokens; issuers also sign other types, such as proofs and log-outs.
+# Allowed token types; issuers also sign other types, such as proofs and logout tokens.
 _TYPES = frozenset({"jwt", "application/jwt", "at+jwt", "application/at+jwt"})
 _REQUIRED = ("exp", "iss", "aud", "sub")
 _log = logging.getLogger("interlock.server")
 
 
 class JwtVerifier:
-    """Verifies access tokens of one issuer, as `BearerAuth(verify=JwtVerifier(...))`.
+    """Verifies an issuer's access tokens, as `BearerAuth(verify=JwtVerifier(...))`.
 
-    The principal's id is `ISSUER#SUBJECT`, its scopes are those of `scope` or else of `scp`,
-    its claims are all claims of the token.
+    The principal's id is `ISSUER#SUBJECT`. Its scopes are in the claim `scope`, or in `scp` if
+    there is no `scope`. Its claims are all claims of the token.
 
     Args:
         issuer: The exact value of `iss`.
-        audience: A value that `aud` must contain, usually the endpoint's URL, or several.
-        jwks: The issuer's public keys as a JWKS object. Either this or `jwks_url` is needed.
+        audience: A value, or several, one of which `aud` must contain; usually the endpoint's URL.
+        jwks: The issuer's public keys as a JWKS object. Give either `jwks` or `jwks_url`.
         jwks_url: The URL to fetch the keys from: https, or http on loopback. Redirects are not
             followed.
-        algorithms: The algorithms that the issuer signs with.
-        leeway: Seconds by which the clocks of issuer and server may differ.
+        algorithms: The algorithms that the issuer may sign with.
+        leeway: Seconds that the issuer's clock and the server's clock may differ.
         required_claims: Claims that a token must have besides `exp`, `iss`, `aud` and `sub`.
 
     Raises:
@@ -110,7 +110,7 @@ class JwtVerifier:
             self._keys.replace(msgspec.json.encode(jwks))
 
     async def __call__(self, token: str) -> Principal | None:
-        """Return the owner of a token; None if it is not valid.
+        """Return the principal that a token identifies; None if the token is not valid.
 
         Raises:
             AuthUnavailable: The issuer's keys cannot be fetched, and the token needs them.
@@ -122,7 +122,7 @@ class JwtVerifier:
         claims = None if key is None else self._claims(token, key, header.alg)
         if claims is None or not claims["sub"]:
             return None
-        principal = f"{self._issuer}#{claims['sub']}"  # an issuer has no "#", so this is unique
+        principal = f"{self._issuer}#{claims['sub']}"  # unique, because an issuer contains no "#"
         return Principal(principal, _scopes(claims), claims)
 
     def _claims(self, token: str, key: PyJWK, algorithm: str) -> JsonObject | None:
@@ -142,10 +142,10 @@ class JwtVerifier:
 
 
 class KeySet:
-    """The public keys of an issuer, by key id and algorithm.
+    """An issuer's public keys, by key id and algorithm.
 
     Args:
-        algorithms: Keys for other algorithms are ignored.
+        algorithms: The algorithms to use; keys for other algorithms are ignored.
         url: The URL to fetch the keys from; None if `replace` sets them.
     """
 
@@ -160,10 +160,10 @@ class KeySet:
         self._fetching: asyncio.Task[None] | None = None
 
     async def find(self, kid: str | None, algorithm: str) -> PyJWK | None:
-        """Return the key with id `kid`, or without `kid` the only key; None if there is none.
+        """Return the key with id `kid`, or the only key if `kid` is None; None if not found.
 
         Raises:
-            AuthUnavailable: The last fetch failed, and the old keys lack this one or have expired.
+            AuthUnavailable: The last fetch failed, and the key is unknown or has expired.
         """
         wanted = (kid, algorithm)
         if self._url is not None and self._is_due(wanted):
@@ -180,7 +180,7 @@ class KeySet:
         return found
 
     def replace(self, document: bytes) -> None:
-        """Replace all keys by those of a JWKS document.
+        """Replace all keys with the keys in a JWKS document.
 
         Raises:
             ConfigError: The document is not a JWKS, is too large, or has no usable key.
@@ -237,7 +237,7 @@ class KeySet:
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=FETCH_TIMEOUT)
-        # The session uses no proxy, cookie or credential of the environment, and no compression.
+        # The session ignores proxies and credentials from the environment, cookies and compression.
         headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
         async with (
             aiohttp.ClientSession(
@@ -246,12 +246,12 @@ class KeySet:
             session.get(url, allow_redirects=False, auto_decompress=False) as response,
         ):
             if response.status != 200:
-                raise ConfigError(f"the answer has status {response.status}, not 200")
+                raise ConfigError(f"the response has status {response.status}, not 200")
             document = bytearray()
             async for piece in response.content.iter_any():
                 document += piece
                 if len(document) > MAX_JWKS_BYTES:
-                    raise ConfigError(f"the answer is over {MAX_JWKS_BYTES} bytes")
+                    raise ConfigError(f"the response is over {MAX_JWKS_BYTES} bytes")
             return bytes(document)
 
 
@@ -290,14 +290,14 @@ def _header_of(token: str) -> _Header | None:
         header = msgspec.json.decode(raw, type=_Header)
     except (ValueError, RecursionError):
         return None
-    # `crit` names extensions that a verifier must support, and there are none here (RFC 7515).
+    # `crit` lists extensions that a verifier must support (RFC 7515), and this one supports none.
     if header.crit is not None or header.typ.lower() not in _TYPES:
         return None
     return header
 
 
 def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
-    """Return a key for one algorithm; None if the key is for others or not safe."""
+    """Return a key for an algorithm; None if the key is for another algorithm or is not safe."""
     from jwt import PyJWK, PyJWTError
 
     kty, curve = _ALGORITHMS[algorithm]
@@ -321,7 +321,7 @@ def _public_key(jwk: JsonObject, algorithm: str) -> PyJWK | None:
 
 
 def _scopes(claims: JsonObject) -> frozenset[str]:
-    """Return the scopes in `scope`, or else in `scp`: a list, or text separated by spaces."""
+    """Return the scopes in `scope`, or else in `scp`: a list, or words separated by spaces."""
     told = claims["scope"] if "scope" in claims else claims.get("scp")
     if isinstance(told, str):
         return frozenset(told.split())

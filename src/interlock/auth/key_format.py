@@ -1,8 +1,8 @@
 """The text of an API key: `ilk_ID_SECRETCHECK`.
 
-The id names the key in lists and records. The check digits let a scanner or a typing error be
-recognized without a look-up. Only the SHA-256 of the whole text is stored: 256 random bits cannot
-be guessed, so a slow hash would gain nothing.
+The id identifies the key in lists and records. The check digits reveal a typing error, or a false
+match in a secret scanner, without a look-up. Only the SHA-256 of the whole text is stored. A slow
+hash would gain nothing, because 256 random bits cannot be guessed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from zlib import crc32
 
 PREFIX = "ilk_"
-# Without letters that look alike, because people read ids aloud.
+# Without letters and digits that look alike, because people read ids aloud and type them.
 _ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _ID_LENGTH = 12
 _BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -40,7 +40,7 @@ def id_of(key: str) -> str | None:
 
 
 def digest(key: str) -> bytes:
-    """Return the digest of a key, which is all that is stored of it."""
+    """Return a key's digest, which is stored instead of the key."""
     return sha256(key.encode(errors="surrogateescape")).digest()
 
 

@@ -1,9 +1,9 @@
-"""Look-ups in the database of keys that are not in memory, because they may be new.
+"""Database look-ups of keys that are not in memory, because they may be new.
 
-1. Made-up keys cost the database little: look-ups share one rate limit, and run one at a time.
-2. The rate limit counts well-formed keys that were not looked up lately, whether their id exists
-   or not. So the time of a refusal does not reveal which ids exist.
-3. A slow database delays a refusal by `DEADLINE` at most.
+1. Invented keys cause little load: all look-ups share a rate limit, and run one after the other.
+2. Each well-formed key that was not looked up recently uses the rate limit, whether or not its id
+   exists. So the time of a refusal does not reveal which ids exist.
+3. A slow database delays a refusal by at most `DEADLINE` seconds.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from interlock.auth import key_format
 from interlock.errors import InterlockError, UnknownKey
 
 INTERVAL = 0.2  # seconds between two look-ups, on average
-BURST = 10
+BURST = 10  # look-ups that may start at once
 DEADLINE = 0.5  # seconds that a request waits for a look-up
-MAX_REMEMBERED = 1_000  # recent look-ups; their keys are not looked up again
+MAX_REMEMBERED = 1_000  # recently looked-up keys, which are not looked up again
 
 
 class KeyLookups:
-    """Rate-limited look-ups of keys.
+    """Looks up keys in the database, within a rate limit.
 
     Args:
-        look_up: Loads the key with an id into memory; raises `UnknownKey` if no key has it.
+        look_up: Loads the key with an id into memory; raises `UnknownKey` if no key has this id.
         clock: The monotonic clock, in seconds.
     """
 
@@ -34,17 +34,17 @@ class KeyLookups:
     ) -> None:
         self._look_up = look_up
         self._clock = clock
-        self._running: dict[bytes, asyncio.Task[None]] = {}  # by the hash of the key
+        self._running: dict[bytes, asyncio.Task[None]] = {}  # by the key's hash
         self._remembered: dict[bytes, None] = {}  # oldest first
-        self._full_at = float("-inf")  # the time at which `BURST` look-ups are available again
+        self._full_at = float("-inf")  # when `BURST` look-ups will be available again
         self._one_at_a_time = asyncio.Lock()
 
     def begin(self, key: bytes) -> Awaitable[object] | None:
-        """Look a key up, or join its look-up.
+        """Start looking up a key, or join a look-up that is already running.
 
         Returns:
-            An awaitable that ends with the look-up; None if the text is not a key, was looked up
-            lately, or is over the rate limit.
+            An awaitable that completes with the look-up; None if the text is not a key, was looked
+            up recently, or exceeds the rate limit.
         """
         hash = sha256(key).digest()
         if hash in self._remembered:
@@ -58,7 +58,7 @@ class KeyLookups:
         return asyncio.wait((lookup,), timeout=DEADLINE)
 
     def _may_begin(self) -> bool:
-        """Use one look-up of the rate limit; return False if none is left."""
+        """Take a look-up from the rate limit; return False if none is available."""
         now = self._clock()
         full_at = max(self._full_at, now) + INTERVAL
         if full_at - now > BURST * INTERVAL:
@@ -73,7 +73,7 @@ class KeyLookups:
         except UnknownKey:
             pass
         except InterlockError:
-            return  # the next request with this key looks it up again
+            return  # the next request with this key retries the look-up
         finally:
             del self._running[hash]
         self._remembered[hash] = None

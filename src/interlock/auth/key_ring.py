@@ -1,11 +1,11 @@
-"""The ring of all API keys, kept in memory so that a request needs no database.
+"""The ring of all API keys, held in memory so that requests need no database access.
 
-1. A key is found by the SHA-256 of its text, in one look-up.
-2. A change in the database takes effect within a second. Keys that have expired or were revoked
-   are reported, so that their sessions end as well. A new key is looked up when it is first used.
-3. While the database does not answer, keys stay valid for `SERVED_FOR` seconds. After that no key
-   of the database can be verified, because it may have been revoked.
-4. An answer never states why a key is refused. Only the record does.
+1. A key is found by its SHA-256, in a single look-up.
+2. A change in the database takes effect within a second. Expired and revoked keys are reported, so
+   that their sessions end too. A new key is looked up in the database when it is first used.
+3. While the database is unavailable, keys stay valid for `SERVED_FOR` seconds. After that, keys in
+   the database are not accepted, because they may have been revoked.
+4. A response never states why a key is refused. Only the audit record does.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from interlock.auth.stored_key import TENANT, StoredKey
 from interlock.errors import AuthUnavailable, InterlockError
 from interlock.types import JsonObject
 
-SERVED_FOR = 60.0  # seconds without an answer of the database
-TOUCH_EVERY = 60.0  # seconds between two writes of when keys were last used
+SERVED_FOR = 60.0  # seconds that keys stay valid while the database is unavailable
+TOUCH_EVERY = 60.0  # seconds between two updates of when keys were last used
 
 _log = logging.getLogger("interlock.gateway")
 
@@ -43,7 +43,7 @@ class KeySource(Protocol):
     """The storage that a ring loads its keys from."""
 
     async def load(self) -> Sequence[StoredKey]:
-        """Return all keys, and start the list of changes that `changed` returns."""
+        """Return all keys, and start tracking changes for `changed`."""
         ...
 
     async def changed(self) -> Sequence[StoredKey]:
@@ -67,19 +67,19 @@ class KeyFeed(Protocol):
         log: logging.Logger,
         source: str,
     ) -> AbstractAsyncContextManager[None]:
-        """Until the block ends, call `step` regularly, with True if keys may have changed."""
+        """Call `step` regularly in the context, with True if keys may have changed."""
         ...
 
 
 class KnownKey:
-    """A key in memory.
+    """An API key in memory.
 
     Attributes:
-        stored: The key without its secret.
-        principal: The owner, one object for as long as the owner's rights stay the same.
-        in_views: The owner as seen in each view; filled by the authenticator.
-        admitted: The owner as seen at each place that has accepted the key; filled likewise.
-        used: The time of its last use, in microseconds since 1970; 0 once it is written.
+        stored: The stored key, without its secret.
+        principal: The key's owner; the same object as long as the owner's rights stay the same.
+        in_views: The owner in each view; the authenticator fills this cache.
+        admitted: The owner at each place that accepted the key; the authenticator fills this cache.
+        used: When the key was last used, in microseconds since 1970; 0 once this is stored.
     """
 
     __slots__ = ("admitted", "in_views", "principal", "stored", "used")
@@ -93,12 +93,12 @@ class KnownKey:
 
 
 class KeyRing:
-    """The keys of one database, and keys that exist in memory only.
+    """The keys of a database, and keys that exist in memory only.
 
     Args:
-        source: The keys of a database; None for none.
-        on_end: Called with the ids of keys that were revoked, have expired or were deleted.
-        limits: A mapping in which the ring keeps the limits of single keys, by id.
+        source: The keys in a database; None if all keys are in memory.
+        on_end: Called with the ids of keys that have expired, or were revoked or deleted.
+        limits: A mapping that the ring updates with the limits of individual keys, by key id.
         clock: The monotonic clock, in seconds.
         wall: The wall clock, in nanoseconds since 1970.
 
@@ -122,7 +122,7 @@ class KeyRing:
         self._by_id: dict[str, KnownKey] = {}
         self._in_memory: set[str] = set()  # ids of keys that are not in the database
         self._active: set[str] = set()  # ids of the keys that were active at the last check
-        self._answered_at = float("-inf")  # when the database last answered
+        self._answered_at = float("-inf")  # when the database was last available
         self._touched_at = 0.0
         self._refreshing = asyncio.Lock()
         self._must_load = True  # changes may have been missed
@@ -133,10 +133,10 @@ class KeyRing:
 
     @asynccontextmanager
     async def running(self, feed: KeyFeed) -> AsyncGenerator[KeyRing, None]:
-        """Load the keys and follow the database; write the last uses at the end.
+        """Load the keys and follow changes in the database; at the end, store when keys were used.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         if self._source is None:
             yield self
@@ -149,31 +149,31 @@ class KeyRing:
             with suppress(InterlockError):
                 await self.write_uses()
 
-    # Looking up
+    # Look-ups
 
     def find(self, key: bytes) -> KnownKey | None:
-        """Return the key with this text, active or not; None if it is unknown.
+        """Return a key by its text, whether active or not; None if the key is unknown.
 
         Raises:
-            AuthUnavailable: The database has not answered for too long.
+            AuthUnavailable: The database has been unavailable for too long.
         """
         known = self._by_hash.get(sha256(key).digest())
         self._check_answers()
         return known
 
     def look_up(self, key: bytes) -> Awaitable[object] | None:
-        """Look a key up in the database, as it may be new; `find` returns it afterwards.
+        """Look up a possibly new key in the database; if it exists, `find` then returns it.
 
         Returns:
-            An awaitable of half a second at most; None if the key is not looked up.
+            An awaitable that takes at most half a second; None if no look-up is made.
         """
         return None if self._lookups is None else self._lookups.begin(key)
 
     def admitted(self, key: bytes, place: Hashable) -> Principal | None:
-        """Return the owner of a valid key that a place has accepted before; note its use.
+        """Return the owner of a valid key that a place has accepted before, and record its use.
 
         Raises:
-            AuthUnavailable: The database has not answered for too long.
+            AuthUnavailable: The database has been unavailable for too long.
         """
         known = self._by_hash.get(sha256(key).digest())
         if self._source is not None and self._clock() - self._answered_at > SERVED_FOR:
@@ -187,10 +187,10 @@ class KeyRing:
         return known.admitted.get(place)
 
     def by_id(self, id: str) -> KnownKey | None:
-        """Return the key with this id, active or not; None if it is unknown.
+        """Return a key by its id, whether active or not; None if the key is unknown.
 
         Raises:
-            AuthUnavailable: The database has not answered for too long.
+            AuthUnavailable: The database has been unavailable for too long.
         """
         self._check_answers()
         return self._by_id.get(id)
@@ -204,7 +204,7 @@ class KeyRing:
             raise AuthUnavailable("keys cannot be verified now; try again later")
 
     def is_active(self, known: KnownKey) -> bool:
-        """Return whether a key is valid now, and record its use if so."""
+        """Return whether a key is valid now; if it is, record its use."""
         now = self._wall() // 1_000
         stored = known.stored
         if stored.revoked is not None or (stored.expires is not None and stored.expires <= now):
@@ -219,19 +219,19 @@ class KeyRing:
         self._put(StoredKey(id, key_format.digest(key), user, scopes=tuple(scopes)))
         return key
 
-    # Following the database
+    # Changes in the database
 
     async def refresh(self) -> None:
-        """Load the keys that have changed; all of them the first time and after a failure.
+        """Load the keys that changed; load all keys at first and after a failure.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         if self._source is None:
             return
-        # The source returns each change once, so simultaneous calls run one after the other.
+        # The source returns each change only once, so concurrent calls must not overlap.
         async with self._refreshing:
-            # A failure may lose changes, so the next refresh then loads all keys.
+            # A failure may lose changes; then the next refresh must load all keys.
             loads, self._must_load = self._must_load, True
             stored = await (self._source.load() if loads else self._source.changed())
             if loads:
@@ -245,11 +245,11 @@ class KeyRing:
         if self._source is None:
             return
         stored = await self._source.get(id)
-        if id not in self._by_id:  # a refresh in the meantime may have read a newer state
+        if id not in self._by_id:  # otherwise a refresh may already have read a newer state
             self._put(stored)
 
     async def use(self, stored: StoredKey) -> None:
-        """Replace a key by its newly written state, even if the database no longer answers."""
+        """Replace a key with its newly stored state, even if the database becomes unavailable."""
         try:
             await self.refresh()
         except InterlockError:  # the next refresh loads all keys
@@ -257,10 +257,10 @@ class KeyRing:
         self.report_ended()
 
     async def write_uses(self) -> None:
-        """Write when keys were last used.
+        """Store when keys were last used.
 
         Raises:
-            StoreError: The database does not answer; the next call writes them.
+            StoreError: The database is unavailable; the next call stores these times.
         """
         used = {id: known.used for id, known in self._by_id.items() if known.used}
         for id in used:
@@ -287,7 +287,7 @@ class KeyRing:
             try:
                 self.report_ended()
             except Exception:  # a failing callback must not stop later refreshes
-                _log.exception("what a key had opened could not be ended")
+                _log.exception("the sessions of an ended key could not be ended")
 
     def _forget_all_but(self, ids: Collection[str]) -> None:
         for id in self._by_id.keys() - ids:
@@ -312,7 +312,7 @@ class KeyRing:
         self._by_hash[stored.hash] = known
 
     def report_ended(self) -> None:
-        """Report the keys that have ended since the last call."""
+        """Report the keys that expired or were revoked or deleted since the last call."""
         now = self._wall() // 1_000
         ended = {
             id

@@ -1,11 +1,11 @@
-"""Sessions of the web pages. A session has two halves, and a request needs both.
+"""Sessions of the web pages. A session has two secret halves, and a request must send both.
 
-1. Browsers send the cookie to every port of a host. The page key is in the page's own storage,
-   which is separate for each port. Neither of them is valid alone.
-2. Only SHA-256 digests of both are stored. A session ends after 12 hours without a request, after
-   7 days, with its API key, or when it is closed.
-3. A session never has more rights than its API key has now.
-4. A page of another origin is refused before any of this; see `server.http.page_guard`.
+1. One half is a cookie, which browsers send to every port of a host. The other half, the page key,
+   is in the page's storage, which is separate for each port.
+2. Only SHA-256 digests of both halves are stored. A session ends after 12 hours without a request,
+   after 7 days, when its API key ends, or when the user logs out.
+3. A session never has more rights than its API key currently has.
+4. Requests from pages of other origins are refused earlier; see `server.http.page_guard`.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from interlock.types import JsonObject
 PAGE_KEY = b"x-interlock-key"
 MICROS = 1_000_000
 IDLE = 12 * 3600 * MICROS  # microseconds without a request until a session ends
-LONGEST = 7 * 86_400 * MICROS  # microseconds until a session ends in any case
-TOUCH_EVERY = 60 * MICROS  # microseconds between two writes of the last use
+LONGEST = 7 * 86_400 * MICROS  # microseconds until a session ends, even if it is used
+TOUCH_EVERY = 60 * MICROS  # microseconds between two updates of a session's last use
 CODE_LIFETIME = 600 * MICROS  # microseconds that a one-time code is valid
-MAX_COOKIES = 4  # values tried for one name: other programs on the host may set the same name
-MAX_HALF = 100  # bytes of a half or a code; real ones have 43 or 22
-MAX_KEPT = 1_000  # cached principals, because a policy caches its decisions by them
+MAX_COOKIES = 4  # cookies tried; other programs on the host may set a cookie of the same name
+MAX_HALF = 100  # bytes of a half or a code; valid values have 43 or 22 bytes
+MAX_KEPT = 1_000  # cached principals; reusing them lets a policy reuse its cached decisions
 
 
 class StoredSession(Struct, frozen=True, kw_only=True):
-    """A session as it is stored. Times are microseconds since 1970, UTC.
+    """A session in the store. Times are microseconds since 1970, UTC.
 
     Attributes:
         id_hash: SHA-256 of the cookie's value.
         page_key_hash: SHA-256 of the page key.
-        user: Id of the principal, such as "user:anna".
-        key: Id of the API key that opened it; "" for none.
-        scopes: The scopes of the session. With a key, the key's present scopes count instead.
-        view: The view that it is bound to; "" for all.
-        groups: The groups of the principal's token.
-        claims: The claims of the principal's token.
-        created: The time of opening.
-        last_used: The time of the last use, to the minute.
-        expires: The time at which it ends in any case.
-        tenant: The tenant of the principal.
+        user: The principal's id, such as "user:anna".
+        key: The id of the API key that opened the session; "" if no key opened it.
+        scopes: The session's scopes. If it has a key, the key's current scopes apply instead.
+        view: The only view that the session may use; "" for all views.
+        groups: The groups from the principal's token.
+        claims: The claims from the principal's token.
+        created: When the session was opened.
+        last_used: When the session was last used, accurate to a minute.
+        expires: When the session ends, even if it is used.
+        tenant: The principal's tenant.
     """
 
     id_hash: bytes
@@ -73,12 +73,12 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
     @property
     def id(self) -> str:
-        """The id of the session in lists. It reveals nothing about either half."""
+        """The session's id in lists, which reveals nothing about either half."""
         return self.id_hash.hex()[:16]
 
     @property
     def ends(self) -> int:
-        """The time at which the session ends unless it is used before."""
+        """The time at which the session ends unless it is used again."""
         return min(self.expires, self.last_used + IDLE)
 
     def as_json(self) -> JsonObject:
@@ -94,7 +94,7 @@ class StoredSession(Struct, frozen=True, kw_only=True):
 
 
 class StoredCode(Struct, frozen=True):
-    """A stored one-time code: its SHA-256, the session that it opens, and its expiry."""
+    """A one-time code in the store: its SHA-256, the principal it logs in, and its expiry."""
 
     hash: bytes
     user: str
@@ -119,12 +119,12 @@ class SessionSource(Protocol):
 
 
 class OpenedSession(Struct, frozen=True):
-    """A new session with its two secrets, of which only digests are stored.
+    """A new session with its two secrets, which are not stored.
 
     Attributes:
         cookie: The secret in the cookie.
         page_key: The secret that the page sends in a header.
-        stored: The record in the store.
+        stored: The session in the store, with digests of both secrets.
     """
 
     cookie: str
@@ -140,8 +140,8 @@ class PageSessions:
 
     Args:
         source: The storage of sessions.
-        keys: The API keys that sessions depend on; None where no key opens a session.
-        is_trusted: Returns whether a user whom no key identifies may still use a session.
+        keys: The API keys that open sessions; None if no key opens a session.
+        is_trusted: Returns whether a user without an API key may still use a session.
         wall: The wall clock, in microseconds since 1970.
     """
 
@@ -157,14 +157,14 @@ class PageSessions:
         self._keys = keys
         self._is_trusted = is_trusted
         self._wall = wall
-        # Owners of sessions without key
+        # Owners of sessions that no key opened
         self._principals: OrderedDict[bytes, Principal] = OrderedDict()
 
     async def open(self, principal: Principal) -> OpenedSession:
-        """Open a session for a caller whose credential was verified.
+        """Open a session for an authenticated caller.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         cookie, page_key, now = secrets.token_urlsafe(32), secrets.token_urlsafe(32), self._wall()
         stored = StoredSession(
@@ -185,10 +185,10 @@ class PageSessions:
         return OpenedSession(cookie, page_key, stored)
 
     async def find(self, cookie: str, page_key: str) -> Principal | None:
-        """Return the owner of an open session; None unless both halves belong to it.
+        """Return the owner of an open session; None unless both halves belong to the session.
 
         Raises:
-            AuthUnavailable: The database does not answer.
+            AuthUnavailable: The database is unavailable.
         """
         try:
             return await self._find(cookie, page_key)
@@ -233,10 +233,10 @@ class PageSessions:
         return made
 
     async def close(self, cookie: str, page_key: str) -> None:
-        """End the session that both halves belong to, if there is one.
+        """End the session that both halves belong to, if it exists.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         stored = await self._stored(cookie, page_key)
         if stored is not None:
@@ -246,17 +246,17 @@ class PageSessions:
         """Return the open sessions of a user, newest first.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         now = self._wall()
         found = await self._source.of_user(principal.id, principal.tenant or TENANT)
         return [each for each in found if each.ends > now]
 
     async def revoke(self, principal: Principal, id: str) -> bool:
-        """End a session of a user by its id; return whether there was one.
+        """End a user's session by its id; return whether it existed.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         for each in await self.of(principal):
             if each.id == id:
@@ -267,10 +267,10 @@ class PageSessions:
     # One-time codes
 
     async def issue_code(self, principal: Principal) -> str:
-        """Return a code that opens one session of a principal, once, within ten minutes.
+        """Return a one-time code, valid for ten minutes, that opens a session for a principal.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         code = secrets.token_urlsafe(16)
         scopes = tuple(sorted(principal.scopes))
@@ -282,10 +282,11 @@ class PageSessions:
         return code
 
     async def redeem(self, code: str) -> Principal | None:
-        """Return the principal of a one-time code; None if it is unknown, used or expired.
+        """Return the principal that a one-time code logs in; None if it is unknown, used or
+        expired.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         if len(code) > MAX_HALF:
             return None
@@ -297,7 +298,7 @@ class PageSessions:
 
 
 class SessionCookie(Struct, frozen=True):
-    """The cookie of sessions.
+    """The cookie that transports the first half of a session.
 
     Attributes:
         name: The cookie's name.
@@ -309,10 +310,10 @@ class SessionCookie(Struct, frozen=True):
 
     @classmethod
     def of(cls, *, is_local: bool, port: int, is_admin: bool = False) -> SessionCookie:
-        """Return the cookie of a listener.
+        """Return the cookie that a listener uses.
 
         Args:
-            is_local: Whether the pages are at an http URL on loopback.
+            is_local: Whether the pages have an http URL on loopback.
             port: The port of the listener.
             is_admin: Whether the listener is for operators only.
         """
@@ -327,7 +328,7 @@ class SessionCookie(Struct, frozen=True):
         return b"set-cookie", "; ".join(parts).encode()
 
     def values(self, headers: Headers) -> list[str]:
-        """Return the values that a request sends, at most `MAX_COOKIES` of them."""
+        """Return the cookie's values in a request, at most `MAX_COOKIES`."""
         found = []
         for value in values_of(headers, b"cookie"):
             for pair in value.decode("latin-1").split(";"):
@@ -338,13 +339,13 @@ class SessionCookie(Struct, frozen=True):
 
 
 class PageAuth:
-    """Identifies callers by a session, or by the credential in a header.
+    """Authenticates requests by a page session, or by the credential in a header.
 
     Args:
         sessions: The sessions.
         cookie: The session cookie of this listener.
-        keys: Identifies callers by `Authorization` or `X-API-Key`; None: sessions only.
-        on_refused: Called for each session that is refused.
+        keys: Authenticates `Authorization` and `X-API-Key` headers; None to accept sessions only.
+        on_refused: Called for each refused session.
     """
 
     def __init__(
@@ -369,18 +370,18 @@ class PageAuth:
 
     @staticmethod
     def is_session(headers: Headers) -> bool:
-        """Return whether a request uses a page's session, valid or not."""
+        """Return whether a request sends the page key of a session, valid or not."""
         return any(name == PAGE_KEY for name, _ in headers)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Return the sender of a request.
+        """Return the principal that sent a request.
 
         A cookie without a page key is ignored: browsers send cookies with every request.
 
         Raises:
-            AuthRequired: 401; the credential is missing or not valid. 400; there are two.
-            AuthUnavailable: 503; the credential cannot be verified now.
-            AuthError: The authenticator of keys refused the request.
+            AuthRequired: The credential is missing or invalid (401), or there are two (400).
+            AuthUnavailable: The credential cannot be verified now (503).
+            AuthError: The authenticator for headers refused the request.
         """
         has_header = any(name in (b"authorization", API_KEY) for name, _ in headers)
         if not self.is_session(headers):

@@ -17,13 +17,13 @@ class Principal(Struct, frozen=True, dict=True):
     """A verified caller.
 
     Attributes:
-        id: Unique within the tenant.
+        id: The caller's id, unique within the tenant.
         scopes: The scopes that the credential grants.
         claims: All claims of the token; {} for other credentials.
-        key_id: The id of the API key that was used; "" for none.
+        key_id: The id of the API key that the caller used; "" if the credential is not a key.
         groups: The groups that the caller belongs to.
         tenant: The tenant that the caller belongs to; "" without tenants.
-        view: The part of the catalogue that the caller sees; "" for all of it.
+        view: The only view that the caller may use; "" for all views.
     """
 
     id: str
@@ -36,12 +36,12 @@ class Principal(Struct, frozen=True, dict=True):
 
     @cached_property
     def owner(self) -> str:
-        """The key of a caller's property and limits: the same for all of the caller's API keys."""
+        """The key for a caller's stored data and limits, the same for all of their API keys."""
         return f"{quote(self.tenant, safe='')}/{self.id}"
 
     @property
     def identity(self) -> Identity:
-        """The key of things that belong to one credential only, such as a session."""
+        """The key for data that belongs to a single credential, such as a session."""
         return self.tenant, self.id, self.key_id, self.view
 
 

@@ -1,4 +1,4 @@
-"""The stored form of an API key."""
+"""An API key as it is stored in the database."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ class StoredKey(Struct, frozen=True):
     """An API key without its secret. Times are microseconds since 1970, UTC.
 
     Attributes:
-        id: The key's id in lists and records.
-        hash: SHA-256 of the whole key.
-        user: The user that it belongs to, without "user:".
-        name: The name for display.
-        scopes: The scopes that limit the key's rights.
-        view: The view that it is bound to; "" for all.
+        hash: The SHA-256 of the key's whole text.
+        user: The user that the key belongs to, without "user:".
+        name: A name for display.
+        scopes: The scopes that the key grants.
+        view: The only view that the key may use; "" for all views.
         limits: The key's own rates and quotas, written as in the configuration.
-        created: The time of creation.
-        expires: The time of expiry; None for never.
-        last_used: The time of the last use, to the minute; None for never.
-        revoked: The time of revocation.
-        replaced_by: Id of the key that replaced it by rotation.
-        created_by: The principal that created it.
+        created: When the key was created.
+        expires: When the key expires; None if it never expires.
+        last_used: When the key was last used, accurate to a minute; None if it was never used.
+        revoked: When the key was revoked; None if it was not revoked.
+        replaced_by: The id of the key that replaced it by rotation.
+        created_by: The principal that created the key.
     """
 
     id: str

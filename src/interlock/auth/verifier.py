@@ -1,9 +1,10 @@
-"""Verifiers: functions that return the owner of a token or key.
+"""Verifiers: functions that return the principal that a token or key identifies.
 
 Rules:
 
-1. When a verifier raises, the request is unauthenticated, and the error text stays in this process.
-2. A credential is passed to the verifier only: no error, log or repr contains it.
+1. If a verifier raises an error, the request is refused, and the client does not see the error's
+   text.
+2. Only the verifier sees a credential: no error, log line or repr contains it.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from interlock.auth.principal import Principal
 from interlock.errors import AuthUnavailable, ConfigError
 
 Verify = Callable[[str], Awaitable[Principal | None]]
-"""Returns the principal of a token or key; None refuses it."""
+"""A function that returns a token's or key's principal, or None to refuse it."""
 
 MAX_TOKEN_BYTES = 16_384
-MIN_STATIC_TOKEN = 16  # characters; shorter ones can be guessed
+MIN_STATIC_TOKEN = 16  # characters; a shorter token could be guessed
 TOKEN = re.compile(rb"[A-Za-z0-9._~+/-]+=*")  # b64token of RFC 6750
 
 _log = logging.getLogger("interlock.server")
 
 
 async def verified(verify: Verify, credential: str) -> Principal | None:
-    """Return the owner of a token or key; None if it is not valid.
+    """Return the principal that a token or key identifies; None if it is not valid.
 
     Raises:
         AuthUnavailable: The verifier failed.
@@ -39,20 +40,21 @@ async def verified(verify: Verify, credential: str) -> Principal | None:
             return principal
         failure = f"it returned {type(principal).__name__}, not a Principal or None"
     except Exception as error:
-        failure = f"it raised {_place_of(error)}"  # the text may contain the credential
-    # Outside of the except clause, so that no context refers to the verifier's error.
+        # without its text, which may contain the credential
+        failure = f"it raised {_place_of(error)}"
+    # After the except clause, so that the new error does not refer to the verifier's error.
     _log.error("cannot verify a credential: %s", failure)
     raise AuthUnavailable("credentials cannot be verified now; try again later")
 
 
 def static_tokens(tokens: Mapping[str, Principal]) -> Verify:
-    """Return a verifier of fixed tokens or keys. It keeps their SHA-256 digests only.
+    """Return a verifier for fixed tokens or keys. It stores only their SHA-256 digests.
 
     Args:
-        tokens: The owner of each token. `secrets.token_urlsafe(32)` makes a good token.
+        tokens: The principal of each token. `secrets.token_urlsafe(32)` generates a good token.
 
     Raises:
-        ConfigError: A token is too short, or has characters that no header can carry.
+        ConfigError: A token is too short, or contains characters that a header cannot contain.
     """
     for token in tokens:
         if len(token) < MIN_STATIC_TOKEN:
@@ -66,7 +68,7 @@ def static_tokens(tokens: Mapping[str, Principal]) -> Verify:
     async def verify(token: str) -> Principal | None:
         digest = _digest(token)
         found = None
-        for each, principal in known:  # compares with all, so that the time reveals nothing
+        for each, principal in known:  # never stops early, so the time reveals nothing
             if hmac.compare_digest(each, digest):
                 found = principal
         return found

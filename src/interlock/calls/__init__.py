@@ -1,4 +1,4 @@
-"""One call and the stack it passes, the same for every surface."""
+"""A call, its outcome, and the stack of layers that it passes through."""
 
 from __future__ import annotations
 

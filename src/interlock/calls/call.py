@@ -26,7 +26,7 @@ from interlock.types import CallToolResult, ClientCapabilities, JsonObject, LogL
 Surface = Literal[
     "library", "agent", "chat", "cli", "mcp", "web", "claude", "langchain", "inspector", "app"
 ]
-"""The part of interlock that a call came through."""
+"""The part of interlock that received a call."""
 
 
 class Caller(Struct, frozen=True):
@@ -34,12 +34,12 @@ class Caller(Struct, frozen=True):
 
     Attributes:
         principal: The authenticated user; None for the local user of this process.
-        session: The caller's session within that principal; "" for none.
-        surface: The part of interlock that the call came through.
-        client: Name of the client program, as it states it; "" if unknown.
-        address: The network address of the client; "" if unknown.
-        revision: Protocol revision of the client's request.
-        trace: The `traceparent` of the client's request; "" for none.
+        session: The caller's session, within the principal; "" if there are no sessions.
+        surface: The part of interlock that received the call.
+        client: The client program's name, as the client reports it; "" if unknown.
+        address: The client's network address; "" if unknown.
+        revision: The protocol revision of the client's request.
+        trace: The `traceparent` header of the client's request; "" if the request had none.
     """
 
     principal: Principal | None = None
@@ -57,20 +57,20 @@ class Caller(Struct, frozen=True):
 
 
 LOCAL = Caller()
-"""The caller of a program that calls its own toolbox."""
+"""The caller for a program that calls tools of its own toolbox."""
 
 
 class Slots:
-    """The slots that a call holds of limits on concurrent calls.
+    """The slots that a call occupies in limits on concurrent calls.
 
-    A call that waits for its client releases all of them, because people take their time.
+    A call releases its slots while it waits for its client, because people answer slowly.
     """
 
     def __init__(self) -> None:
         self._held: dict[int, Callable[[], None]] = {}
 
     def hold(self, release: Callable[[], None]) -> Callable[[], None]:
-        """Hold a slot; return the function that releases it, unless it was given back."""
+        """Occupy a slot; return a function that releases the slot unless it is already released."""
         number = len(self._held)
         self._held[number] = release
 
@@ -82,16 +82,16 @@ class Slots:
         return release_once
 
     def give_back(self) -> None:
-        """Release all slots now. The call continues without them."""
+        """Release all slots now; the call continues without slots."""
         while self._held:
             self._held.popitem()[1]()
 
 
 class Timing(Struct, eq=False):
-    """The timing of a call, shared by all copies of the call.
+    """The measured time of a call, shared by all copies of the call.
 
     Attributes:
-        at_server: Seconds that the server took; None if the call was not sent.
+        at_server: The seconds that the server took; None if the call was not sent.
     """
 
     at_server: float | None = None
@@ -101,12 +101,12 @@ _METHODS = {"tools": "tools/call", "resources": "resources/read", "prompts": "pr
 
 
 def new_call_id() -> str:
-    """Return an id that no other call has, and that sorts by time, to 10 ms.
+    """Return a unique id for a call; ids sort by time, with a resolution of about 10 ms.
 
-    Records with such ids are neighbours in an index, so a transaction changes fewer pages of it.
+    Records of recent calls are then neighbours in an index, so a transaction changes fewer pages.
     """
-    # Ids are public, and `secrets` takes ten times as long. A loop over the digits does as well,
-    # and integers of more than 30 bits are slower.
+    # Ids are public, so the ten times slower `secrets` is not needed. The digits are unrolled, and
+    # the integers have at most 30 bits, because both are faster.
     at, pairs = time_ns() >> 23, PAIRS  # 40 bits until the year 2262
     early, late, first, second = at >> 20, at & 0xFFFFF, getrandbits(30), getrandbits(20)
     return (
@@ -117,46 +117,49 @@ def new_call_id() -> str:
 
 
 def call_id_of(own: bytes) -> str:
-    """Return the id of a call that its client names; the same name has the same id."""
+    """Return the id of a call that its client has named; equal names have equal ids."""
     return f"c_{encode_base32(int.from_bytes(sha256(own).digest()), 18)}"
 
 
 class Call(Struct, eq=False):
-    """One call of a tool, or a request for a resource or prompt.
+    """A call of a tool, or a request for a resource or prompt.
 
-    Layers of the stack read it, and pass on a changed copy if need be. Only `decision` and
-    `grant` are set in place, by the layers that decide, `timing` by the layer that counts calls,
-    `encoded` by the audit trail, and `revision` and `messages` by the server.
+    Layers read a call, and pass a changed copy on if necessary. Only these attributes are changed
+    in place: `decision` and `grant` by the layers that decide, `timing` by the metrics, `encoded`
+    by the audit trail, and `revision` and `messages` by the server.
 
     Attributes:
         entry: The tool, resource or prompt.
-        arguments: JSON values by parameter name. They were decoded once: what a layer judges is
-            what is encoded and sent, so a key given twice cannot mean two things.
+        arguments: JSON values by parameter name. They are decoded only once and sent re-encoded, so
+            a duplicate key cannot have two meanings.
         caller: The user and the client that the call is made for.
-        back: The channel to the client, for the server's questions during the call; None for the
-            handlers of the toolbox.
-        capabilities: The client's capabilities, stated to modern servers; None states our own.
-        log_level: The lowest level of log messages for the client; None for none.
-        returns_questions: Return an "input_required" result to the caller, who will call again
-            with `input_responses`; otherwise the questions are answered by `back` or our handlers.
-        input_responses: Answers to the questions of an earlier round, an encoded object.
-        request_state: The server's state of that round.
-        timeout: Seconds without progress; None for the server's own limit.
-        progress: Called with each `Progress`.
-        meta: Further members of `_meta`, encoded without braces.
-        idempotent: Calling twice has the effect of calling once, so a lost call may be repeated.
-        slots: The slots that the call holds; None if it never waits for its client.
-        result_limit: The most bytes of the result that the caller can use; None for no limit
-            besides that of the configuration.
-        id: Names the call in the audit trail and in errors.
-        decision: The decision of the policy; None before its layer, or without a policy.
-        grant: The approval that the call uses; None for none.
-        revision: The protocol revision of the server that it was sent to; "" before that.
-        messages: Number of requests that were sent to the server for it.
-        continues: Id of the approved call that this one continues after questions of its server.
+        back: The channel to the client, for the server's questions during the call; None to use the
+            toolbox's handlers.
+        capabilities: The client's capabilities, which modern servers receive; None for interlock's
+            own.
+        log_level: The lowest level of log messages that the client wants; None for no messages.
+        returns_questions: Whether the caller gets "input_required" results, and calls again with
+            `input_responses`. Otherwise `back` or the toolbox's handlers answer the questions.
+        input_responses: The answers to an earlier round's questions, as an encoded object.
+        request_state: The server's state from the earlier round.
+        timeout: Seconds without progress until the call fails; None for the server's own timeout.
+        progress: Called with each `Progress` that the server reports.
+        meta: Further members of `_meta`, encoded without the braces.
+        idempotent: Whether a repeated call has no further effect, so that a lost call may be
+            retried.
+        slots: The slots that the call occupies; None if the call never waits for its client.
+        result_limit: The most bytes of a result that the caller can use; None if only the
+            configuration limits the result.
+        id: The call's id in the audit trail and in errors.
+        decision: The policy's decision; None before the policy's layer, or without a policy.
+        grant: The approval that the call uses; None if it uses no approval.
+        revision: The protocol revision used with the server; "" before the call is sent.
+        messages: The number of requests sent to the server for this call.
+        continues: The id of the approved call that this call continues, after the server asked
+            questions; "" otherwise.
         origin: The part of the client that made the call, for the audit trail; None if unknown.
-        timing: The measured times of the call; None measures nothing.
-        encoded: The arguments as they were recorded and will be sent; b"" before that.
+        timing: The measured time of the call; None if it is not measured.
+        encoded: The arguments as recorded and sent; b"" before they are recorded.
     """
 
     entry: Entry | Item
@@ -196,7 +199,7 @@ class Call(Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """The name that the server uses; for a resource, the URI."""
+        """The item's name at the server; for a resource, its URI."""
         return self.entry.tool.name if isinstance(self.entry, Entry) else self.entry.name
 
     def params(self) -> bytes:
@@ -217,22 +220,22 @@ class Call(Struct, eq=False):
 
 
 class Outcome:
-    """The result of a call as its server encoded it. Its content is decoded on first use.
+    """The result of a call, as the server encoded it. The content is decoded on first use.
 
     Args:
-        raw: The result.
-        result: The same, decoded, if that is known.
-        kept: Id of the kept result that this is an excerpt of; "" for none.
-        size: Bytes of the server's result, if this is an excerpt.
-        is_error: The server reported an error; None to read it from `raw`.
+        raw: The encoded result.
+        result: The decoded result, if it is already known.
+        kept: The id of the kept result, if `raw` is only an excerpt of it; otherwise "".
+        size: The bytes of the server's result, if `raw` is only an excerpt of it.
+        is_error: Whether the server reported an error; None to read this from `raw`.
 
     Attributes:
-        is_error: The tool reported an error.
-        result_type: The type that a modern server states, such as "complete".
+        is_error: Whether the tool reported an error.
+        result_type: The type that a modern server declares, such as "complete".
 
     Raises:
         RemoteProtocolError: The result is malformed.
-        OutOfMemory: It does not fit into memory.
+        OutOfMemory: There is not enough memory to decode the result.
     """
 
     __slots__ = ("_result", "is_error", "kept", "raw", "result_type", "size")
@@ -259,11 +262,11 @@ class Outcome:
 
     @property
     def result(self) -> CallToolResult:
-        """The decoded result. It has `result_type` "input_required" if the server has questions.
+        """The decoded result; its `result_type` is "input_required" if the server asks questions.
 
         Raises:
             RemoteProtocolError: The result is malformed.
-            OutOfMemory: It does not fit into memory.
+            OutOfMemory: There is not enough memory to decode the result.
         """
         if self._result is None:
             self._result = decode_call(self.raw)
@@ -271,10 +274,10 @@ class Outcome:
 
     @property
     def is_question(self) -> bool:
-        """Whether the server has questions instead of a result."""
+        """Whether the server asks questions instead of returning a result."""
         return self.result_type == "input_required"
 
     @property
     def is_task(self) -> bool:
-        """Whether the server continues the call as a task."""
+        """Whether the server runs the call as a task, instead of returning its result now."""
         return self.result_type == "task"

@@ -1,4 +1,4 @@
-"""The decision whether a call may be made, and the steps that led to it."""
+"""The decision whether a call may be made, and the steps that led to the decision."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ Reason = Literal[
     "no_rule",
     "approval_required",
 ]
-"""The code of the reason why a call may not be made; "" if it may."""
+"""A code for why a call may not be made; "" if it may be made."""
 
 
 class RuleFact(Struct, frozen=True):
-    """The contribution of one rule to a decision.
+    """How a rule contributed to a decision.
 
     Attributes:
-        rule: The id of the rule.
-        effect: The effect of the rule.
-        holds: The rule applies to the call; None if that depends on arguments not given.
-        failed: The part that did not hold: "who", "view", "risk", "claims" or "arguments".
-        name: The claim or argument that did not fit.
-        keyword: The keyword of its condition that failed; "absent" if it is missing.
+        rule: The rule's id.
+        effect: The rule's effect.
+        holds: Whether the rule matches the call; None if that depends on arguments not given.
+        failed: The part that did not match: "who", "view", "risk", "claims" or "arguments"; ""
+            otherwise.
+        name: The claim or argument that did not meet its condition.
+        keyword: The keyword of the condition that was not met; "absent" if the value is missing.
     """
 
     rule: str
@@ -44,7 +45,7 @@ class RuleFact(Struct, frozen=True):
 
     @property
     def is_telling(self) -> bool:
-        """Whether the rule might have changed the decision if it had held."""
+        """Whether the rule could have changed the decision if it had matched."""
         return not self.holds and (self.effect != "deny" or self.failed in ("", "arguments"))
 
     def __str__(self) -> str:
@@ -67,13 +68,13 @@ class RuleFact(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One of the checks that make up a decision.
+    """One of the checks that lead to a decision.
 
     Attributes:
-        step: The name of the check: "view", "scope", "read_only" or "policy".
+        step: The check's name: "view", "scope", "read_only" or "policy".
         verdict: "ok", "ask" or "deny".
-        detail: The reason in words, without any value of an argument or claim.
-        rules: For the step "policy": every rule for this tool.
+        detail: The reason in words. It contains no values of arguments or claims.
+        rules: For the step "policy", all rules for this tool; otherwise empty.
     """
 
     step: str
@@ -87,13 +88,13 @@ class Decision(Struct, frozen=True, eq=False):
 
     Attributes:
         effect: "allow", "ask" or "deny".
-        reason: The code of the reason; "" for "allow".
-        rule: Id of the rule that decided; "" for none.
-        approvers: For "ask": the approvers that the rule names.
-        expires: For "ask": seconds until an approval is void; None for the gateway's default.
+        reason: A code for why the call is not allowed; "" if it is allowed.
+        rule: The id of the rule that decided; "" if no rule did.
+        approvers: For "ask", the approvers that the rule names.
+        expires: For "ask", seconds until an approval expires; None for the gateway's default.
         record: How to record the arguments; None for the gateway's default.
-        risk: The risk of the tool.
-        is_uncertain: No arguments were given, and some arguments would change the decision.
+        risk: The tool's risk.
+        is_uncertain: Whether no arguments were given, and some arguments would change the decision.
     """
 
     effect: Effect
@@ -107,10 +108,10 @@ class Decision(Struct, frozen=True, eq=False):
     _explain: Callable[[Mapping[str, Any] | None], tuple[Step, ...]]
 
     def steps(self, arguments: Mapping[str, Any] | None = None) -> tuple[Step, ...]:
-        """Return every check with its verdict, for `explain`. The first denial is the decision.
+        """Return all checks with their verdicts, for `explain`; the first denial decides.
 
         Args:
-            arguments: The arguments of the call, which a decision does not keep.
+            arguments: The call's arguments, because a decision does not store them.
         """
         return self._explain(arguments)
 

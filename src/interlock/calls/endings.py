@@ -1,4 +1,4 @@
-"""The ending of a call, as one word for people and programs."""
+"""How a call ended, as a single word for people and programs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LIMITS = frozenset(
 
 
 def reason_of(error: InterlockError) -> str:
-    """Return the stable code of the layer that refused a call; "" if none did."""
-    if isinstance(error, AuthError | ServerUnavailable):  # their reason is about the server
+    """Return a stable code for why a layer refused a call; "" if no layer refused it."""
+    if isinstance(error, AuthError | ServerUnavailable):  # their `reason` is about the server
         return ""
     return str(getattr(error, "reason", ""))
 
 
 def ending_of(error: InterlockError) -> Ending:
-    """Return the ending of a call that raised an error."""
+    """Return how a call that raised an error ended."""
     reason = reason_of(error)
     if not reason:
         return "failed"

@@ -1,4 +1,4 @@
-"""The tools, resources and prompts that a toolbox offers to every surface."""
+"""The tools, resources and prompts that a toolbox offers."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from interlock.types import Tool
 
 
 class Entry(Struct, frozen=True):
-    """One tool of a toolbox.
+    """A tool in a toolbox.
 
     Attributes:
-        server: Name of its server in the toolbox.
-        tool: The definition, decoded.
+        server: The name of the tool's server in the toolbox.
+        tool: The decoded definition.
         address: "server:name", for people, logs and events.
-        wire_name: The name for models: 1 to 64 of `[A-Za-z0-9_-]`, see `toolbox.names`.
-        input_schema: The tool's JSON Schema, encoded.
-        definition: The whole definition, encoded, with `wire_name` as its name. Unknown
-            members are kept.
-        stale: The server is down, and this definition is from its last valid list.
-        pin: The hash of the definition, which changes whenever that does; see `toolbox.pins`.
-        risk: The risk that the operator stated when accepting the definition; None for none.
-        operation: "METHOD /path" of a tool of an HTTP API; "" for other tools.
+        wire_name: The name for models, 1 to 64 characters of `[A-Za-z0-9_-]`; see `toolbox.names`.
+        input_schema: The encoded JSON Schema of the arguments.
+        definition: The whole encoded definition, with `wire_name` as its name. Unknown members are
+            kept.
+        stale: Whether the server is unavailable, so that this definition is from its last valid
+            list.
+        pin: The hash of the definition, which changes with the definition; see `toolbox.pins`.
+        risk: The risk that the operator set when accepting the definition; None if not set.
+        operation: "METHOD /path" for a tool of an HTTP API; "" for other tools.
     """
 
     server: str
@@ -39,12 +40,12 @@ class Entry(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """A resource or a prompt, or a tool of which only the name is known.
+    """A resource or a prompt, or a tool whose name only is known.
 
     Attributes:
         kind: The kind of the item.
-        server: Name of its server in the toolbox.
-        name: The name that its server uses; for a resource, the URI.
+        server: The name of the item's server in the toolbox.
+        name: The item's name at the server; for a resource, its URI.
     """
 
     kind: Literal["tools", "resources", "prompts"]

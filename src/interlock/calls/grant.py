@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class GrantLost(Exception):
-    """The approval was used, denied or has expired before the call could use it."""
+    """The approval was used or denied, or expired, before the call could use it."""
 
 
 class Grant(Struct, eq=False):
-    """An approval that a call uses in the transaction of its intent.
+    """An approval that a call uses up in the transaction that records its intent.
 
     Attributes:
-        id: The id of the approval.
-        claim: The change of the database that uses the approval.
-        is_current: Returns whether policy and definition are still those that were approved.
+        id: The approval's id.
+        claim: The change to the database that uses up the approval.
+        is_current: Returns whether the policy and the definition are still the approved ones.
     """
 
     id: str
@@ -31,11 +31,11 @@ class Grant(Struct, eq=False):
     is_current: Callable[[], bool]
 
     def check(self) -> None:
-        """Check the grant after its claim is durable, just before the call is sent.
+        """Check that the grant is still valid; call this just before the call is sent.
 
         Raises:
-            GrantLost: The claim failed.
-            CallRefused: The approval is void.
+            GrantLost: The claim failed, because the approval was no longer available.
+            CallRefused: The approval is void, because the policy or the tool has changed.
         """
         if self.claim.has_failed:
             raise GrantLost(self.id)

@@ -1,4 +1,4 @@
-"""Many servers as one MCP endpoint that is safe to share."""
+"""The gateway: offers many servers through one MCP endpoint, with authentication and a policy."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ForwardingServer"]
 
-# `interlock chat` uses parts of this package, but serves nothing.
+# Lazy, because `interlock chat` uses parts of this package but does not serve a gateway.
 __getattr__ = loader(__name__, {"ForwardingServer": "gateway.forwarding.server"})

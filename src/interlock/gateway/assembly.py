@@ -1,7 +1,7 @@
-"""A configuration becomes a gateway: its servers, policy, limits, keys and audit trail.
+"""Builds a gateway from a configuration: its servers, policy, limits, keys and audit trail.
 
-config -> Parts -> GatewayServices -> ForwardingServer      once, at the start
-config -> Parts -> ForwardingServer.replace                 for each reload
+config -> Parts -> GatewayServices -> ForwardingServer      at the start
+config -> Parts -> ForwardingServer.replace                 on each reload
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from interlock.store.quotas import QuotaStore
 from interlock.text.timestamps import now_micros
 from interlock.types import JsonObject
 
-IDLE_TIMEOUT = 3.0  # seconds in which no server gets ready, before the ready ones are served
+IDLE_TIMEOUT = 3.0  # seconds without a newly connected server until the others are served
 
 
 class Assembly:
     """A running gateway: its configuration, its open resources, and its server.
 
     Args:
-        parts: The configuration at the start.
-        services: The resources that were opened for it.
+        parts: The parts of the configuration at the start.
+        services: The resources opened for this configuration.
 
     Attributes:
-        parts: The present configuration.
-        services: The resources that stay open across reloads.
-        server: The server that answers requests.
-        front: The HTTP side of the gateway.
-        started: The settings at the start; some of them stay in use, see `restart_needed`.
+        parts: The parts of the current configuration.
+        services: The resources that stay open when the configuration is reloaded.
+        server: Answers the clients' requests.
+        front: The gateway's HTTP side.
+        started: The settings at the start. Some of them cannot change later; see `restart_needed`.
         loaded_at: When the configuration was read, in microseconds since 1970.
-        failed: Set when no call can be recorded until the process is restarted.
+        failed: Set when calls cannot be recorded until the process is restarted.
     """
 
     def __init__(self, parts: Parts, services: GatewayServices) -> None:
@@ -89,7 +89,7 @@ class Assembly:
     async def open(
         cls, config: Config, *, environ: Mapping[str, str] | None = None
     ) -> AsyncIterator[Assembly]:
-        """Open the database, and make a gateway of a configuration. No server is started yet.
+        """Open the database, and yield a gateway for a configuration; no server is started yet.
 
         Raises:
             ConfigError: The configuration or the gateway's key cannot be used.
@@ -123,14 +123,14 @@ class Assembly:
         return gauges_of(self.parts, self.services, self.server, self.front)
 
     def serve_by(self, front: GatewayFront) -> None:
-        """Use a front: notify it of reloads and ended keys, and ask people through it."""
+        """Set the HTTP side, which is notified of reloads and ended keys, and which asks people."""
         self.front = front
 
     # The layers of calls
 
     @property
     def layers(self) -> Layers:
-        """The layers of every call, for calls that do not pass the toolbox of the gateway."""
+        """The layers around every call, for calls that do not go through the gateway's toolbox."""
         return self._layers_of(self.parts)
 
     def _layers_of(self, parts: Parts) -> Layers:
@@ -145,7 +145,7 @@ class Assembly:
         )
 
     def _deciding(self) -> Layers:
-        """Return the layers that decide about a tool of Claude Code."""
+        """Return the layers that decide about calls of Claude Code's own tools."""
         trail = self.services.trail
         return replace(
             layers_of(self.parts, trail),
@@ -156,13 +156,13 @@ class Assembly:
     # The configuration
 
     async def reload(self, config: Config) -> list[str]:
-        """Replace the configuration. Calls under way keep the previous one.
+        """Replace the configuration; calls in progress keep the previous configuration.
 
         Returns:
-            The members whose change needs a restart.
+            The names of changed members that take effect only after a restart.
 
         Raises:
-            ConfigError: The configuration cannot be used. Nothing was replaced.
+            ConfigError: The configuration cannot be used; nothing was replaced.
         """
         async with self._reloading:
             return await self._reload(config)
@@ -175,7 +175,7 @@ class Assembly:
         await self.server.replace(parts.servers, parts.policy, layers=self._layers_of(parts))
         services.results.limit_to(limits_of(parts))
         self.loaded_at = now_micros()
-        self.parts = parts  # in the step that replaced the servers
+        self.parts = parts  # without an await since the servers were replaced, so both match
         services.recorder.configured(described, described_parts(parts))
         await services.pins.replace(parts.settings.lock, self.server.toolbox.upstreams)
         self.front.reloaded()

@@ -1,4 +1,4 @@
-"""The callers of a gateway: owners of keys, and people with a token of an issuer."""
+"""The callers of a gateway: owners of API keys, and users with a token from an issuer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LOCAL = "local"  # the user of a key that is valid for one run only
 
 
 class GatewayCallers:
-    """Identifies the callers of a gateway.
+    """Makes authenticators for a gateway's callers, by the current configuration.
 
     Args:
         keys: The API keys.
-        parts: Returns the present configuration.
-        observer: Is notified of refused credentials.
+        parts: Returns the parts of the current configuration.
+        observer: Notified of refused credentials.
     """
 
     def __init__(
@@ -30,12 +30,12 @@ class GatewayCallers:
         self._observer = observer
 
     def authenticator(self, resource: str, view: str = "", scope: str = "mcp:") -> GatewayAuth:
-        """Return the authenticator of a path, by the present configuration.
+        """Return the authenticator for a path, by the current configuration.
 
         Args:
-            resource: The public URL of the path.
-            view: The view at the path; "" for none.
-            scope: One of the scopes must begin with it.
+            resource: The path's public URL.
+            view: The view at this path; "" if the path is for all views.
+            scope: A prefix that at least one of the credential's scopes must have.
         """
         return GatewayAuth(
             self._keys,
@@ -47,14 +47,14 @@ class GatewayCallers:
         )
 
     def key_for_this_run(self) -> str | None:
-        """Return a new key that is not stored; None if the database has keys."""
+        """Return a new key that is not stored; None if the database contains keys."""
         return None if len(self._keys) else self._keys.issue(LOCAL, ["mcp:*"])
 
     def login_issuers(self) -> list[Issuer]:
-        """Return the issuers at which people can log in to the pages."""
+        """Return the issuers that users can log in at, for the pages."""
         return [each for each in self._parts().settings.issuers if each.client_id]
 
     @property
     def exist(self) -> bool:
-        """Whether any credential exists: a key, or an issuer of tokens."""
+        """Whether any credential is accepted: an API key, or tokens from an issuer."""
         return bool(len(self._keys)) or self._parts().issuers is not None

@@ -1,4 +1,4 @@
-"""Approvals by the clients of a gateway for their own calls, and the store of approvals."""
+"""Approvals that clients give to their own calls, and access to the stored approvals."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from interlock.text.timestamps import rfc3339
 from interlock.toolbox import Toolbox
 from interlock.types import ElicitResult
 
-PAGE_TIMEOUT = 120.0  # seconds that a call waits after its user has opened the page
-MAX_FORM = 8 * 1024  # bytes of arguments that a form shows
+PAGE_TIMEOUT = 120.0  # seconds that a call waits for a decision after its user opened the page
+MAX_FORM = 8 * 1024  # bytes of arguments that fit into a form
 FORM = {
     "type": "object",
     "properties": {"approve": {"type": "boolean", "title": "Approve this one call"}},
@@ -40,21 +40,21 @@ FORM = {
 
 
 class ClientQuestions:
-    """Asks the client of a call to approve it. An object is an `AskCaller`.
+    """Asks a call's client to approve the call. Its objects are `AskCaller` functions.
 
     Args:
-        front: Returns the HTTP side of the gateway, which has pages and asks about calls that no
-            MCP client makes, such as those of the chat.
+        front: Returns the gateway's HTTP side, which serves pages. It also asks about calls that do
+            not come from an MCP client, such as calls from the chat.
     """
 
     def __init__(self, front: Callable[[], GatewayFront]) -> None:
         self._front = front
 
     async def __call__(self, call: Call, approval: Approval | None) -> bool | None:
-        """Return the client's answer; None if it cannot be asked, or does not answer.
+        """Return the client's answer; None if the client cannot be asked or does not answer.
 
         Raises:
-            InputRequired: A modern client must answer with its next request.
+            InputRequired: A modern client must send the answer with its next request.
             MalformedAnswer: The answer is malformed.
         """
         if not isinstance(call.back, CallLink):
@@ -73,16 +73,16 @@ class ClientQuestions:
         if page is not None:
             text = f"{quoting.visible(call.entry.address)} must be approved on its page"
             answer = await _ask(context, approval, url_elicitation(text, page))
-            # Opening the page decides nothing: this task waits, and a decision ends it.
+            # Opening the page does not decide: wait here until a decision cancels this task.
             if answer is not None and answer.action == "accept":
                 await asyncio.sleep(PAGE_TIMEOUT)
         return None
 
 
 def form_of(call: Call, approval: Approval) -> Question | None:
-    """Return a form that shows a whole call; None if the arguments are too long for it.
+    """Return a form that shows the whole call; None if its arguments are too long for a form.
 
-    Characters that are invisible, or change the direction of text, are shown as escapes.
+    Invisible characters, and characters that change the direction of text, are escaped.
     """
     arguments = quoting.visible_json(call.arguments)
     if len(arguments.encode()) > MAX_FORM:
@@ -103,10 +103,10 @@ def form_of(call: Call, approval: Approval) -> Question | None:
 
 
 async def _ask(context: Context, approval: Approval, question: Question) -> ElicitResult | None:
-    """Ask a client of either era; return None if it cannot be asked so, or does not answer."""
+    """Ask a client, modern or legacy; return None if it cannot be asked or does not answer."""
     ticket = ticket_of(context)
     if context.is_modern and (ticket is None or ticket.approval != approval.id):
-        context.answers.pop(approval.id, None)  # an answer to a question that was never sent
+        context.answers.pop(approval.id, None)  # no question with this id was sent, so ignore it
     try:
         answer: ElicitResult = (await context.ask({approval.id: question}))[approval.id]
     except InputRequired as error:
@@ -118,7 +118,7 @@ async def _ask(context: Context, approval: Approval, question: Question) -> Elic
 
 
 def _is_approval(answer: ElicitResult) -> bool | None:
-    if answer.action == "cancel":  # the person made no choice
+    if answer.action == "cancel":  # the user made no choice
         return None
     return answer.action == "accept" and (answer.content or {}).get("approve") is True
 
@@ -149,13 +149,14 @@ async def open_approvals(
     """Open the approvals in a database.
 
     Args:
-        database: The database of the approvals.
-        location: The same database, for writing without an audit trail.
+        database: The database with the approvals.
+        location: The location of the same database, to write without an audit trail.
         secret: The gateway's key.
-        writer: The audit trail; None without one.
-        settings: Returns the current configuration of approvals.
+        writer: Writes to the audit trail; None without an audit trail.
+        settings: Returns the current settings for approvals.
         policy: Returns the current policy.
-        toolbox: Returns the toolbox whose definitions count now; None for those of the calls.
+        toolbox: Returns the toolbox with the current definitions; None to use each call's
+            definition.
     """
     async with AsyncExitStack() as stack:
         write: Write
@@ -178,12 +179,12 @@ async def open_approvals(
 async def approvals_in(
     config: Config, location: str | None, *, decides: bool = False
 ) -> AsyncGenerator[Approvals, None]:
-    """Open the approvals in a gateway's database for a command; the gateway need not run.
+    """Open the approvals in a gateway's database, for a command. The gateway need not be running.
 
     Args:
         config: The configuration that the gateway was started with.
-        location: The gateway's database.
-        decides: Whether the command approves or denies, which is recorded.
+        location: The location of the gateway's database.
+        decides: Whether the command approves or denies calls, which the audit trail must record.
 
     Raises:
         StoreError: The database cannot be used.

@@ -1,4 +1,4 @@
-"""The HTTP side of a gateway, as the gateway uses it."""
+"""The interface of a gateway to its own HTTP side."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class GatewayFront:
-    """The endpoint and the pages of a gateway. This base class serves nothing.
+    """The endpoint and pages of a gateway. This base class is for a gateway without HTTP.
 
     Attributes:
-        origin: The origin of the public listener; "" without one.
+        origin: The public listener's origin; "" without a public listener.
     """
 
     origin = ""
@@ -25,15 +25,15 @@ class GatewayFront:
         return 0
 
     def page_of(self, approval: Approval) -> str | None:  # noqa: ARG002
-        """Return the address of the page about a call; None without pages."""
+        """Return the URL of the page for an approval's call; None if no pages are served."""
         return None
 
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:  # noqa: ARG002
-        """Ask about a call that no MCP client makes; see `AskCaller`."""
+        """Ask about a call that does not come from an MCP client; see `AskCaller`."""
         return None
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End all work of API keys that are no longer valid, by the keys' ids."""
+        """End all work for API keys that are no longer valid, given the keys' ids."""
 
     def reloaded(self) -> None:
-        """Switch to the new configuration, after a reload."""
+        """Switch to the new configuration; called after a reload."""

@@ -1,4 +1,4 @@
-"""Metrics of a gateway that are read when its page is made, besides those that calls count."""
+"""A gateway's gauges: metrics that are read only when the metrics page is requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from interlock.layers.metrics import Gauge, Samples, by_label
 def gauges_of(
     parts: Parts, services: GatewayServices, server: ForwardingServer, front: GatewayFront
 ) -> dict[str, Gauge]:
-    """Return the metrics of a running gateway: help text and samples, by name."""
+    """Return a running gateway's gauges by name, each with its help text and samples."""
     waiting = {name: queue.waiting for (name, *_), queue in parts.queues.items()}
     instances: Samples = {
         (("server", name), ("sharing", sharing_of(parts.config, name))): float(each.connections)

@@ -1,4 +1,4 @@
-"""The pages `/healthz` (the gateway runs) and `/readyz` (it can make calls)."""
+"""The health checks `/healthz` (the gateway is running) and `/readyz` (it can make calls)."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from interlock.server.http.responses import Page
 from interlock.store.database.changes import note_change
 from interlock.toolbox import ServerStatus
 
-PROBE_DEADLINE = 1.0  # seconds that a page waits for a write to the database
-PROBE_EVERY = 1.0  # seconds for which the result of a write stays valid
+PROBE_DEADLINE = 1.0  # seconds that a check waits for a write to the database
+PROBE_EVERY = 1.0  # seconds that the result of a write is reused
 
 
 class Readiness(Struct, frozen=True):
-    """Whether calls can be made, and the names of failed parts, without reasons."""
+    """Whether the gateway can make calls, and the names of failed parts, without reasons."""
 
     is_ready: bool
     degraded: tuple[str, ...] = ()
 
 
 class Health:
-    """The health pages.
+    """Answers the health checks of a gateway.
 
     Args:
-        probe: Writes to the database.
-        servers: Returns the status of the servers.
-        required: Returns the names of the servers that the gateway needs to be ready.
+        probe: Writes to the database, as a test.
+        servers: Returns the servers' statuses.
+        required: Returns the names of servers that must be available for the gateway to be ready.
         is_draining: Returns whether the gateway is shutting down.
-        start: Starts a server again, unless its back-off has not passed.
+        start: Starts a server again, unless its back-off time has not passed yet.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Health:
         self._probed_at = float("-inf")
 
     async def alive(self) -> Page:
-        """Return the page `/healthz`, without any check."""
+        """Return the response for `/healthz`, without any check."""
         return Page(b'{"alive":true}')
 
     async def ready(self) -> Page:
-        """Return the page `/readyz`, without the names of servers."""
+        """Return the response for `/readyz`, without the servers' names."""
         found = await self._readiness()
         kinds = dict.fromkeys(each.partition(" ")[0] for each in found.degraded)
         return _page(Readiness(found.is_ready, tuple(kinds)))
 
     async def ready_in_detail(self) -> Page:
-        """Return the page `/readyz` for operators."""
+        """Return the response for `/readyz` with the servers' names, for operators."""
         return _page(await self._readiness())
 
     async def _readiness(self) -> Readiness:
@@ -77,7 +77,7 @@ class Health:
         if self._is_draining():
             degraded.insert(0, "draining")
         missing = self._required().intersection(down)
-        for name in missing:  # without traffic from the load balancer, no call would start it
+        for name in missing:  # if not ready, the gateway gets no calls that would start the server
             self._start(name)
         is_ready = writes and not self._is_draining() and not missing
         return Readiness(is_ready, tuple(degraded))
@@ -85,8 +85,8 @@ class Health:
     async def _can_write(self) -> bool:
         """Return whether a write to the database succeeded within the last second.
 
-        A write that hangs is not cancelled, as the database finishes it anyway. The next one begins
-        after it ends.
+        A hanging write is not cancelled, because the database would finish it anyway. Until it
+        ends, no other write begins.
         """
         probing = self._probing
         if probing is None or (probing.done() and monotonic() - self._probed_at > PROBE_EVERY):
@@ -104,7 +104,7 @@ class Health:
 
 
 def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
-    """Return the pages about the health of a gateway.
+    """Return the health checks of a gateway.
 
     Args:
         gateway: The gateway.
@@ -112,7 +112,7 @@ def health_of(gateway: Assembly, is_draining: Callable[[], bool]) -> Health:
     """
     database, server = gateway.services.database, gateway.server
 
-    async def probe() -> None:  # the audit trail is in the same database
+    async def probe() -> None:  # tests the audit trail too, which is in the same database
         await database.write(lambda connection: note_change(connection, "probe", ""))
 
     def required() -> frozenset[str]:

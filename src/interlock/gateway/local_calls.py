@@ -1,7 +1,7 @@
-"""Calls of a person's own programs: `interlock chat` and `interlock call`.
+"""Calls from a person's own programs: `interlock chat` and `interlock call`.
 
-If the configuration has a member `gateway`, its policy, limits and audit trail apply to them as to
-every caller. They call as `user:local` with the scope `mcp:*`.
+If the configuration has a member `gateway`, its policy, limits and audit trail apply to these calls
+too. Their caller is `user:local` with the scope `mcp:*`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log = logging.getLogger("interlock.results")
 
 
 class LocalCalls(Struct, frozen=True):
-    """The servers and layers for the toolbox of a local program.
+    """The servers and layers for a local program's toolbox.
 
     Attributes:
         servers: The servers by name.
-        layers: The layers of every call.
-        results: The budget of results.
-        pins: The accepted definitions; None accepts all.
+        layers: The layers around every call.
+        results: The limit on results.
+        pins: The accepted definitions; None to accept all definitions.
     """
 
     servers: Mapping[str, ServerConfig | InProcessServer]
@@ -58,8 +58,8 @@ async def local_calls(
 
     Args:
         config: The configuration.
-        ask: Asks the person about a call that must be approved, if they may approve it.
-        environ: The values of `${VAR}`; `os.environ` when None.
+        ask: Asks the person to approve a call, if the rule allows them to.
+        environ: The values for `${VAR}`; None for `os.environ`.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -81,8 +81,8 @@ async def local_calls(
 async def _gateway_calls(
     stack: AsyncExitStack, config: Config, ask: AskCaller, environ: Mapping[str, str]
 ) -> LocalCalls:
-    """Open the servers and layers of a configuration with a gateway; `stack` closes them."""
-    # These need packages of the extra "serve", which a chat without a gateway does not need.
+    """Open the servers and layers for a configuration with a gateway; `stack` closes them."""
+    # These imports need the extra "serve", which a chat without a gateway does not need.
     from interlock.auth.gateway_key import GatewayKey
     from interlock.gateway.client_approvals import open_approvals
     from interlock.gateway.definitions.pinning import make_pinning
@@ -133,11 +133,11 @@ async def _gateway_calls(
 async def local_trail(
     config: Config, *, environ: Mapping[str, str] | None = None
 ) -> AsyncIterator[AuditTrail | None]:
-    """Open the audit trail of a configuration for a few records; None if it has none.
+    """Open a configuration's audit trail to add a few records; yield None if it has none.
 
     Args:
         config: The configuration.
-        environ: The values of `${VAR}`; `os.environ` when None.
+        environ: The values for `${VAR}`; None for `os.environ`.
 
     Raises:
         ConfigError: The configuration or the gateway's key cannot be used.
@@ -164,9 +164,9 @@ async def local_trail(
 
 
 class _OpenedOnDemand:
-    """Kept results beside a database, which is opened when the first one is kept or read.
+    """Stores results beside a database, which is opened on the first use.
 
-    Without the packages for it, or if it cannot be opened, results are kept in memory.
+    If packages are missing or the database cannot be opened, results are stored in memory.
     """
 
     def __init__(self, stack: AsyncExitStack, location: str | None, settings: Results) -> None:
@@ -193,7 +193,7 @@ class _OpenedOnDemand:
             return self._store
 
     def _beside(self) -> AbstractAsyncContextManager[ResultStore]:
-        # These need packages of the extras "chat" and "serve".
+        # These imports need the extras "chat" and "serve".
         import cryptography  # noqa: F401
 
         from interlock.auth.gateway_key import GatewayKey

@@ -1,14 +1,14 @@
-"""Plugins: manifests that add operations of one API as tools for the users who installed them.
+"""Plugins: manifests that offer operations of an HTTP API as tools to users who install them.
 
     plugins/refunds/manifest.json
     {"name": "refunds", "version": "1.0", "mcp_tools": [
         {"name": "refund", "operation_id": "createRefund", "description": "Refund an order."}]}
 
-1. A manifest is data. It sets no URL, header or credential, and may only raise the risk of an
-   operation's method.
-2. A tool with an invalid entry or a taken name is left out, with the reason; an unreadable
-   manifest disables only itself. The API's own server leaves out unknown operations.
-3. Only users with an installation can see or call the tools.
+1. A manifest is only data. It cannot set a URL, header or credential. It may raise the risk that
+   follows from an operation's HTTP method, but not lower it.
+2. A tool with an invalid entry or a used name is omitted, with the reason. A manifest that cannot
+   be read disables only its own plugin. Unknown operations are omitted when the API is loaded.
+3. Only users who have installed a plugin can see or call its tools.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from interlock.store.database.changes import ChangeFeed
 from interlock.store.plugins import PluginStore
 from interlock.types import JsonObject
 
-MAX_MANIFEST = 1024 * 1024  # bytes
+MAX_MANIFEST = 1024 * 1024  # bytes of a manifest
 MANIFEST = "manifest.json"
-Stamps: TypeAlias = dict[Path, tuple[int, int, int]]  # time of change, size and inode
+Stamps: TypeAlias = dict[Path, tuple[int, int, int]]  # modification time, size and inode
 _log = logging.getLogger("interlock.gateway")
 
 
 class PluginTool(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool in a manifest."""
+    """A tool that a manifest declares."""
 
     name: str
     operation_id: str
@@ -53,13 +53,13 @@ class _Manifest(Struct, frozen=True):
 
 
 class Plugin(Struct, frozen=True):
-    """A manifest that was read.
+    """A plugin, as read from its manifest.
 
     Attributes:
-        name: The name of the plugin and of its folder.
+        name: The name of the plugin and its folder.
         version: The version in the manifest.
-        tools: The valid tools, which are offered if the API has their operations.
-        problems: Why other tools are not offered, by name; "" for the whole manifest.
+        tools: The valid tools. They are offered if the API has their operations.
+        problems: Why a tool is not offered, by the tool's name; "" for the whole manifest.
     """
 
     name: str
@@ -69,11 +69,11 @@ class Plugin(Struct, frozen=True):
 
 
 def read_plugins(folder: Path, taken: frozenset[str]) -> list[Plugin]:
-    """Read the manifests of a folder, sorted by name.
+    """Read the manifests in a folder, sorted by name.
 
     Args:
-        folder: The folder that has one folder for each plugin. It may be missing.
-        taken: The names of tools in the configuration.
+        folder: A folder with one folder for each plugin. It need not exist.
+        taken: The tool names that the configuration already uses.
     """
     try:
         folders = sorted(each.parent for each in folder.glob(f"*/{MANIFEST}"))
@@ -85,7 +85,7 @@ def read_plugins(folder: Path, taken: frozenset[str]) -> list[Plugin]:
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return values that change whenever a manifest in a folder does."""
+    """Return values that change whenever a manifest in the folder changes."""
     found: Stamps = {}
     with suppress(OSError):
         for path in folder.glob(f"*/{MANIFEST}"):
@@ -96,7 +96,7 @@ def stamps_of(folder: Path) -> Stamps:
 
 
 def _read(folder: Path, used: set[str]) -> Plugin:
-    """Read a manifest; add the names of its tools to `used`."""
+    """Read a manifest, and add the names of its tools to `used`."""
     try:
         with (folder / MANIFEST).open("rb") as file:
             content = file.read(MAX_MANIFEST + 1)
@@ -126,16 +126,16 @@ def _read(folder: Path, used: set[str]) -> Plugin:
 
 
 class Plugins:
-    """The plugins of a configuration, and the users who installed them.
+    """A configuration's plugins, and the users who installed each plugin.
 
     Args:
-        found: The manifests.
-        server: The API that they add tools to.
-        folder: The folder of the manifests; None without plugins.
-        stamps: The stamps of the manifests from before they were read.
+        found: The plugins, as read from their manifests.
+        server: The API server that they add tools to.
+        folder: The folder of the plugins; None if plugins are not configured.
+        stamps: The manifests' stamps, taken before the manifests were read.
 
     Attributes:
-        found: The manifests.
+        found: The plugins, as read from their manifests.
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class Plugins:
         self._folder = folder
         self._stamps = stamps
         self._of_tools = {tool.name: each.name for each in self.found for tool in each.tools}
-        self._installed: frozenset[tuple[str, str]] = frozenset()  # principal and plugin
+        self._installed: frozenset[tuple[str, str]] = frozenset()  # pairs of principal and plugin
 
     def plugin_of(self, server: str, tool: str) -> str:
-        """Return the plugin that a tool belongs to; "" for none."""
+        """Return the plugin that a tool belongs to; "" if it belongs to none."""
         return self._of_tools.get(tool, "") if server == self._server else ""
 
     def has(self, principal: str, plugin: str) -> bool:
@@ -164,18 +164,18 @@ class Plugins:
         return self._folder is not None
 
     def have_changed(self) -> bool:
-        """Return whether a manifest was added, changed or removed since they were read."""
+        """Return whether a manifest was added, changed or removed since the manifests were read."""
         return self._folder is not None and stamps_of(self._folder) != self._stamps
 
     def adopt(self, before: Plugins) -> None:
-        """Keep the installations of the earlier configuration."""
+        """Copy the installations from the previous configuration."""
         self._installed = before._installed
 
     async def load(self, store: PluginStore) -> bool:
-        """Load the installations; return whether any has changed.
+        """Load the installations; return whether any installation has changed.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         before = self._installed
         self._installed = frozenset((each.user, each.plugin) for each in await store.list())
@@ -183,10 +183,10 @@ class Plugins:
 
 
 def with_plugins(config: Config) -> tuple[Config, Plugins]:
-    """Add the tools of the plugins to the API that the configuration names.
+    """Add the plugins' tools to the API server that the configuration names.
 
     Raises:
-        ConfigError: The configured server is not an API.
+        ConfigError: The configured server is not an HTTP API.
     """
     settings = config.gateway.plugins if config.gateway is not None else None
     if settings is None:
@@ -237,17 +237,17 @@ async def following(
     on_change: Callable[[], None],
     read_again: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Load the installations, and follow changes of these and of the manifests.
+    """Load the installations, and follow changes of installations and manifests.
 
     Args:
-        feed: The changes of the database.
-        store: The installations.
-        current: Returns the plugins of the current configuration.
-        on_change: Called after a change of installations.
-        read_again: Awaited after a change of manifests; reads them again.
+        feed: Reports changes in the database.
+        store: The storage for installations.
+        current: Returns the current configuration's plugins.
+        on_change: Called after installations have changed.
+        read_again: Awaited after manifests have changed, to read them again.
 
     Raises:
-        StoreError: The database does not answer.
+        StoreError: The database is unavailable.
     """
     await current().load(store)
 

@@ -1,4 +1,4 @@
-"""Notifications of a running gateway, for a record, for metrics or for traces."""
+"""Notifications about a running gateway, for audit records, metrics or traces."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ if TYPE_CHECKING:
 
 
 class GatewayObserver:
-    """An observer of refusals and tasks. This base class ignores all notifications.
+    """Receives notifications about refusals and tasks. This base class ignores all of them.
 
-    Methods must return at once and raise nothing.
+    Methods must return quickly and must not raise errors.
     """
 
     def credential_refused(self, refused: RefusedCredential) -> None:
         """Note that a request had no valid credential."""
 
     def not_admitted(self, principal: Principal | None, error: CallRefused) -> None:
-        """Note that a caller may make no call now, whatever the call is."""
+        """Note that a caller may not make any call now."""
 
     def unknown(self, caller: Caller, kind: Kind, name: str, entry: Entry | Item | None) -> None:
-        """Note that a client named an item that does not exist, or that it may not see.
+        """Note that a client requested an item that does not exist or that it may not see.
 
         Args:
-            caller: The client.
+            caller: The caller that sent the request.
             kind: The kind of the item.
             name: The name that the client sent; it may be invented.
-            entry: The item of this name that other callers see; None if it does not exist.
+            entry: The item with this name that other callers see; None if no such item exists.
         """
 
     def unavailable(
         self, caller: Caller, reason: str, entry: Entry | Item | None, name: str, call: str
     ) -> None:
-        """Note that a client called a tool that it sees, but that cannot be called now.
+        """Note that a client called a tool that it may see but that cannot be called now.
 
         Args:
-            caller: The client.
-            reason: The code of the reason.
+            caller: The caller that sent the request.
+            reason: A code for why the tool cannot be called.
             entry: The tool; None if its name may be invented.
-            name: The name that the client sent; "" with an `entry`.
-            call: The id of the call.
+            name: The name that the client sent; "" if `entry` is given.
+            call: The call's id.
         """
 
     def call_failed(self, call: Call, error: BaseException) -> None:
-        """Note that a call was refused or has failed."""
+        """Note that a call was refused, or failed."""
 
     def task_changed(self, caller: Caller, entry: Entry, call: str, event: str) -> None:
-        """Note that a client answered or cancelled a task, or read that it has ended.
+        """Note that a client answered or cancelled a task, or first read the task's outcome.
 
         Args:
-            caller: The client.
+            caller: The caller that sent the request.
             entry: The tool whose call began the task.
-            call: The id of that call.
-            event: The event that the audit trail records.
+            call: The id of the call that began the task.
+            event: The event to record in the audit trail.
         """

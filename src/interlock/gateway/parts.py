@@ -1,4 +1,4 @@
-"""The parts of a gateway that a configuration decides; a reload replaces them as a whole."""
+"""The parts of a gateway that depend on its configuration; a reload replaces them together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from interlock.toolbox.user_credentials import needs_of
 from interlock.transports import InProcessServer
 from interlock.types import JsonObject
 
-# Members of `gateway` whose change needs a restart, by field.
+# Members of `gateway` that take effect only after a restart, by field.
 FIXED = {
     "listen": "listen",
     "public_url": "publicUrl",
@@ -35,24 +35,24 @@ FIXED = {
     "chat": "chat",
     "instructions": "instructions",
 }
-_QueueSize = tuple[str, int, int]  # server, slots and calls that may wait
+_QueueSize = tuple[str, int, int]  # a server's name, its slots, and how many calls may wait
 
 Servers = Mapping[str, ServerConfig | InProcessServer]
 
 
 class Parts(Struct, frozen=True):
-    """The parts that a configuration decides; a reload replaces them as a whole.
+    """The parts of a gateway that depend on its configuration; a reload replaces them together.
 
     Attributes:
-        written: The configuration as it was written.
-        config: The configuration with the tools of the plugins.
+        written: The configuration as read from the file.
+        config: The configuration, including the plugins' tools.
         settings: The member `gateway`, with variables replaced.
         servers: The servers; see `Toolbox`.
-        policy: Decides who may call what.
-        limiter: Limits how often calls are made.
-        queues: The slots of each server, by their size.
-        issuers: The issuers whose tokens are accepted beside keys.
-        plugins: Tools for users who have installed them.
+        policy: Decides which tools a caller may call.
+        limiter: Limits how often callers may call.
+        queues: Each server's queue, keyed by the server's name and the queue's size.
+        issuers: The issuers whose tokens are accepted in addition to keys; None if only keys are.
+        plugins: The plugins, whose tools are offered to users who installed them.
     """
 
     written: Config
@@ -67,7 +67,7 @@ class Parts(Struct, frozen=True):
 
 
 def servers_of(config: Config) -> Servers:
-    """Return the servers of a configuration, for a `Toolbox`."""
+    """Return a configuration's servers, for a `Toolbox`."""
     return {name: _served(each) for name, each in config.servers.items()}
 
 
@@ -78,13 +78,14 @@ def make_parts(
     *,
     own_limits: Mapping[str, JsonObject] | None = None,
 ) -> Parts:
-    """Make the parts of a configuration; counters of calls are kept while their limits stay.
+    """Make the parts for a configuration; counts of calls carry over where limits are unchanged.
 
     Args:
         config: The configuration.
-        environ: The values of `${VAR}`.
-        before: The parts that these replace, for their counters.
-        own_limits: The limits of single keys; see `Limiter`. With `before`, its limits are used.
+        environ: The values for `${VAR}`.
+        before: The parts to replace, whose counts carry over; None at the start.
+        own_limits: The limits of individual keys; see `Limiter`. If `before` is given, its limits
+            are used instead.
 
     Raises:
         ConfigError: The configuration cannot be used.
@@ -113,7 +114,7 @@ def make_parts(
 
 
 def described_parts(parts: Parts) -> JsonObject:
-    """Return the description of a configuration for the audit trail, without secrets."""
+    """Return a summary of a configuration for the audit trail, without secrets."""
     return {
         "file": str(parts.config.path or ""),
         "servers": sorted(parts.servers),
@@ -124,11 +125,11 @@ def described_parts(parts: Parts) -> JsonObject:
 
 
 def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
-    """Return the layers of a configuration, without those that count, record and ask.
+    """Return a configuration's layers, except those that count, record or ask.
 
     Args:
-        parts: The configuration.
-        trail: The audit trail; None for none.
+        parts: The parts of the configuration.
+        trail: The audit trail; None if it is off.
     """
     return Layers(
         admit=parts.limiter.admit,
@@ -140,22 +141,22 @@ def layers_of(parts: Parts, trail: AuditTrail | None) -> Layers:
 
 
 def restart_needed(started: GatewaySettings, now: GatewaySettings) -> list[str]:
-    """Return the members of the settings at the start that stay in use until a restart."""
+    """Return the names of changed settings that take effect only after a restart."""
     return [name for field, name in FIXED.items() if getattr(started, field) != getattr(now, field)]
 
 
 def servers_by_name(config: Config) -> dict[str, ServerConfig]:
-    """Return the servers of a configuration by their names in addresses."""
+    """Return a configuration's servers, keyed by their names in addresses."""
     return {each.namespace or name: each for name, each in config.servers.items()}
 
 
 def sharing_of(config: Config, server: str) -> str:
-    """Return the sharing of a server: the callers that may use one connection."""
+    """Return a server's `sharing`: which callers may use the same connection."""
     return getattr(servers_by_name(config).get(server), "sharing", "shared")
 
 
 def personal_servers(config: Config) -> frozenset[str]:
-    """Return the servers that may need a credential of the user who calls."""
+    """Return the servers that may need a credential of the calling user."""
     servers = servers_by_name(config).items()
     return frozenset(name for name, each in servers if needs_of(each) or each.sharing != "shared")
 
@@ -195,7 +196,7 @@ def _queue_size(name: str, server: ServerConfig, settings: GatewaySettings) -> _
 
 
 def _served(server: ServerConfig) -> ServerConfig:
-    """Return a server for a toolbox; its fair queue is the only limit on calls at once."""
+    """Return a server for a toolbox; only its fair queue then limits concurrent calls."""
     return replace(server, concurrency=max(server.concurrency, server.limits.concurrent or 0))
 
 

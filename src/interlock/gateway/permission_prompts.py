@@ -1,10 +1,10 @@
-"""The tool `approve`, which Claude Code calls before it uses a tool: `--permission-prompt-tool`.
+"""The tool `approve`, which Claude Code calls through its option `--permission-prompt-tool`.
 
-1. The policy decides about the tool that Claude Code names, as a tool of the server
-   "claude-built-in". The same limits, approvals and records apply as to any other call.
-2. A call that needs an approval is denied until another person has approved it. The client is not
-   asked, as it would then approve its own call.
-3. Every failure is a denial.
+1. Claude Code asks before it uses one of its own tools. The policy decides as if this were a tool
+   of a server named "claude-built-in", with the usual limits, approvals and audit records.
+2. A call that needs approval is denied until another person approves it. The client is not asked,
+   because it would then approve its own call.
+3. If anything fails, the call is denied.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from interlock.store.approvals import Approval
 from interlock.toolbox.own_tools import OwnTool
 from interlock.types import JsonObject, Tool, ToolAnnotations
 
-CLIENT = "claude-code"  # the client name that Claude Code sends
-MAX_NAME = 200  # characters of a tool's name
+CLIENT = "claude-code"  # the client name that Claude Code reports
+MAX_NAME = 200  # characters in the name of a tool
 APPROVE = Tool(
     name="approve",
     title="Decide about a tool of Claude Code",
@@ -46,16 +46,16 @@ APPROVE = Tool(
 
 
 class PermissionPrompts:
-    """Answers calls of the tool `approve`.
+    """Answers Claude Code's calls of the tool `approve`.
 
     Args:
-        layers: Returns the current layers that decide about a call: record of refusals, policy,
-            limits, approvals and audit trail.
+        layers: Returns the current layers that decide about a call: refusals, policy, limits,
+            approvals and audit trail.
 
     Attributes:
-        tool: The tool. Only clients that call themselves Claude Code see it.
-        address: The address of the tool. Its own calls pass no limits and no trail, as the calls
-            that it decides about do.
+        tool: The tool `approve`, which only clients named `CLIENT` see.
+        address: The tool's address. Calls of `approve` itself skip limits and audit trail, because
+            the calls that it decides about pass through both.
     """
 
     def __init__(self, layers: Callable[[], Layers]) -> None:
@@ -64,7 +64,7 @@ class PermissionPrompts:
         self.address = f"{OWN}:{APPROVE.name}"
 
     async def answer(self, call: Call) -> Outcome:
-        """Decide about the tool that a call of `approve` names."""
+        """Decide about the tool call that Claude Code asks about."""
         asked = replace(
             call,
             entry=Item("tools", BUILT_IN, call.arguments["tool_name"]),
@@ -77,7 +77,7 @@ class PermissionPrompts:
 
 
 async def ask_nobody(_: Call, __: Approval | None) -> None:
-    """Leave the decision about a call to the approvers."""
+    """Ask no client, so that only other approvers decide about a call."""
 
 
 async def _allow(call: Call) -> Outcome:

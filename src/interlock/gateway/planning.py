@@ -1,7 +1,7 @@
-"""The effects of another configuration: changed servers, tools, names and rights.
+"""Plans: how another configuration would change servers, tools, names and rights.
 
-A plan starts nothing. So the tools of a new or changed server are not known yet, and the plan
-names those servers instead.
+A plan does not start any server. The tools of new and changed servers are therefore unknown, and
+the plan lists these servers instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from interlock.gateway.parts import Parts, make_parts, restart_needed
 from interlock.policy import Policy
 from interlock.types import JsonObject
 
-MAX_KEYS = 1_000  # keys whose rights are compared
-MAX_LISTED = 500  # tools, or keys, in a plan
+MAX_KEYS = 1_000  # active keys whose rights are compared
+MAX_LISTED = 500  # tools or keys that a plan lists
 
 
 async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
@@ -50,7 +50,7 @@ async def plan_of(assembly: Assembly, config: Config) -> JsonObject:
 
 
 def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the new, the different and the removed members of a mapping."""
+    """Return which members of a mapping are added, changed and removed."""
     return {
         "added": sorted(after.keys() - before.keys()),
         "changed": sorted(name for name in before if name in after and before[name] != after[name]),
@@ -59,7 +59,7 @@ def compared(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, l
 
 
 def _tools_that_go(assembly: Assembly, parts: Parts) -> tuple[set[str], set[str]]:
-    """Return the addresses of tools that disappear, and of hidden ones that a filter now admits."""
+    """Return the addresses of tools that disappear, and of hidden tools that would appear."""
     gone, added = set[str](), set[str]()
     by_name = {getattr(each, "namespace", "") or name: each for name, each in parts.servers.items()}
     for name, upstream in assembly.server.toolbox.upstreams.items():
@@ -86,7 +86,7 @@ def _changed_risks(tools: Iterable[Entry], before: Policy, after: Policy) -> lis
 
 
 def _changed_names(assembly: Assembly, parts: Parts, tools: Iterable[Entry]) -> list[JsonObject]:
-    """Return the tools whose names change because their view changes `names`."""
+    """Return the tools whose names change because `names` of their view changes."""
     now, then = assembly.parts.settings.views, parts.settings.views
     views = [name for name in now if name in then and now[name].names != then[name].names]
     changed = []
@@ -101,7 +101,7 @@ def _changed_names(assembly: Assembly, parts: Parts, tools: Iterable[Entry]) -> 
 async def _changed_rights(
     assembly: Assembly, tools: list[Entry], after: Policy
 ) -> list[JsonObject]:
-    """Return the keys that gain or lose the use of remaining tools."""
+    """Return the keys that gain or lose access to tools that remain."""
     before = assembly.parts.policy
     changed = []
     for known in assembly.services.keys.active()[:MAX_KEYS]:
@@ -116,7 +116,7 @@ async def _changed_rights(
                     "loses": loses[:MAX_LISTED],
                 }
             )
-        await asyncio.sleep(0)  # let other tasks run, as there may be many keys
+        await asyncio.sleep(0)  # lets other tasks run, because there may be many keys
         if len(changed) == MAX_LISTED:
             break
     return changed

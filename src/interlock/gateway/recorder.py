@@ -1,4 +1,4 @@
-"""The observer that counts in a gateway's metrics and records in its audit trail."""
+"""The observer that counts a gateway's events in metrics and records them in the audit trail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from interlock.store.database.claims import Claim
 from interlock.store.database.recorded import Record
 from interlock.types import JsonObject
 
-_UNKNOWN: dict[Kind, str] = {  # codes for the trail and the metrics
+_UNKNOWN: dict[Kind, str] = {  # codes for the audit trail and the metrics
     "tools": UNKNOWN,
     "prompts": "unknown_prompt",
     "resources": "unknown_resource",
@@ -28,15 +28,15 @@ _UNKNOWN: dict[Kind, str] = {  # codes for the trail and the metrics
 
 
 class GatewayRecorder(GatewayObserver):
-    """Counts in metrics, and records in an audit trail if there is one.
+    """Counts refusals in metrics, and records events in the audit trail if there is one.
 
     Args:
-        trail: The audit trail; None for none.
-        policy: Returns the present policy.
+        trail: The audit trail; None if it is off.
+        policy: Returns the current policy.
         gauges: Returns further metrics; see `Metrics`.
 
     Attributes:
-        metrics: The counters.
+        metrics: The metrics in which refusals are counted.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class GatewayRecorder(GatewayObserver):
             self._trail.refused(caller, reason, entry=entry, name=name, call=call)
 
     def call_failed(self, call: Call, error: BaseException) -> None:
-        # The layer `counting` has counted it already.
+        # The layer `counting` has already counted this call.
         if self._trail is not None:
             self._trail.note_refusal(call, error)
 
@@ -90,16 +90,16 @@ class GatewayRecorder(GatewayObserver):
                 "task", {"event": event}, user=user, server=server, tool=tool, call=call
             )
 
-    # Credentials of users
+    # Users' credentials
 
     def credential_changed(self, action: str, by: str, place: Place) -> None:
-        """Record a change of a user's credential."""
+        """Record that a user's credential was changed."""
         if self._trail is not None:
             body = {"action": action, "name": place.name, "of": place.user}
             self._trail.note("credential", body, user=by, server=place.server)
 
     def recording(self, action: str, by: Principal) -> Record | None:
-        """Return a function that writes a change with its record; None without a trail."""
+        """Return a function that stores a change with its audit record; None without a trail."""
         trail = self._trail
         if trail is None:
             return None
@@ -113,7 +113,7 @@ class GatewayRecorder(GatewayObserver):
     # The configuration
 
     def configured(self, before: JsonObject | None, after: JsonObject) -> None:
-        """Record that a configuration has replaced another one; None at the start."""
+        """Record that a configuration replaced an earlier one; `before` is None at the start."""
         if self._trail is not None:
             self._trail.note("config", {"before": before, "after": after})
 

@@ -1,7 +1,7 @@
 """The resources that a gateway opens once: its database, keys, audit trail, vault and more.
 
-A reload replaces the configuration and keeps these. They look up the present configuration in the
-`RunningGateway` that uses them.
+A reload replaces the configuration but keeps these resources. They read the current configuration
+from the `RunningGateway` that uses them.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from interlock.types import JsonObject
 
 
 class RunningGateway(Protocol):
-    """The gateway that uses the services, as they see it."""
+    """The running gateway, as far as its services need it."""
 
     @property
     def parts(self) -> Parts:
-        """The present configuration."""
+        """The parts of the current configuration."""
         ...
 
     @property
@@ -53,19 +53,19 @@ class RunningGateway(Protocol):
 
     @property
     def front(self) -> GatewayFront:
-        """The HTTP side of the gateway."""
+        """The gateway's HTTP side."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End all work of API keys that are no longer valid, by the keys' ids."""
+        """End all work for API keys that are no longer valid, given the keys' ids."""
         ...
 
     def fail(self) -> None:
-        """Stop serving, because no call can be recorded until the process is restarted."""
+        """Stop serving, because calls cannot be recorded until the process is restarted."""
         ...
 
     def gauges(self) -> Mapping[str, Gauge]:
-        """Return metrics; see `Metrics`."""
+        """Return the current values of the gateway's gauges; see `Metrics`."""
         ...
 
 
@@ -74,12 +74,12 @@ class GatewayStores(Struct, frozen=True, kw_only=True):
 
     Attributes:
         secret: The gateway's key.
-        database: The database of keys, sessions and the audit trail.
-        feed: The changes of the database.
+        database: The database with the keys, the sessions and the audit trail.
+        feed: Reports changes in the database.
         keys: The API keys.
-        writer: Writes the audit trail; None without one.
-        trail: The audit trail; None for none.
-        kept: The store of large results.
+        writer: Writes to the audit trail; None if it is off.
+        trail: The audit trail; None if it is off.
+        kept: The store for large results.
         approvals: The approvals of calls.
     """
 
@@ -97,13 +97,13 @@ class GatewayServices(GatewayStores, frozen=True, kw_only=True):
     """The open resources of a gateway.
 
     Attributes:
-        environ: The variables for the configuration.
-        callers: Makes the authenticators of callers.
-        recorder: Counts and records what the gateway reports.
+        environ: The environment variables for the configuration.
+        callers: Makes the authenticators for requests.
+        recorder: Counts and records the gateway's events.
         questions: Asks clients to approve their own calls.
-        results: The budget of results; it also reads kept results.
-        vault: The credentials of users for servers.
-        logins: The logins that users have begun.
+        results: Limits the size of results, and reads kept results.
+        vault: The users' credentials for servers.
+        logins: The users' unfinished logins to servers.
         pins: The accepted definitions.
     """
 
@@ -128,13 +128,14 @@ async def open_services(
     own_limits: dict[str, JsonObject],
     gateway: Callable[[], RunningGateway],
 ) -> AsyncIterator[GatewayServices]:
-    """Open the resources of a gateway.
+    """Open a gateway's resources.
 
     Args:
-        parts: The configuration at the start.
-        environ: The variables for the configuration.
-        own_limits: A mapping to fill with the limits of single keys.
-        gateway: Returns the gateway that uses the services. It is called later.
+        parts: The parts of the configuration at the start.
+        environ: The environment variables for the configuration.
+        own_limits: An empty mapping, which is filled with the limits of individual keys.
+        gateway: Returns the gateway that uses the services. It is called only after they are
+            opened.
 
     Raises:
         ConfigError: The gateway's key cannot be used.

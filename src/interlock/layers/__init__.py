@@ -1,4 +1,4 @@
-"""The layers that a call passes on its way to a server; `stack` has their order."""
+"""The layers that a call passes on its way to a server; `stack` defines their order."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ if TYPE_CHECKING:
 
 __all__ = ["AuditTrail", "CallDenied", "Layers", "Limiter", "enforce"]
 
-# A program without limits and audit trail does without their modules.
+# Lazy, because a program without limits and audit trail does not need these modules.
 __getattr__ = loader(__name__, {"AuditTrail": "layers.audit", "Limiter": "layers.limits"})

@@ -1,12 +1,13 @@
-"""Approvals of calls: requested, decided, and used up by exactly one call.
+"""Approvals of calls. A user requests one, another user decides, and one call uses it up.
 
 1. An approval is for one exact call: caller, key, tool, arguments, rule, policy and definition.
-2. A call uses it in the transaction of its intent, so it runs once, in whichever process.
-3. Each request, decision and expiry is a record of the audit trail, in one transaction with its
-   change.
-4. No callers approve their own calls, unless the rule names "caller" among its approvers.
-5. The wall clock decides about expiry, because all processes of a database share it, and it runs
-   while the machine is suspended. When it is set back, approvals made since then expire.
+2. A call uses its approval in the transaction that records its intent, so an approval never runs
+   twice, even if several processes try.
+3. Each request, decision and expiry is recorded in the audit trail, in the transaction that changes
+   the approval.
+4. Callers cannot approve their own calls, unless the rule names "caller" among its approvers.
+5. Expiry uses the wall clock, because all processes of a database share it and it continues while
+   the machine is suspended. If it is set back, approvals created at a later time expire.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from interlock.types import JsonObject
 
 APPROVE_SCOPE = "admin:approve"
 POLL_EVERY = 1.0  # seconds between two reads of an approval that a call waits for
-PROGRESS_EVERY = 2.0  # seconds
-PURGE_EVERY = 3_600.0  # seconds
-MAX_PENDING = 100  # approvals of one user that wait for a decision
+PROGRESS_EVERY = 2.0  # seconds between two progress notifications of a waiting call
+PURGE_EVERY = 3_600.0  # seconds between two deletions of old approvals
+MAX_PENDING = 100  # pending approvals of one user
 MAX_NOTE = 1_000  # characters
-# Progress must increase, and the progress that the server reports later may begin near 0.
+# Progress must increase. The step is tiny, because the server's own progress may begin near 0.
 _STEP = 1e-9
 
-# Writes a record together with its claim, which may fail.
+# Writes an audit record together with its claim. The claim may fail.
 Write = Callable[[AuditRecord, Claim], Awaitable[None]]
 Clock = Callable[[], int]
 PinOf = Callable[["Entry | Item"], str]
@@ -91,21 +92,21 @@ class _Decided(Struct, omit_defaults=True, rename="camel"):
 
 
 class Approvals:
-    """The approvals of a gateway.
+    """Requests, decides and uses up the approvals of a gateway.
 
     Args:
-        store: Stores the approvals.
-        write: Writes a record and its claim in one transaction.
-        key: The key of the hash of arguments; see `AuditTrail`.
-        settings: Returns the lifetime of approvals, and the time that a call waits for one.
-        policy: Returns the present policy.
-        pin_of: Returns the hash of a tool's present definition.
-        has_trail: An inner layer, the audit trail, uses approvals with the intents of calls.
+        store: The storage for approvals.
+        write: Writes an audit record and its claim in one transaction.
+        key: The key that arguments are hashed with; see `AuditTrail`.
+        settings: Returns how long approvals are valid, and how long a call waits for its approval.
+        policy: Returns the current policy.
+        pin_of: Returns the hash of a tool's current definition.
+        has_trail: Whether an audit trail in an inner layer uses up approvals with calls' intents.
         now: Returns the time in microseconds since 1970.
 
     Attributes:
-        counts: Number of approvals by state, read at most once a second.
-        listeners: Called with the id of each approval that has changed.
+        counts: The number of approvals in each state, read at most once a second.
+        listeners: Called with the id of each approval that changes.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Approvals:
         self._looked_at = 0
         self._next_expiry = 0.0
 
-    # For people who decide
+    # Decisions
 
     async def list(
         self,
@@ -149,8 +150,8 @@ class Approvals:
         """Return approvals, newest first.
 
         Args:
-            states: Only approvals in these states; None for all.
-            of: Only approvals of this principal's calls; None for all.
+            states: Return only approvals in these states; None for all states.
+            of: Return only approvals of this principal's calls; None for all principals.
             limit: The most approvals to return.
             after: The id of the last approval of the previous page; "" for the first page.
         """
@@ -158,14 +159,14 @@ class Approvals:
         return await self._store.list(states, self._now(), user=user, limit=limit, after=after)
 
     async def get(self, id: str, *, of: Principal | None = None) -> Approval:
-        """Return one approval.
+        """Return the approval with an id.
 
         Args:
             id: The id of the approval.
-            of: The principal whose call it must be about; None for any.
+            of: The principal whose call the approval must be for; None for any principal.
 
         Raises:
-            UnknownApproval: It does not exist, or is about a call of another principal.
+            UnknownApproval: The approval does not exist, or is for another principal's call.
         """
         found = await self._store.get(id)
         if of is not None and not _is_own(of, found):
@@ -176,7 +177,7 @@ class Approvals:
         return approval.state_at(self._now())
 
     def shown(self, approval: Approval) -> JsonObject:
-        """Return an approval as commands and the admin API show it."""
+        """Return an approval as JSON, for the command line and the admin API."""
         return approval.as_json(self._now())
 
     async def approve(
@@ -191,16 +192,16 @@ class Approvals:
         """Approve a call.
 
         Args:
-            id: The approval.
-            hash: The hash of the arguments that were shown.
-            by: The principal that approves; None for the administrator of the database.
+            id: The approval's id.
+            hash: The hash of the arguments that the approver saw.
+            by: The principal that approves; None for an administrator with access to the database.
             note: A note for the audit trail.
-            surface: The part of interlock that the decision came through.
+            surface: The part of interlock that received the decision, such as "cli".
 
         Raises:
-            UnknownApproval: It does not exist.
-            DecisionRefused: The principal may not decide, the arguments differ, or the approval
-                is not pending any more.
+            UnknownApproval: The approval does not exist.
+            DecisionRefused: The principal may not decide, the call's arguments differ from `hash`,
+                or the approval is no longer pending.
         """
         found = await self._decidable(id, hash, by)
         if self.state(found) != "pending":
@@ -221,7 +222,7 @@ class Approvals:
         note: str = "",
         surface: str = "",
     ) -> Approval:
-        """Deny a call, also one that was approved and has not run yet; see `approve`."""
+        """Deny a call, even if it is already approved but has not run; see `approve`."""
         found = await self._decidable(id, hash, by)
         if self.state(found) not in ("pending", "approved"):
             raise _not_pending(found, self.state(found))
@@ -239,14 +240,14 @@ class Approvals:
             must = " or ".join(found.approvers)
             raise DecisionRefused(f"you may not decide about {whose}; {must} must", "not_permitted")
         if hash != found.hash:
-            text = f"approval {id} is for other arguments than those that were shown; reload it"
+            text = f"approval {id} is for other arguments than you saw; reload it"
             raise DecisionRefused(text, "approval_changed")
         return found
 
     async def _decide(
         self, found: Approval, state: State, by: Principal | None, note: str, surface: str
     ) -> Approval:
-        # The administrator may have a newer configuration than the gateway that asked.
+        # Not checked for the administrator, whose command may read a newer policy than the gateway.
         if by is not None and state == "approved" and found.policy != self._policy().hash:
             text = f"approval {found.id} is void: the policy has changed since; call again"
             raise DecisionRefused(text, "approval_void")
@@ -262,21 +263,21 @@ class Approvals:
             ),
             claim,
         )
-        if claim.has_failed:  # another decision, the expiry or the use was faster
+        if claim.has_failed:  # the approval was decided, expired or used in the meantime
             decided = await self._store.get(found.id)
             raise _not_pending(decided, self.state(decided))
         self._note_change(found.id)
-        # Not read again: the answer is this decision, even if a call has used it since.
+        # Not read from the store, because a call may have used the approval since this decision.
         decision = {"state": state, "decided_by": who.user, "decided_at": now, "note": note}
         return msgspec.structs.replace(found, **decision)
 
     # The layer
 
     def around(self, ask: AskCaller) -> Around:
-        """Return a layer that makes calls that must be approved only with an approval.
+        """Return a layer that runs calls which need approval only once they are approved.
 
         Args:
-            ask: Asks callers who may approve their own call.
+            ask: Asks callers to approve their own call, where the rule allows that.
         """
 
         def wrap(handle: CallHandler) -> CallHandler:
@@ -292,7 +293,8 @@ class Approvals:
                             await self._write(record_of(call.caller, ""), call.grant.claim)
                             call.grant.check()
                         return await handle(call)
-                    except GrantLost:  # for example, another call with the same arguments used it
+                    # for example, another call with the same arguments used the approval
+                    except GrantLost:
                         await self._check_lost(call, call.grant.id)
 
             return call_if_approved
@@ -300,20 +302,20 @@ class Approvals:
         return wrap
 
     async def _check_lost(self, call: Call, id: str) -> None:
-        """Raise an error if a grant could not be used although its approval is still valid."""
+        """Raise an error if a call could not use an approval that is still valid."""
         lost = await self._store.get(id)
         if self.state(lost) == "approved":
-            text = f"{call.entry.address} was not run: the key that it was approved for has ended"
+            text = f"{call.entry.address} was not run: the key of its approval has ended"
             raise ApprovalMissing(text, "approval_required", lost.rule, id)
 
     async def _granted(
         self, binding: Binding, call: Call, decision: Decision, ask: AskCaller
     ) -> Grant:
-        """Return the approval of a call.
+        """Return the grant for an approved call.
 
         Raises:
-            ApprovalMissing: The call is not approved yet, or was denied.
-            InputRequired: The client must be asked first.
+            ApprovalMissing: The call is still pending, or was denied.
+            InputRequired: The client must ask its user before the call can continue.
         """
         if call.continues:
             used = await self._store.used_by(binding, call.continues)
@@ -325,7 +327,7 @@ class Approvals:
         match self.state(approval):
             case "approved":
                 return self._grant(approval, call)
-            case "used":  # an equal call of another client has just used it
+            case "used":  # another client's call with the same arguments has just used the approval
                 return await self._granted(binding, call, decision, ask)
             case state:
                 raise _missing(call, approval, state, decision)
@@ -340,14 +342,16 @@ class Approvals:
         return Grant(approval.id, claim, is_current)
 
     async def standing(self, call: Call, decision: Decision) -> Approval | None:
-        """Return the approval that a call would use or wait for; None if it would ask for one."""
+        """Return the approval that a call would use or wait for; None if it would request a new
+        one.
+        """
         binding = self._binding(call, decision)
         found = await self._store.newest(binding, self._now())
         holds = found is not None and self._holds(found, self.state(found), binding)
         return found if holds else None
 
     def _holds(self, found: Approval, state: State, binding: Binding) -> bool:
-        # Users who denied their own call may change their mind; they will be asked again.
+        # Users who denied their own call may change their mind, so ask them again.
         is_denied = state == "denied" and found.decided_by != binding.user
         return state in ("pending", "approved") or (is_denied and found.expires > self._now())
 
@@ -368,7 +372,7 @@ class Approvals:
     # Asking
 
     async def _found(self, binding: Binding, call: Call, decision: Decision) -> Approval:
-        """Return the approval of a call, or ask for one; concurrent equal calls share one."""
+        """Return a call's approval, or request one; concurrent calls that are equal share it."""
         finding = self._finding.get(binding)
         if finding is None:
             finding = asyncio.ensure_future(self._find(binding, call, decision))
@@ -379,7 +383,7 @@ class Approvals:
     def _end_finding(self, binding: Binding, finding: asyncio.Future[Approval]) -> None:
         del self._finding[binding]
         if not finding.cancelled():
-            finding.exception()  # mark it as retrieved: all its calls may have been cancelled
+            finding.exception()  # avoids asyncio's warning if all its calls were cancelled
 
     async def _find(self, binding: Binding, call: Call, decision: Decision) -> Approval:
         found = await self._store.newest(binding, self._now())
@@ -393,8 +397,8 @@ class Approvals:
         now, address = self._now(), call.entry.address
         pending = await self._store.count_pending(binding.tenant, binding.user, now)
         if pending >= MAX_PENDING:
-            text = f"{address} must be approved, and too many of your calls wait for that already"
-            text += f" (limit {MAX_PENDING}); wait until some are decided"
+            text = f"{address} needs approval, and too many of your calls already wait for approval"
+            text += f" (limit {MAX_PENDING}); wait until some of them are decided"
             raise ApprovalMissing(text, "approval_required", decision.rule)
         lifetime = self._settings().expires if decision.expires is None else decision.expires
         approval = Approval(
@@ -428,21 +432,23 @@ class Approvals:
     async def _ask(
         self, call: Call, approval: Approval, decision: Decision, ask: AskCaller
     ) -> Approval:
-        """Ask the caller if they may approve, or wait for others as long as is configured."""
+        """Ask the caller if the rule allows it; then wait for other approvers for the set time."""
         if CALLER in decision.approvers:
             answer = await self._answer(call, approval, ask)
             decide = self.approve if answer else self.deny
             if answer is not None:
                 surface, by = call.caller.surface, call.caller.principal
-                by = by or Principal(approval.user)  # no principal: the local user
-                with suppress(DecisionRefused):  # it was decided by others, or has expired
+                # a caller without a principal is the local user
+                by = by or Principal(approval.user)
+                # another approver decided first, or the approval expired
+                with suppress(DecisionRefused):
                     return await decide(approval.id, approval.hash, by, surface=surface)
         if self._settings().wait:
             await self._wait(call, approval, self._settings().wait)
         return await self._store.get(approval.id)
 
     async def _answer(self, call: Call, approval: Approval, ask: AskCaller) -> bool | None:
-        """Return the caller's answer; None without one, or if others decide first."""
+        """Return the caller's answer; None if there is none or another approver decides first."""
         asking = asyncio.ensure_future(ask(call, approval))
         deciding = asyncio.ensure_future(self._decided(approval.id))
         try:
@@ -470,7 +476,7 @@ class Approvals:
             waiting.cancel()
 
     async def _decided(self, id: str) -> None:
-        """Wait until an approval is not pending any more."""
+        """Wait until an approval is no longer pending."""
         while True:
             changed = asyncio.get_running_loop().create_future()
             self._waiters.setdefault(id, set()).add(changed)
@@ -483,16 +489,16 @@ class Approvals:
                 if not self._waiters[id]:
                     del self._waiters[id]
 
-    # Following the database
+    # Changes in the database
 
     @asynccontextmanager
     async def running(self, feed: ChangeFeed) -> AsyncGenerator[None, None]:
-        """Follow the decisions of other processes, and expire overdue approvals, until the end.
+        """Follow other processes' decisions and expire overdue approvals while the context is open.
 
         Args:
-            feed: The changes of the database.
+            feed: Reports changes in the database.
         """
-        with suppress(InterlockError):  # the next step reports it
+        with suppress(InterlockError):  # the next step reports the error
             await self.refresh()
         async with feed.follow("approvals", self._step, _log, "approvals"):
             yield
@@ -506,10 +512,10 @@ class Approvals:
         self._looked_at = now
 
     async def refresh(self) -> None:
-        """Notify listeners of changes by other processes, and expire overdue approvals.
+        """Notify listeners of other processes' changes, and expire overdue approvals.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         changed = await self._store.changed()
         now = self._now()
@@ -563,7 +569,7 @@ def _decided(
 
 
 def _not_pending(approval: Approval, state: State) -> DecisionRefused:
-    text = f"approval {approval.id} is {state}; it cannot be decided any more"
+    text = f"approval {approval.id} is {state}; it can no longer be decided"
     return DecisionRefused(text, f"approval_{state}")
 
 
@@ -576,7 +582,7 @@ def _missing(call: Call, approval: Approval, state: State, decision: Decision) -
             text = f"{address} was not run: approval {approval.id} was denied{because}"
         case "expired":
             text = f"{address} was not run: approval {approval.id} expired at {until}; call again"
-            text += " to ask for another one"
+            text += " to request a new approval"
         case _:
             who = " or ".join("you" if each == CALLER else each for each in decision.approvers)
             text = f"{address} needs approval by {who}: {approval.id}, until {until};"

@@ -1,4 +1,4 @@
-"""The layer that asks the user of a program about calls that must be approved."""
+"""The layer that asks a program's user about calls that need approval."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from interlock.errors import ApprovalMissing
 if TYPE_CHECKING:
     from interlock.store.approvals import Approval
 
-# Asks callers to approve their own call: True to approve, False to deny, None without an answer.
-# The approval is None if the program stores no approvals.
+# Asks a caller to approve their own call. Returns True to approve, False to deny, and None if the
+# caller does not answer. The approval is None if the program stores no approvals.
 AskCaller: TypeAlias = "Callable[[Call, Approval | None], Awaitable[bool | None]]"
 
 
 def asking(ask: AskCaller) -> Around:
-    """Return a layer that asks about each call that must be approved, and stores no approvals.
+    """Return a layer that asks the user about each call that needs approval.
 
-    It is for programs of one person, without a gateway. It raises `ApprovalMissing`.
+    It is for one person's program without a gateway, and stores no approvals. It raises
+    `ApprovalMissing` if the user refuses.
     """
 
     def wrap(handle: CallHandler) -> CallHandler:

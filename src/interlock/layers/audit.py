@@ -1,13 +1,13 @@
-"""The audit trail of calls: an intent before each call, an outcome after it, and refusals.
+"""The audit trail of calls: an intent before each call, an outcome after it, and each refusal.
 
-1. A call is sent only when its intent is durable. If that fails, the call is not sent.
-2. A call of risk read may be sent while its intent is being written. Its answer is held until the
-   intent is durable. Once an intent has failed, such calls wait until one succeeds.
-3. A call with an intent gets one outcome, even if it fails or is cancelled. No call waits until
-   its outcome is written.
-4. In lenient mode nothing waits, and a record "gap" states how many records were lost.
-   Only a call that uses an approval waits, because its intent uses it up.
-5. Arguments are recorded as a keyed hash, and in clear only where the operator says so.
+1. A call is sent only after its intent is on disk. If the intent cannot be written, the call fails.
+2. A call with risk "read" may be sent while its intent is being written. Its result is held back
+   until the intent is on disk. After a failed intent, such calls wait until an intent succeeds.
+3. Each call with an intent gets exactly one outcome, even if it fails or is cancelled. Calls do not
+   wait until their outcome is written.
+4. In lenient mode calls do not wait, and a "gap" record states how many records were lost. The
+   exception is a call that uses an approval, because its intent uses the approval up.
+5. Arguments are recorded as a keyed hash, and as plain text only if the operator enables it.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ from interlock.types import JsonObject
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
-ARGUMENTS_KEY = "arguments"  # the purpose of the key of `arguments_hash`
+ARGUMENTS_KEY = "arguments"  # the derivation label of the key for `arguments_hash`
 LOCAL_USER = "user:local"
-_LOCAL = Principal(LOCAL_USER)  # a `Caller` without principal
-UNKNOWN_RISK: Risk = "write"  # the risk of a call that no policy decided about
-MAX_NAME = 200  # characters of a name that a caller made up
+_LOCAL = Principal(LOCAL_USER)  # for a `Caller` without a principal
+UNKNOWN_RISK: Risk = "write"  # the risk of a call without a policy decision
+MAX_NAME = 200  # characters of an unknown tool name that a caller sent
 
-# Status and reason by class of error; the first class that matches counts.
+# Status and reason by class of error; the first matching class applies.
 _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (asyncio.CancelledError, "cancelled", "cancelled"),
     (RequestTimeout, "timeout", "upstream_timeout"),
@@ -77,7 +77,7 @@ _FAILURES: tuple[tuple[type[BaseException], str, str], ...] = (
     (BaseException, "error", "internal_error"),
 )
 
-_GOES_ON = {"input_required": "input_required", "task": "task_begun"}  # reasons by type of result
+_GOES_ON = {"input_required": "input_required", "task": "task_begun"}  # result type to reason
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _encode = msgspec.json.Encoder().encode
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
@@ -89,7 +89,7 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
     risk: str
     bytes: int  # size of the arguments
     view: str = ""
-    client: str = ""  # the name that the client states
+    client: str = ""  # the name that the client reports
     address: str = ""
     revision: str = ""
     traceparent: str = ""
@@ -104,9 +104,9 @@ class _Intent(Struct, omit_defaults=True, rename="camel"):
 class _Outcome(Struct, omit_defaults=True):
     ms: float
     bytes: int = 0  # size of the result
-    kept: str = ""  # id of the kept result that was made or read
-    revision: str = ""  # the server's, if it differs from that of the intent
-    messages: int = 1  # requests that were sent to the server
+    kept: str = ""  # id of the kept result that the call stored or read
+    revision: str = ""  # the server's revision, if it differs from the intent's
+    messages: int = 1  # requests sent to the server
 
 
 class AuditTrail:
@@ -114,8 +114,8 @@ class AuditTrail:
 
     Args:
         writer: Writes the records.
-        key: The key of the hash of arguments.
-        settings: The mode, and whether calls of risk read overlap with their intents.
+        key: The key that arguments are hashed with.
+        settings: The mode, and whether calls with risk "read" overlap with their intents.
         clock: The monotonic clock, in seconds.
     """
 
@@ -133,13 +133,13 @@ class AuditTrail:
         self._clock = clock
         self._refusals = Refusals(self._write_soon)
         self._overlaps = settings.reads == "overlap"
-        self._marked = 0  # lost records that a "gap" accounts for
-        self._gap: asyncio.Future[None] | None = None  # a "gap" that is being written
+        self._marked = 0  # lost records that "gap" records already report
+        self._gap: asyncio.Future[None] | None = None  # the "gap" record that is being written
 
     # Layers
 
     def calls(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that records each call and its outcome: the innermost layer."""
+        """Return the innermost layer, which records each call and its outcome."""
         if self._settings.mode == "off":
             return handle
 
@@ -164,7 +164,8 @@ class AuditTrail:
                         grant.check()
                 outcome = await handle(call)
                 status = "tool_error" if outcome.is_error else "ok"
-                # Only a client that continues the call itself gets questions or a task.
+                # Other clients never see questions or a task, because the gateway continues their
+                # calls.
                 reason = _GOES_ON.get(outcome.result_type, "") if call.returns_questions else ""
             except (AuditUnavailable, GrantLost):  # nothing was recorded or sent
                 raise
@@ -181,7 +182,7 @@ class AuditTrail:
         return record_and_call
 
     def refusals(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that records refusals of the inner layers."""
+        """Return a layer that records the calls which the inner layers refuse."""
         if self._settings.mode == "off":
             return handle
 
@@ -200,7 +201,7 @@ class AuditTrail:
         if isinstance(error, CallRefused):
             if error.is_recorded:
                 return
-            reason, rule = error.reason, getattr(error, "rule", "")  # not every refusal has a rule
+            reason, rule = error.reason, getattr(error, "rule", "")  # some refusals have no rule
         elif isinstance(error, InvalidArguments):
             reason = "arguments_invalid"
         elif isinstance(error, AuditUnavailable):
@@ -220,15 +221,15 @@ class AuditTrail:
         call: str = "",
         rule: str = "",
     ) -> None:
-        """Record a refusal; equal ones of a caller at most once a second, with a count.
+        """Record a refusal; equal refusals of a caller share one record a second, with a count.
 
         Args:
             caller: The caller whose call was refused.
             reason: The code of the refusal.
-            entry: The tool; None if no tool is concerned or it does not exist.
-            name: The name that the caller sent, if no tool has it.
+            entry: The tool; None if the tool does not exist or the refusal is not about a tool.
+            name: The name that the caller sent, if no tool has this name.
             call: The call's id.
-            rule: Id of the rule that decided.
+            rule: The id of the rule that denied the call.
         """
         record = replace(
             record_of(caller, "refused"),
@@ -242,7 +243,7 @@ class AuditTrail:
         )
 
     def credential_refused(self, refused: RefusedCredential) -> None:
-        """Record a refused credential, at most once a second for an address and key."""
+        """Record a refused credential, at most once a second for each address and key."""
         if self._settings.mode == "off":
             return
         record = AuditRecord("refused", reason=refused.reason)
@@ -261,12 +262,12 @@ class AuditTrail:
         tool: str = "",
         call: str = "",
     ) -> None:
-        """Record an event that is not a call, such as a new configuration.
+        """Record an event that is not a call, such as a changed configuration.
 
         Args:
             kind: The kind of the record.
             body: The details of the event.
-            user: The principal that the event is about, or that caused it.
+            user: The principal that the event concerns, or that caused the event.
             server: The server that the event is about.
             tool: The address of the tool that the event is about.
             call: The id of the call that the event is about.
@@ -276,12 +277,12 @@ class AuditTrail:
             self._write_soon(record)
 
     async def announce(self, call: Call) -> None:
-        """Record the intent of a call that another program makes.
+        """Record the intent of a call that another program is about to make.
 
-        It is durable when this returns, except in lenient mode.
+        The intent is on disk when this returns, except in lenient mode.
 
         Raises:
-            AuditUnavailable: It could not be made durable, so the call must not be made.
+            AuditUnavailable: The intent could not be written, so the call must not be made.
         """
         intent, _ = self._intent(call)
         if self._settings.mode == "lenient":
@@ -293,7 +294,7 @@ class AuditTrail:
         """Record the outcome of a call that another program has made.
 
         Args:
-            call: The announced call, or one with its id.
+            call: The call that was passed to `announce`, or a call with the same id.
             status: "ok" or "tool_error".
             ms: Milliseconds that the call took.
             size: Bytes of the result.
@@ -315,7 +316,7 @@ class AuditTrail:
         tool: str = "",
         claim: Claim | None = None,
     ) -> None:
-        """Record an action that is not a call; the record is durable when this returns.
+        """Record an action that is not a call; the record is on disk when this returns.
 
         Args:
             kind: The kind of the record.
@@ -323,22 +324,22 @@ class AuditTrail:
             principal: The person who acted.
             server: The server that the action is about.
             tool: The address of the tool that the action is about.
-            claim: The change, which is made in the transaction of the record.
+            claim: A change to the database, made in the same transaction as the record.
 
         Raises:
-            AuditUnavailable: It could not be made durable in time.
+            AuditUnavailable: The record could not be written in time.
         """
         await self._writer.append(_deed(kind, body, principal, server, tool), claim)
 
     def record_soon(self, kind: str, body: JsonObject, principal: Principal) -> None:
-        """Record an action that has happened, such as a reload, without waiting; see `record`.
+        """Record a completed action, such as a reload, without waiting; see `record`.
 
-        While the database fails, the record is kept and written when it recovers.
+        If the database is unavailable, the record is queued and written later.
         """
         self._write_soon(_deed(kind, body, principal))
 
     def flush(self) -> None:
-        """Record the counts of the last second. Call it before the writer is closed."""
+        """Record the refusals counted in the last second; call this before the writer closes."""
         self._refusals.flush()
 
     # Records
@@ -415,7 +416,7 @@ class AuditTrail:
     # Gaps
 
     def _mark_gap(self) -> None:
-        """Record the number of records lost since the last "gap", if any."""
+        """Record how many records were lost since the last "gap" record, if any."""
         lost = self._writer.dropped - self._marked
         if not lost or self._gap is not None:
             return
@@ -423,7 +424,7 @@ class AuditTrail:
         try:
             self._gap = self._writer.queue(AuditRecord("gap", body=body))
         except AuditUnavailable:
-            return  # the next call tries again
+            return  # the next call retries
 
         def marked(gap: asyncio.Future[None]) -> None:
             self._gap = None
@@ -445,7 +446,7 @@ def _deed(
 def record_of(
     caller: Caller, kind: str, call: str = "", server: str = "", tool: str = "", body: bytes = b"{}"
 ) -> AuditRecord:
-    """Return a record about a caller."""
+    """Return a record with the caller's principal, key and tenant."""
     principal = caller.principal or _LOCAL
     tenant = principal.tenant or TENANT
     return AuditRecord(
@@ -454,9 +455,9 @@ def record_of(
 
 
 def arguments_hash(key: bytes, canonical: bytes) -> str:
-    """Return the keyed hash by which equal arguments are found in the trail."""
-    # Not `hmac.digest`: it releases the interpreter's lock, and the thread that writes the trail
-    # takes it.
+    """Return the keyed hash of arguments; equal arguments have equal hashes."""
+    # Not `hmac.digest`: it releases the GIL, and the thread that writes the trail then takes it,
+    # which delays this call.
     begun_inner, begun_outer = _padded(key)
     inner, outer = begun_inner.copy(), begun_outer.copy()
     inner.update(canonical)
@@ -466,7 +467,7 @@ def arguments_hash(key: bytes, canonical: bytes) -> str:
 
 @lru_cache(maxsize=16)
 def _padded(key: bytes) -> tuple[Hash, Hash]:
-    """Return both hashes of HMAC-SHA256 (RFC 2104), begun with the padded key."""
+    """Return both hashes of HMAC-SHA256 (RFC 2104), already updated with the padded key."""
     if len(key) > sha256().block_size:
         key = sha256(key).digest()
     key = key.ljust(sha256().block_size, b"\0")
@@ -482,7 +483,7 @@ def canonical(arguments: JsonObject) -> bytes:
 
 
 def _failure(error: BaseException) -> tuple[str, str]:
-    """Return the status and the reason of a call that raised."""
+    """Return the status and the reason for a call that raised an error."""
     if isinstance(error, CallRefused):
         return "error", error.reason
     return next((status, reason) for kind, status, reason in _FAILURES if isinstance(error, kind))

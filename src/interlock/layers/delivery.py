@@ -1,4 +1,4 @@
-"""The first and the last layer of a toolbox: validation of a call, and sending to its server."""
+"""A toolbox's first and last layer: validation of a call, and sending it to its server."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _log = logging.getLogger("interlock.toolbox")
 
 
 class CallReceiver(Protocol):
-    """A server that receives calls."""
+    """A server to which calls can be sent."""
 
     def validate(self, call: Call) -> None:
-        """Raise if a call's arguments do not fit the tool's schema.
+        """Check a call's arguments against the tool's schema.
 
         Raises:
-            InvalidArguments: Names each argument that does not fit.
+            InvalidArguments: An argument is not valid; the text names each invalid argument.
         """
         ...
 
@@ -32,19 +32,19 @@ class CallReceiver(Protocol):
 
 
 class Delivery:
-    """Validates the calls of servers, sends them, and counts those under way by server.
+    """Validates calls, sends them to their servers, and counts the calls in progress.
 
     Args:
-        results: The budget of results for models.
+        results: The limit on results for models.
     """
 
     def __init__(self, results: ResultBudget) -> None:
         self._results = results
-        self._under_way: Counter[CallReceiver] = Counter()  # including calls that wait
-        self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set after the last call
+        self._under_way: Counter[CallReceiver] = Counter()  # includes calls that wait for a slot
+        self._retiring: dict[CallReceiver, asyncio.Event] = {}  # set once a server has no calls
 
     async def last_call(self, server: CallReceiver, timeout: float) -> None:
-        """Wait for the last call of a server that gets no new ones, at most `timeout` seconds."""
+        """Wait, at most `timeout` seconds, until a server without new calls has no more calls."""
         idle = self._retiring[server] = asyncio.Event()
         if self._under_way[server]:
             with suppress(TimeoutError):
@@ -52,7 +52,7 @@ class Delivery:
         del self._retiring[server], self._under_way[server]
 
     def validation(self, servers: Mapping[str, CallReceiver]) -> Around:
-        """Return the layer that finds the server of a call, and validates the arguments.
+        """Return the layer that finds a call's server, and validates the arguments.
 
         Args:
             servers: The servers by name.
@@ -76,7 +76,8 @@ class Delivery:
                     if server in self._retiring and not under_way[server]:
                         self._retiring[server].set()
                     if _log.isEnabledFor(logging.INFO):
-                        # Names and times only: arguments and results may hold secrets.
+                        # Log only names and times, because arguments and results may contain
+                        # secrets.
                         took, address = monotonic() - started, call.entry.address
                         _log.info("%s %s: %s in %.3f s", call.kind, address, ended, took)
                 return outcome
@@ -86,10 +87,10 @@ class Delivery:
         return wrap
 
     def sending(self, servers: Mapping[str, CallReceiver]) -> CallHandler:
-        """Return the handler that sends a call, and cuts a result that exceeds the budget.
+        """Return the handler that sends a call, and cuts its result if it exceeds the limit.
 
         Args:
-            servers: The servers by name. A call keeps the servers of its stack.
+            servers: The servers by name. A call uses these servers even if a reload replaces them.
         """
         results = self._results
 

@@ -1,4 +1,4 @@
-"""The layer of the call stack that makes only the calls that a policy allows."""
+"""The layer that denies the calls which a policy does not allow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOTHING: Mapping[str, CallHandler] = MappingProxyType({})
 
 
 class CallDenied(CallRefused):
-    """The policy denies this call to this caller.
+    """The policy denies a caller's call.
 
     Attributes:
-        reason: The code of the denial.
-        rule: Id of the rule that decided; "" for none.
+        reason: A code for the denial.
+        rule: The id of the rule that denied the call; "" if no rule did.
     """
 
     def __init__(self, address: str, reason: str, rule: str = "", *, text: str = "") -> None:
@@ -32,13 +32,13 @@ class CallDenied(CallRefused):
 def enforce(
     policy: Policy, *, asks_pass: bool = False, instead: Mapping[str, CallHandler] = NOTHING
 ) -> Around:
-    """Return the layer of a policy. It raises `CallDenied`.
+    """Return the layer that enforces a policy; it raises `CallDenied`.
 
     Args:
-        policy: The policy that decides.
-        asks_pass: Pass on calls that must be approved, because an inner layer checks approvals.
-            Otherwise they are denied.
-        instead: Handlers of single tools by address; they replace the inner layers.
+        policy: The policy to enforce.
+        asks_pass: Whether to pass on calls that need approval, because an inner layer checks
+            approvals. Otherwise they are denied.
+        instead: Handlers for individual tools, by address. They replace the inner layers.
     """
 
     def wrap(handle: CallHandler) -> CallHandler:

@@ -1,6 +1,6 @@
-"""Parts of a long text: whole lines, or whole items of a JSON array, never part of a character.
+"""Parts of a long text: whole lines or array items if possible, and always whole characters.
 
-Sizes are bytes of the text inside a JSON message: UTF-8, with escapes.
+A size is the number of bytes that a text takes in a JSON message, as UTF-8 with escapes.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from interlock.protocol.envelope import encode_lossy
 
 Unit = Literal["lines", "characters", "items", "bytes"]
 
-_ESCAPED = (b'"', b"\\", b"\n", b"\t", b"\r")  # bytes of valid JSON text that need an escape
+_ESCAPED = (b'"', b"\\", b"\n", b"\t", b"\r")  # bytes in JSON text that need an escape
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Part(Struct, frozen=True):
-    """A part of a whole.
+    """A part of a text or a JSON array.
 
     Attributes:
-        text: The part.
-        unit: The unit that `first`, `last` and `total` count, from 1 on.
-        line: The line that follows; None if the part ends within a line or an array.
-        offset: The index of the first character or item that follows.
+        text: The text of the part.
+        unit: The unit in which `first`, `last` and `total` are counted, starting at 1.
+        line: The number of the next line; None if the part ends within a line or in an array.
+        offset: The index of the next character or item.
     """
 
     text: str
@@ -39,7 +39,7 @@ class Part(Struct, frozen=True):
 
     @property
     def following(self) -> dict[str, object]:
-        """The arguments with which the tool `read_result` returns the rest."""
+        """The arguments with which the tool `read_result` continues after this part."""
         if self.unit == "items":
             return {"pointer": "", "offset": self.offset}
         return {"offset": self.offset} if self.line is None else {"line": self.line}
@@ -50,7 +50,7 @@ class Part(Struct, frozen=True):
 
 
 def items_of(text: str) -> list[Raw] | None:
-    """Return the encoded items of a JSON array; None if the text is something else."""
+    """Return a JSON array's encoded items; None if the text is not a JSON array."""
     if not text[:1_000].lstrip().startswith("["):
         return None
     try:
@@ -60,13 +60,13 @@ def items_of(text: str) -> list[Raw] | None:
 
 
 def part_of_items(items: Sequence[Raw], start: int, size: int, most: int | None) -> Part | None:
-    """Return items from `start` on as a JSON array; None if the first of them is too large.
+    """Return items from `start` on as a JSON array; None if the first item is too large.
 
     Args:
         items: The encoded items.
-        start: Index of the first item.
-        size: The most bytes of the part.
-        most: The most items; None for no limit.
+        start: The index of the first item.
+        size: The maximum size of the part.
+        most: The maximum number of items; None for no limit.
     """
     limit = len(items) if most is None else min(len(items), start + most)
     taken: list[str] = []
@@ -91,14 +91,14 @@ def part_of_text(
     lines: int | None = None,
     characters: int | None = None,
 ) -> Part:
-    """Return a part of a text, which ends after a line unless the first line is too long.
+    """Return a part of a text, which ends at a line's end unless the first line is too long.
 
     Args:
         text: The whole text.
-        start: Index of the first character.
-        size: The most bytes of the part.
-        lines: The most lines; None for no limit.
-        characters: The most characters; None for no limit, and whole lines.
+        start: The index of the first character.
+        size: The maximum size of the part.
+        lines: The maximum number of lines; None for no limit.
+        characters: The maximum number of characters; None to end the part at a line's end.
     """
     end = _end_within(text, start, size)
     if characters is not None:
@@ -118,12 +118,12 @@ def part_of_text(
 
 
 def line_at(text: str, index: int) -> int:
-    """Return the number of the line, from 1 on, that a character is in."""
+    """Return the number, starting at 1, of the line that contains a character."""
     return text.count("\n", 0, index) + 1
 
 
 def lines_in(text: str) -> int:
-    """Return the number of lines of a text."""
+    """Return the number of lines in a text."""
     return text.count("\n") + (bool(text) and not text.endswith("\n"))
 
 
@@ -151,11 +151,11 @@ def _after_lines(text: str, start: int, lines: int) -> int:
 
 
 def _end_within(text: str, start: int, size: int) -> int:
-    """Return where a part of at most `size` bytes ends; it has a character at least."""
+    """Return the end of a part of at most `size` bytes that has at least one character."""
     piece = text[start : start + size]
     if _size(piece) <= size:
         return start + len(piece)
-    low, high = 1, len(piece)  # low fits
+    low, high = 1, len(piece)  # a piece of `low` characters is small enough
     while low < high:
         middle = (low + high + 1) // 2
         if _size(piece[:middle]) <= size:

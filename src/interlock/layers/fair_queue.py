@@ -1,8 +1,8 @@
-"""Slots of one server, shared fairly among the callers that wait for them.
+"""The fair queue of a server: its slots are shared among the callers that wait for them.
 
-1. A freed slot goes to the next caller in the ring, and to the oldest waiting call of that caller.
-   So a caller with a thousand calls delays another one by one call a round.
-2. Every operation takes constant time, except leaving the queue early, which takes at most
+1. A freed slot goes to the next caller in a ring, for that caller's oldest waiting call. So a
+   caller with a thousand waiting calls delays another caller by only one call per round.
+2. Every operation takes constant time. Only a call that stops waiting takes longer, at most
    `PER_CALLER` steps.
 """
 
@@ -16,23 +16,23 @@ from interlock.calls.call import Call, Outcome
 from interlock.calls.handlers import Around, CallHandler
 from interlock.errors import LimitExceeded
 
-PER_CALLER = 64  # waiting calls of one caller
-TIMEOUT = 30.0  # seconds that a call waits
-RETRY_AFTER = 1.0  # seconds, when the queue is full
+PER_CALLER = 64  # waiting calls of each caller
+TIMEOUT = 30.0  # seconds that a call waits for a slot
+RETRY_AFTER = 1.0  # seconds until a retry, when the queue is full
 
 _Waiter = asyncio.Future[None]
 
 
 class FairQueue:
-    """The slots of one server.
+    """The slots of a server, and the calls that wait for a slot.
 
     Args:
-        server: Name of the server, for errors.
-        slots: The most calls that run at once.
-        size: The most calls that wait, of all callers together.
+        server: The server's name, for errors.
+        slots: The most calls that run at the same time.
+        size: The most calls that wait, for all callers together.
 
     Attributes:
-        free: Number of slots that no call has.
+        free: The number of free slots.
     """
 
     def __init__(self, server: str, slots: int, size: int) -> None:
@@ -47,13 +47,14 @@ class FairQueue:
         return self._waiting
 
     async def acquire(self, owner: str) -> None:
-        """Wait for a slot; `release` it afterwards.
+        """Wait for a slot; the caller must `release` it afterwards.
 
         Args:
-            owner: The caller, whose calls share one place in the ring.
+            owner: The caller. All calls of the same caller share one place in the ring.
 
         Raises:
-            LimitExceeded: `overloaded`: too many calls wait; `queue_timeout`: no slot in time.
+            LimitExceeded: Too many calls wait (`overloaded`), or no slot was free in time
+                (`queue_timeout`).
         """
         if self.free:
             self.free -= 1
@@ -65,7 +66,7 @@ class FairQueue:
         try:
             await waiter
         except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():  # cancelled just after it got the slot
+            if waiter.done() and not waiter.cancelled():  # cancelled just after it received a slot
                 self.release()
             else:
                 self._leave(owner, waiter)
@@ -74,7 +75,7 @@ class FairQueue:
             timer.cancel()
 
     def release(self) -> None:
-        """Pass a slot on to the next caller in the ring."""
+        """Give a slot to the next caller in the ring, or mark it as free."""
         while self._ring:
             owner, line = self._ring.popitem(last=False)
             waiter = line.popleft()
@@ -101,7 +102,7 @@ class FairQueue:
 
     def _leave(self, owner: str, waiter: _Waiter) -> None:
         line = self._ring.get(owner)
-        if line is None or waiter not in line:  # `release` has removed it
+        if line is None or waiter not in line:  # `release` has already removed the waiter
             return
         line.remove(waiter)
         self._waiting -= 1
@@ -120,7 +121,7 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
     """Return a layer in which each call waits for a slot of its server.
 
     Args:
-        queues: The queues by name of the server. Calls of other servers do not wait.
+        queues: The queues by the server's name. Calls to servers without a queue do not wait.
     """
 
     def around(handle: CallHandler) -> CallHandler:
@@ -128,7 +129,7 @@ def queued(queues: Mapping[str, FairQueue]) -> Around:
             queue = queues.get(call.entry.server)
             if queue is None:
                 return await handle(call)
-            if queue.free:  # as `acquire`, without a coroutine
+            if queue.free:  # `acquire` inlined, to save creating a coroutine
                 queue.free -= 1
             else:
                 await queue.acquire(call.caller.owner)

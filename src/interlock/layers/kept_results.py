@@ -1,7 +1,7 @@
-"""Results that were too large for a model: kept for their owner, and read in parts.
+"""Results too large for a model, which are stored for their owner and read in parts.
 
-A kept result is the `content` and the `structuredContent` of a tool's result, encoded. Its parts
-have numbers: content blocks from 1 on, then the structured content.
+A kept result is the encoded `content` and `structuredContent` of a tool's result. Its parts are
+numbered from 1: the content blocks first, then the structured content.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from interlock.types import (
 URI = "interlock://results/"
 TOOL = "interlock__read_result"
 JSON = "application/json"
-MEMORY = 64 * 1024 * 1024  # bytes of results that are kept in memory
-KEEP = 3_600.0  # seconds
+MEMORY = 64 * 1024 * 1024  # bytes that `MemoryResults` stores
+KEEP = 3_600.0  # seconds until a kept result expires
 MATCH_WIDTH = 400  # characters around a match in a long line
 _NOT_JSON = object()
 _decode_members = msgspec.json.Decoder(dict[str, Raw] | list[Raw]).decode
@@ -48,28 +48,28 @@ _LOCAL = ("default", "user:local")
 
 
 def owner_of(principal: Principal | None) -> Owner:
-    """Return the owner of a caller's results; None is the local user."""
+    """Return the owner under which a caller's results are stored; None is the local user."""
     return _LOCAL if principal is None else (principal.tenant or _LOCAL[0], principal.id)
 
 
 class ResultStore(Protocol):
-    """Keeps results for their owners."""
+    """A storage for results. Only a result's owner can load it."""
 
     async def keep(self, owner: Owner, call: str, content: bytes) -> Kept:
-        """Keep a result.
+        """Store a result.
 
         Args:
-            owner: The only one that can read it.
-            call: Id of the call.
-            content: The result.
+            owner: The owner, the only user who can load the result.
+            call: The id of the call that returned the result.
+            content: The encoded result.
 
         Raises:
-            NotKept: The space is used up, or the disk or the database fails.
+            NotKept: The store is full, or the disk or the database fails.
         """
         ...
 
     async def load(self, owner: Owner, id: str) -> bytes | None:
-        """Return a result; None if it expired, never existed, or is another owner's.
+        """Return a result; None if it expired, never existed, or belongs to another owner.
 
         Raises:
             StoreError: The disk or the database fails.
@@ -78,10 +78,10 @@ class ResultStore(Protocol):
 
 
 class MemoryResults:
-    """Keeps results in memory, and drops the oldest when they exceed `size`.
+    """Stores results in memory, and drops the oldest when they exceed `size` bytes together.
 
     Args:
-        size: The most bytes of all results.
+        size: The maximum number of bytes of all results together.
         keep: Seconds until a result expires.
         clock: Returns the time in microseconds since 1970.
     """
@@ -122,7 +122,7 @@ class MemoryResults:
 
 
 class KeptPart(Struct, frozen=True):
-    """A block of a kept result, or its structured content: text or bytes."""
+    """A content block of a kept result, or its structured content, as text or as bytes."""
 
     number: int
     mime_type: str
@@ -140,7 +140,7 @@ class KeptDocument:
 
     Args:
         blocks: The content blocks.
-        structured: The structured content, encoded; b"" for none.
+        structured: The encoded structured content; b"" if the result has none.
     """
 
     def __init__(self, blocks: Sequence[Content], structured: bytes) -> None:
@@ -159,7 +159,7 @@ class KeptDocument:
 
     @cached_property
     def text(self) -> str | None:
-        """All text, joined by newlines. Structured content counts where no block repeats it."""
+        """All text, joined by newlines. Structured content is left out if a block repeats it."""
         texts = [each.text for each in self.parts if each.text is not None]
         if self._structured and len(texts) > 1:
             value = _value(self._structured)
@@ -169,11 +169,11 @@ class KeptDocument:
 
     @property
     def json(self) -> bytes | str:
-        """The structured content, else the text."""
+        """The encoded structured content; the text if the result has none."""
         return self._structured or self.text or ""
 
     def part(self, number: int | None) -> KeptPart | None:
-        """Return a part; None for the first that is binary."""
+        """Return the part with a number; None for the first binary part."""
         if number is None:
             return next((each for each in self.parts if each.text is None), None)
         return next((each for each in self.parts if each.number == number), None)
@@ -198,7 +198,7 @@ def part_of(number: int, block: Content) -> KeptPart:
 def _bytes_of(data: str) -> bytes:
     try:
         return b64decode(data)
-    except ValueError:  # not Base64: the server's mistake
+    except ValueError:  # the server sent invalid Base64
         return data.encode("utf-8", "replace")
 
 
@@ -210,7 +210,7 @@ def _value(encoded: str | bytes) -> Any:
 
 
 class Reading(Struct, frozen=True):
-    """A selection from a kept result: the arguments of the tool `read_result`."""
+    """The selected part of a kept result: the arguments of the tool `read_result`."""
 
     id: str
     line: int | None = None
@@ -221,7 +221,7 @@ class Reading(Struct, frozen=True):
 
 
 def split_id(id: str) -> tuple[str, int | None]:
-    """Split an id, "ID/NUMBER" or a URI into the id of a result and the number of a part."""
+    """Split "ID", "ID/NUMBER" or a URI into the id of a result and the number of a part."""
     name, slash, number = id.removeprefix(URI).partition("/")
     if not slash:
         return name, None
@@ -229,15 +229,15 @@ def split_id(id: str) -> tuple[str, int | None]:
 
 
 def read(document: KeptDocument, reading: Reading, size: int) -> CallToolResult:
-    """Return a part of a kept result, and the call that reads on.
+    """Return a part of a kept result, and state the call that reads the next part.
 
     Args:
         document: The result.
-        reading: The part to read.
-        size: The most bytes of the part.
+        reading: Selects the part to read.
+        size: The maximum number of bytes to return.
 
     Raises:
-        InvalidArguments: The result has no such part, or an argument does not fit it.
+        InvalidArguments: The result has no such part, or an argument does not suit the result.
     """
     _, number = split_id(reading.id)
     part = document.part(number) if number is not None else None
@@ -297,14 +297,14 @@ def _answer(part: Part, reading: Reading) -> CallToolResult:
 
 
 def span(part: Part) -> str:
-    """Return the position of a part in the whole, in words."""
+    """Return the position of a part in the whole text, such as "lines 1–20 of 300"."""
     if not part.total:
         return "no text"
     return f"{part.unit} {part.first:,}–{part.last:,} of {part.total:,}"
 
 
 def read_on(id: str, following: dict[str, object]) -> str:
-    """Return the call that reads the rest, in words for a model."""
+    """Return a sentence that tells the model which call reads the next part."""
     arguments = msgspec.json.format(encode_lossy({"id": id, **following}), indent=0).decode()
     return f"read on with {TOOL} {arguments}"
 
@@ -313,7 +313,7 @@ def read_on(id: str, following: dict[str, object]) -> str:
 
 
 def _at(whole: bytes | str, pointer: str) -> tuple[str, list[Raw] | None]:
-    """Return the value at a JSON pointer: a string's text, or JSON and the items of an array."""
+    """Return the value at a JSON pointer as text, and its items if it is an array."""
     value: Raw | bytes | str = whole
     steps = pointer.split("/")
     if steps[0]:
@@ -333,7 +333,7 @@ def _at(whole: bytes | str, pointer: str) -> tuple[str, list[Raw] | None]:
 def _member(value: Raw | bytes | str, step: str, pointer: str) -> Raw:
     try:
         members: dict[str, Raw] | list[Raw] = _decode_members(value)
-    except msgspec.ValidationError:  # neither an object nor an array
+    except msgspec.ValidationError:  # the value is neither an object nor an array
         members = {}
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise InvalidArguments("the result is not JSON; read it by line or offset") from None
@@ -353,14 +353,14 @@ def _member(value: Raw | bytes | str, step: str, pointer: str) -> Raw:
 
 
 def _found(text: str, reading: Reading, size: int) -> CallToolResult:
-    """Return the lines that contain a text, each with its number."""
+    """Return the lines that contain the searched text, each with its line number."""
     wanted = reading.find or ""
     start = reading.offset
     if start is None:
         start = excerpts.start_of_line(text, reading.line or 1)
     at = -1 if start is None or not wanted else text.find(wanted, start)
     lines: list[str] = []
-    counted, number = 0, 1  # `number` is that of the line at `counted`
+    counted, number = 0, 1  # `number` is the number of the line at index `counted`
     while at >= 0:
         number += text.count("\n", counted, at)
         counted = at
@@ -382,7 +382,7 @@ def _found(text: str, reading: Reading, size: int) -> CallToolResult:
 
 
 def _match(text: str, at: int, end: int, number: int) -> tuple[str, int]:
-    """Return a match with its line as text, and the index at which the search continues."""
+    """Return the matching line as text, and the index where the search continues."""
     begin = text.rfind("\n", 0, at) + 1
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end
@@ -414,11 +414,11 @@ def _read_bytes(part: KeptPart, reading: Reading, size: int) -> CallToolResult:
 
 
 def contents(document: KeptDocument, id: str) -> ReadResourceResult | None:
-    """Return a kept result, or one part of it, as the contents of a resource; None if absent.
+    """Return a kept result, or one of its parts, as a resource; None if the part does not exist.
 
     Args:
         document: The result.
-        id: The id of the result, or "ID/NUMBER" for one part.
+        id: The id of the result, or "ID/NUMBER" for a single part.
     """
     name, number = split_id(id)
     parts: Sequence[KeptPart] = document.parts

@@ -1,8 +1,8 @@
 """Limits on calls: rates, daily quotas, and the number of calls at once.
 
-1. A refused call spends nothing. A call that an inner layer refuses gives back what it spent.
-2. A refusal states when the same call may succeed. No caller is locked out for longer than that.
-3. A decision takes the same time for any number of callers, and memory is bounded.
+1. A refused call uses up no limit. If an inner layer refuses a call, its tokens are given back.
+2. A refusal states when the same call may succeed. A caller is never blocked for longer.
+3. A check takes the same time for any number of callers, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from interlock.errors import (
 )
 from interlock.types import JsonObject
 
-MAX_KEYS = 100_000  # of each counter; beyond it the least recently used one is dropped
+MAX_KEYS = 100_000  # keys for each limit; the least recently used key is dropped first
 MAX_PLANNED = 100_000  # pairs of caller and tool whose buckets are cached
-MAX_TOOLS = 4_096  # whose limits are cached
+MAX_TOOLS = 4_096  # tools whose limits are cached
 DAY = 86_400
-RETRY_AFTER = 1.0  # seconds, when too many calls run: one of them may have ended by then
-ROUNDING = 1e-6  # seconds; a shorter wait counts as 0, because sums of intervals are not exact
+RETRY_AFTER = 1.0  # seconds to wait if too many calls run; one of them may have ended by then
+ROUNDING = 1e-6  # seconds; a shorter wait is treated as 0, because sums of floats are inexact
 _NOT_SENT = (CallRefused, AuditUnavailable, ServerUnavailable, InputRequired)
 
 Clock = Callable[[], float]
 
 
 class Buckets:
-    """Token buckets of one rate, by key. A bucket is one number: when it will be full.
+    """The token buckets of one rate, by key. A bucket is stored as the time when it will be full.
 
     Args:
-        rate: How fast a bucket is refilled.
-        burst: The size of a bucket; None for as many as in `rate`.
+        rate: How fast a bucket refills.
+        burst: The capacity of a bucket; None for the number of calls in `rate`.
         reason: The code of a refusal.
-        what: The calls that are limited, for the text of a refusal.
+        what: Which calls are limited, for the text of a refusal, such as "with this key".
 
     Attributes:
-        full_at: When the bucket of each key will be full.
-        interval: Seconds until a token is refilled.
+        full_at: The time at which each key's bucket will be full.
+        interval: Seconds until one token is refilled.
         room: Seconds until a bucket with one token is full.
-        days: None, as the buckets are refilled all the time; see `DayQuota`.
+        days: None, because these buckets refill continuously; `DayQuota` sets it.
     """
 
     days: DayCounter | None = None
@@ -70,7 +70,7 @@ class Buckets:
         self.full_at: OrderedDict[Hashable, float] = OrderedDict()
 
     def wait(self, key: Hashable, now: float) -> float:
-        """Return the seconds until a call may be made; up to `ROUNDING` means now."""
+        """Return the seconds until a call may be made; at most `ROUNDING` if it may be made now."""
         return self.full_at.get(key, 0.0) - now - self.room
 
     def give_back(self, key: Hashable) -> None:
@@ -78,7 +78,7 @@ class Buckets:
             self.full_at[key] -= self.interval
 
     def usage(self, key: Hashable, now: float) -> JsonObject:
-        """Return the limit and the number of calls that it permits at once now."""
+        """Return the limit and how many calls may be made right now."""
         missing = max(0.0, self.full_at.get(key, 0.0) - now)
         left = int(self._burst - missing / self.interval + ROUNDING)
         wait = max(0.0, self.wait(key, now))
@@ -86,16 +86,16 @@ class Buckets:
 
 
 class DayCounter:
-    """Calls by key since midnight, UTC.
+    """Counts each key's calls since midnight UTC.
 
-    The wall clock is read once a day only, so that setting it does not change a quota.
+    It reads the wall clock only once a day, so setting the clock does not change a quota.
 
     Args:
-        wall: The wall clock, seconds since 1970.
+        wall: Returns the wall clock's time in seconds since 1970.
 
     Attributes:
-        spent: Calls by key; the module `quotas` saves them.
-        ends: Midnight, by the monotonic clock; None before the first call of `end`.
+        spent: The number of calls of each key; the module `quotas` stores them.
+        ends: The next midnight by the monotonic clock; None until `end` is called.
     """
 
     def __init__(self, wall: Clock) -> None:
@@ -104,7 +104,7 @@ class DayCounter:
         self._wall = wall
 
     def end(self, now: float) -> float:
-        """Return the next midnight; if one has passed, reset the counts."""
+        """Return the next midnight; reset the counts if the last one has passed."""
         if self.ends is None or now >= self.ends:
             if self.ends is not None:
                 self.spent.clear()
@@ -113,10 +113,10 @@ class DayCounter:
 
 
 class DayQuota(Buckets):
-    """A daily quota, as buckets whose clock stands at 0 until midnight empties them.
+    """A daily quota, with the interface of `Buckets`: `full_at` counts calls until midnight.
 
     Args:
-        days: Counts the calls of all keys.
+        days: Counts the calls of each key.
         limit: Calls a day.
     """
 
@@ -149,7 +149,7 @@ _Spent: TypeAlias = list[tuple[Buckets, Hashable]]
 
 
 def spend(needed: _Spent, now: float) -> bool:
-    """Take a token from each of these buckets, or from none; return whether all had one."""
+    """Take a token from every bucket, or from none of them if one is empty; return success."""
     for index, (buckets, key) in enumerate(needed):
         at = now
         if (days := buckets.days) is None:
@@ -173,20 +173,20 @@ def spend(needed: _Spent, now: float) -> bool:
 
 
 class Limiter:
-    """All limits except those of the servers' queues. `Limiter.around` is the layer.
+    """Checks all limits except the servers' queues. `Limiter.around` is the layer.
 
     Args:
-        limits: The limits of keys and tools, and of all calls together.
-        servers: The rate of each server that has one, by its name.
-        own: Limits of single keys by id, as `limits.perKey` of the configuration: each member
-            replaces the common one. They are looked up in each call, so they may change.
-        days: The calls of the day so far; None to begin with none.
+        limits: The limits of each key, of tools, and of all calls together.
+        servers: Rates by the server's name, for servers that have a rate.
+        own: The limits of individual keys by key id, as in `limits.perKey` of the configuration.
+            Each member replaces the common limit. The mapping may change between calls.
+        days: Today's counts so far; None to start at zero.
         clock: The monotonic clock, in seconds.
-        wall: The wall clock, for quotas a day.
+        wall: The wall clock, for daily quotas.
 
     Attributes:
-        days: The calls of the day, of keys that have a quota.
-        own: The limits of single keys by id.
+        days: Today's number of calls of each key that has a quota.
+        own: The limits of individual keys by key id.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class Limiter:
         self._total = 0
 
     def usage(self, key: str = "") -> JsonObject:
-        """Return the used part of the limits: of one key by its id, else of all calls."""
+        """Return how much of a key's limits is used; without a key, of the limit on all calls."""
         if key:
             now = self._clock()
             limits, counters = self._per_key, self._of_key
@@ -239,10 +239,10 @@ class Limiter:
         }
 
     def admit(self, principal: Principal | None) -> None:
-        """Check the limits of a caller's key and of all calls, before its request is read.
+        """Check the caller's key and the limit on all calls, before the request is read.
 
         Raises:
-            LimitExceeded: The call must be refused.
+            LimitExceeded: The call exceeds a limit.
         """
         key = "" if principal is None else principal.key_id or principal.owner
         most, counters = self._most_of_key, self._of_key
@@ -263,7 +263,7 @@ class Limiter:
                 raise _exceeded([(each, key) for each in counters], now)
 
     def check(self, caller: Caller, entry: Entry | Item) -> None:
-        """Check all limits of a call without spending anything.
+        """Check all limits of a call without using up any limit.
 
         Raises:
             LimitExceeded: The call would be refused.
@@ -281,7 +281,7 @@ class Limiter:
         ]
 
     def around(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that makes the calls that the limits permit."""
+        """Return a layer that refuses the calls which exceed a limit."""
 
         async def call_within_limits(call: Call) -> Outcome:
             principal, entry = call.caller.principal, call.entry
@@ -314,7 +314,7 @@ class Limiter:
             finally:
                 if end is not None:
                     end()
-                else:  # the same as `_end`
+                else:  # `_end` inlined, for speed
                     self._total -= 1
                     if self._running[key] > 1:
                         self._running[key] -= 1
@@ -330,7 +330,7 @@ class Limiter:
             del self._running[key]
 
     def _plan(self, caller: Caller, entry: Entry | Item, key: str) -> _Spent:
-        """Return the buckets of a call, and cache them unless they may change."""
+        """Return a call's buckets, and cache them unless they may change."""
         needed = self._counters(caller, entry, key)
         if key not in self.own and isinstance(entry, Entry):
             if len(self._planned) >= MAX_PLANNED:
@@ -361,7 +361,7 @@ class Limiter:
         return found
 
     def _own_limits(self, key: str) -> tuple[KeyLimits, list[Buckets]]:
-        """Return a key's own limits and their counters, which stay until the limits change."""
+        """Return a key's own limits and their buckets; the buckets change only with the limits."""
         own = self.own[key]
         known = self._of_own.get(key)
         if known is None or known[0] != own:
@@ -384,7 +384,7 @@ class Limiter:
 
 
 def _exceeded(counters: _Spent, now: float) -> LimitExceeded:
-    """Return the refusal by the counter that takes longest to permit the call."""
+    """Return the refusal for the limit that takes longest to permit the call."""
     longest, exceeded = max(
         ((counter.wait(of, now), counter) for counter, of in counters), key=lambda each: each[0]
     )
@@ -397,5 +397,5 @@ def _of_tool(pattern: str, rate: Rate) -> Buckets:
 
 
 def _key_of(principal: Principal | None) -> str:
-    """Return the key of the caller's credential: of the API key, or of the user of a token."""
+    """Return the id of the caller's API key; for a token, its owner; "" without a principal."""
     return "" if principal is None else principal.key_id or principal.owner

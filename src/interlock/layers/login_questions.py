@@ -1,4 +1,4 @@
-"""The layer of calls that need a credential of their user; it asks the user to connect."""
+"""The layer for calls that need a user's credential; it asks the user to connect."""
 
 from __future__ import annotations
 
@@ -18,53 +18,54 @@ from interlock.revisions import MODERN, at_least
 from interlock.schema.elicitation import for_legacy
 from interlock.types import ElicitParams, ElicitResult
 
-LOGIN_TIMEOUT = 120.0  # seconds that a call waits for a user who has opened the page
-_URLS = "2025-11-25"  # the first revision that can ask a user to open a page
+LOGIN_TIMEOUT = 120.0  # seconds that a call waits after its user has opened the page
+_URLS = "2025-11-25"  # the first revision in which servers can ask users to open a page
 
 
 class CheckedLogins(Protocol):
-    """The credentials of users, as the layer checks them. Owners are `Principal.owner`."""
+    """The users' credentials, as this layer needs them. Each `owner` is a `Principal.owner`."""
 
     def is_needed(self, server: str) -> bool:
-        """Return whether a server needs a credential of each user."""
+        """Return whether each user needs a credential for a server."""
         ...
 
     async def check(self, call: Call) -> None:
-        """Check that the user of a call has the credential that its server needs.
+        """Check that the calling user has the credential that the server needs.
 
         Raises:
-            LoginRequired: The credential is missing.
+            LoginRequired: The user has no such credential.
         """
         ...
 
     async def refused(self, owner: str, server: str) -> None:
-        """Stop using the present login of a user, which the server has refused."""
+        """Stop using a user's current login, which the server has rejected."""
         ...
 
     def connect_url(self, owner: str, server: str) -> str:
-        """Return the URL at which a user connects to a server; "" if there is none."""
+        """Return the URL where a user connects to a server; "" if no page is served."""
         ...
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
-        """Return an event that is set when a credential of a user next changes."""
+        """Return an event that is set when a user's credential for a server next changes."""
         ...
 
 
 class LoginQuestions:
-    """Asks users to connect to servers.
+    """Asks users to connect to servers that need their credentials.
 
     Args:
-        logins: The credentials of users.
+        logins: The users' credentials.
     """
 
     def __init__(self, logins: CheckedLogins) -> None:
         self._logins = logins
 
     def around(self, servers: Collection[str]) -> Around:
-        """Return a layer that makes calls whose user has the credential that the server needs.
+        """Return a layer that runs a call once its user has the credential that the server needs.
 
         Args:
-            servers: Names of the servers that may need one. Calls of other servers pass at once.
+            servers: The names of servers that may need a credential. Other servers' calls are
+                unaffected.
         """
 
         def wrap(handle: CallHandler) -> CallHandler:
@@ -99,7 +100,7 @@ class LoginQuestions:
             raise self._needed(call, error) from None
 
     async def _refused(self, call: Call, error: AuthError) -> LoginRequired:
-        """Return the error of a call whose credential its server has refused."""
+        """Return the error for a call whose credential the server has rejected."""
         await self._logins.refused(call.caller.owner, call.entry.server)
         needed = self._needed(call, error)
         return LoginRequired(str(needed), url=needed.url)
@@ -111,10 +112,10 @@ class LoginQuestions:
         return LoginNeeded(f"{error}; {way}", url)
 
     async def _connect(self, call: Call, error: LoginRequired) -> None:
-        """Ask the user to connect, and wait for that.
+        """Ask the user to connect, and wait until the user has connected.
 
         Raises:
-            LoginNeeded: The client cannot be asked, or the user did not connect.
+            LoginNeeded: The client cannot be asked, or the user did not connect in time.
         """
         needed = self._needed(call, error)
         owner, server = call.caller.owner, call.entry.server
@@ -136,7 +137,7 @@ class LoginQuestions:
 
     @staticmethod
     def _question(call: Call, url: str) -> ElicitParams | None:
-        """Return the question for the client; None if it cannot be asked."""
+        """Return the question for the client; None if the client cannot be asked."""
         revision, can = call.caller.revision, call.capabilities
         if not url or can is None or not revision or not at_least(revision, _URLS):
             return None

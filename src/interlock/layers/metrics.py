@@ -1,6 +1,6 @@
-"""The metrics of a gateway, as Prometheus text.
+"""A gateway's metrics, in Prometheus' text format.
 
-Labels come from the configuration and from the code, never from callers: their number is bounded.
+Labels come from the configuration and the code, never from callers, so their number is bounded.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ OVERHEAD_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0
 
 Labels = tuple[tuple[str, str], ...]
 Samples = Mapping[Labels, float]
-Gauge = tuple[str, Samples]  # the help text, and the samples
+Gauge = tuple[str, Samples]  # a help text, and the samples
 
 
 class Histogram:
-    """A histogram of seconds.
+    """A histogram of durations in seconds.
 
     Args:
-        bounds: The upper bounds of the buckets, ascending, in seconds.
+        bounds: The buckets' upper bounds in seconds, ascending.
 
     Attributes:
-        counts: Number of values by bucket; the last bucket is above all bounds.
+        counts: The number of values in each bucket; the last bucket has no upper bound.
         sum: The sum of all values.
     """
 
@@ -47,11 +47,11 @@ class Histogram:
         self.sum = 0.0
 
     def add_to(self, counts: list[int]) -> None:
-        """Add the count of each bucket to `counts`."""
+        """Add the number of values in each bucket to `counts`."""
         counts[:] = map(add, counts, self.counts)
 
     def lines(self, name: str, labels: Labels) -> Iterator[str]:
-        """Yield the lines of the text format."""
+        """Yield the histogram's lines in the text format."""
         total = 0
         for bound, count in zip((*map(str, self._bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -61,15 +61,15 @@ class Histogram:
 
 
 class Metrics:
-    """Counts calls and refusals. `calls` is the outermost layer.
+    """Counts and times calls, and counts refusals. `calls` is the outermost layer.
 
     Args:
-        on_failure: Called with each call that raised, and its error.
-        gauges: Returns further metrics for each page: help text and value, by name.
+        on_failure: Called with each call that raises an error, and the error.
+        gauges: Returns further metrics by name, each with a help text and its samples.
 
     Attributes:
-        refusals: Number of refusals by reason.
-        refusals_of: Number of refusals by reason, for each API key by its id.
+        refusals: The number of refusals by reason.
+        refusals_of: The number of refusals by reason, for each API key's id.
     """
 
     def __init__(
@@ -83,16 +83,16 @@ class Metrics:
         self._gauges = gauges
         self._calls: Counter[tuple[str, str]] = Counter()  # by server and outcome
         self._in_flight: Counter[str] = Counter()
-        # By server: the seconds of calls, and the part of them that the gateway took.
+        # By server: the duration of calls, and the time that the gateway itself took.
         self._seconds: dict[str, tuple[Histogram, Histogram]] = {}
 
     def in_flight(self, server: str) -> int:
         return self._in_flight[server]
 
     def own_share(self, percent: float) -> float | None:
-        """Return a percentile of the milliseconds that the gateway itself takes for a call.
+        """Return a percentile of the time that the gateway itself adds to a call, in milliseconds.
 
-        The value is a bound of the histogram since the start; None if there was no call.
+        The value is a bucket's upper bound, over all calls since the start; None without calls.
         """
         counts = [0] * (len(OVERHEAD_BOUNDS) + 1)
         for _, overhead in self._seconds.values():
@@ -106,7 +106,7 @@ class Metrics:
     # Layers
 
     def calls(self, handle: CallHandler) -> CallHandler:
-        """Return a handler that counts calls, how they ended and how long they took."""
+        """Return a layer that counts calls by outcome, and measures their duration."""
 
         async def counted(call: Call) -> Outcome:
             server, began = call.entry.server, monotonic()
@@ -142,7 +142,7 @@ class Metrics:
 
         Args:
             reason: The code of the refusal.
-            key: The id of the caller's API key; "" for none.
+            key: The id of the caller's API key; "" if the caller has no key.
         """
         self.refusals[reason] += 1
         if key:
@@ -162,10 +162,10 @@ class Metrics:
         made = self._seconds[server] = Histogram(CALL_BOUNDS), Histogram(OVERHEAD_BOUNDS)
         return made
 
-    # The page
+    # The text format
 
     def text(self) -> str:
-        """Return the page in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         calls: Samples = {
             (("server", server), ("outcome", outcome)): float(count)
             for (server, outcome), count in self._calls.items()
@@ -190,7 +190,7 @@ class Metrics:
 
 
 def reason_of_refusal(error: BaseException) -> str | None:
-    """Return the reason of an error that means that a call was refused; None for others."""
+    """Return the reason if an error means that a call was refused, else None."""
     if isinstance(error, CallRefused):
         return error.reason
     if isinstance(error, AuditUnavailable):
@@ -199,7 +199,7 @@ def reason_of_refusal(error: BaseException) -> str | None:
 
 
 def by_label(label: str, values: Mapping[str, float]) -> Samples:
-    """Return samples with one label each."""
+    """Return a sample for each value, with its key as the only label."""
     return {((label, key),): value for key, value in values.items()}
 
 

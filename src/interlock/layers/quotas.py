@@ -1,4 +1,4 @@
-"""Storage of the calls of each day in the database, every 10 s and at the end."""
+"""Storage of daily quotas: the calls of each day are saved to the database every 10 s."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from interlock.errors import InterlockError
 from interlock.layers.limits import DAY, DayCounter
 from interlock.store.quotas import QuotaStore
 
-SAVE_EVERY = 10.0  # seconds
+SAVE_EVERY = 10.0  # seconds between two saves
 
 _log = logging.getLogger("interlock.gateway")
 
 
 class Quotas:
-    """Loads what each key has spent today, and saves what it spends.
+    """Loads how many calls each key has made today, and saves these numbers regularly.
 
     Args:
-        store: The database.
-        counter: Returns the present counter of calls.
-        wall: The wall clock, seconds since 1970.
+        store: The storage in the database.
+        counter: Returns the current counter of calls.
+        wall: The wall clock, in seconds since 1970.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Quotas:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None, None]:
-        """Load the calls of today, and save them until the end.
+        """Load today's calls; save them regularly, and when the context ends.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         await self.load()
         try:
@@ -60,10 +60,10 @@ class Quotas:
         self._counter().spent.update(self._saved)
 
     async def save(self) -> None:
-        """Save what was spent since the last call.
+        """Save the calls made since the last save.
 
         Raises:
-            StoreError: The database does not answer; the next call saves it.
+            StoreError: The database is unavailable; the next call saves them.
         """
         counter = self._counter()
         if self._today() != self._day:

@@ -1,4 +1,4 @@
-"""Refusals for the audit trail: a caller that repeats one does not fill the disk."""
+"""Refusals in the audit trail. Repeated refusals are combined, so they do not fill the disk."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from interlock.store import AuditRecord
 
 INTERVAL = 1.0  # seconds between two records of the same refusal
-MAX_REFUSALS = 10_000  # different ones in an interval; further ones are counted by reason only
+MAX_REFUSALS = 10_000  # distinct refusals per interval; more are only counted by reason
 
 _encode = msgspec.json.Encoder().encode
 
 
 class _Body(Struct, omit_defaults=True):
     surface: str
-    count: int = 1  # refusals that the record stands for
+    count: int = 1  # how many refusals the record is for
     address: str = ""
     rule: str = ""
 
@@ -31,10 +31,10 @@ class _Repeated(Struct):
 
 
 class Refusals:
-    """Writes the first of equal refusals at once, and the others once a second with a count.
+    """Records the first of several equal refusals at once, and later ones as a count each second.
 
     Args:
-        write: Writes a record.
+        write: Writes an audit record.
     """
 
     def __init__(self, write: Callable[[AuditRecord], None]) -> None:
@@ -50,14 +50,14 @@ class Refusals:
         address: str = "",
         rule: str = "",
     ) -> None:
-        """Write or count a refusal.
+        """Record a refusal now, or add it to a count that is recorded later.
 
         Args:
-            record: The refusal.
-            surface: The part of interlock that the call came through.
-            is_tool: `record.tool` exists. Invented names are not counted separately.
-            address: The network address of the caller.
-            rule: Id of the rule that decided.
+            record: The record of the refusal.
+            surface: The part of interlock that received the call.
+            is_tool: Whether the tool `record.tool` exists. Invented names are counted together.
+            address: The caller's network address.
+            rule: The id of the rule that denied the call.
         """
         key: Hashable = (
             *(record.tenant, record.user, record.key, record.reason),
@@ -77,7 +77,7 @@ class Refusals:
         asyncio.get_running_loop().call_later(INTERVAL, self._elapsed, key)
 
     def flush(self) -> None:
-        """Write the counts that are not recorded yet."""
+        """Record the counts that are not recorded yet."""
         for repeated in self._recent.values():
             self._write_count(repeated)
 

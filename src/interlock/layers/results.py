@@ -1,9 +1,9 @@
-"""The budget of results: a model gets the beginning of a large result, and can read the rest.
+"""The size limit on results: a model gets the beginning of a large result and can read the rest.
 
-1. A result within the budget passes as it is, and is not decoded.
-2. A larger one is kept whole for its owner. The model gets an excerpt, a sentence on how to read
-   on, and a link.
-3. Images and audio of up to 1 MiB each pass whole, and do not count.
+1. A result within the limit is passed on unchanged and is not decoded.
+2. A larger result is stored whole for its owner. The model gets an excerpt, a sentence that
+   explains how to read more, and a link.
+3. Images and audio of up to 1 MiB each are passed on whole, and are not part of the size.
 4. Programs and people get whole results; see `WHOLE`.
 """
 
@@ -59,9 +59,9 @@ from interlock.types import (
 )
 
 META_KEY = "interlock/result"
-MAX_MEDIA = 1024 * 1024  # bytes of an image or of audio that does not count
-QUICK = 512 * 1024  # bytes that the event loop cuts or reads itself, in a few milliseconds
-RESERVE = 1_024  # bytes of a budget for the text and links after an excerpt
+MAX_MEDIA = 1024 * 1024  # bytes of an image or audio block that is passed on whole
+QUICK = 512 * 1024  # bytes that the event loop processes itself, within a few milliseconds
+RESERVE = 1_024  # bytes kept free for the text and links after an excerpt
 WHOLE = ("library", "cli", "app")  # surfaces that get whole results
 _LINKING = ("mcp", "claude")  # surfaces whose readers can read resources
 
@@ -73,12 +73,13 @@ class ResultLimits:
     """The limits on the size of results.
 
     Args:
-        results: The limits of all tools, of single tools, and of views.
-        servers: Limits by the name of a server in addresses; they replace that of all tools.
+        results: The limits for all tools, for individual tools, and for views.
+        servers: Limits by the server's name in addresses; such a limit replaces the limit for all
+            tools.
 
     Attributes:
-        is_on: Results are limited.
-        smallest: The lowest limit, in bytes; smaller results need no further check.
+        is_on: Whether results are limited.
+        smallest: The lowest limit, in bytes; smaller results are never cut.
     """
 
     def __init__(
@@ -107,9 +108,10 @@ class ResultLimits:
         return cls(results, servers)
 
     def of(self, call: Call) -> int:
-        """Return the limit of a call's result in bytes: the tool's, the server's, or that of all.
+        """Return the limit of a call's result in bytes: the tool's, the server's, or the common
+        limit.
 
-        The limits of the caller's view and of the call itself may be smaller.
+        The caller's view and the call itself can lower the limit.
         """
         if not self.is_on:
             return self.smallest if call.result_limit is None else call.result_limit
@@ -124,15 +126,15 @@ class ResultLimits:
 
 
 class ResultBudget:
-    """Cuts results to the budget, and keeps the whole ones.
+    """Cuts results to the limit, and stores the whole results.
 
     Args:
-        store: Keeps whole results; None keeps them in memory.
+        store: Stores whole results; None to store them in memory.
         limits: The limits on the size of results.
 
     Attributes:
-        store: Keeps whole results.
-        limits: The present limits.
+        store: Stores whole results.
+        limits: The current limits.
     """
 
     def __init__(
@@ -142,14 +144,14 @@ class ResultBudget:
         self.limits = limits or ResultLimits()
 
     def limit_to(self, limits: ResultLimits) -> None:
-        """Cut the results of later calls to other limits."""
+        """Replace the limits, for the results of later calls."""
         self.limits = limits
 
     async def fit(self, call: Call, outcome: Outcome) -> Outcome:
-        """Return the outcome of a call, cut to the limit for its caller.
+        """Return a call's outcome, cut to the limit for its caller.
 
         Raises:
-            RemoteProtocolError: The result is over the limit and malformed.
+            RemoteProtocolError: The result exceeds the limit and is malformed.
         """
         entry = call.entry
         if call.caller.surface in WHOLE or isinstance(entry, Item) or entry.server == OWN:
@@ -173,16 +175,17 @@ class ResultBudget:
         return Outcome(raw, kept=id, size=len(outcome.raw), is_error=outcome.is_error)
 
     async def read(self, caller: Caller, reading: Reading, size: int) -> CallToolResult:
-        """Return a part of a kept result of the caller, and the call that reads on.
+        """Return a part of a caller's kept result, and state the call that reads the next part.
 
         Args:
             caller: The owner of the result.
-            reading: The part to read.
-            size: The most bytes of the part.
+            reading: Selects the part to read.
+            size: The maximum number of bytes to return.
 
         Raises:
-            InvalidArguments: The caller has no such result, or it has no such part.
-            StoreError: The store cannot be read now.
+            InvalidArguments: The caller has no kept result with this id, or the result has no such
+                part.
+            StoreError: The store is unavailable.
         """
         content = await self._load(caller, reading.id)
         if content is None:
@@ -192,11 +195,11 @@ class ResultBudget:
         return await _apart(len(content), lambda: read(KeptDocument.decode(content), reading, size))
 
     async def resource(self, caller: Caller, uri: str) -> ReadResourceResult:
-        """Return a kept result of the caller as a resource.
+        """Return a caller's kept result as a resource.
 
         Raises:
-            UnknownResource: The caller has no such result.
-            StoreError: The store cannot be read now.
+            UnknownResource: The caller has no kept result with this URI.
+            StoreError: The store is unavailable.
         """
         content = await self._load(caller, uri)
         found = None
@@ -211,10 +214,10 @@ class ResultBudget:
         return await self.store.load(owner_of(caller.principal), name)
 
     async def answer(self, call: Call) -> Outcome:
-        """Answer a call of the tool `read_result`, or a read of a stored result as a resource.
+        """Handle a call of the tool `read_result`, or a read of a kept result as a resource.
 
         Raises:
-            As `read` and `resource`.
+            Exception: The errors that `read` and `resource` raise.
         """
         if isinstance(call.entry, Item):
             name, found = split_id(call.name)[0], await self.resource(call.caller, call.name)
@@ -226,24 +229,25 @@ class ResultBudget:
 
 
 async def _apart(size: int, work: Callable[..., _T], *args: object) -> _T:
-    """Run `work`, in a thread if `size` bytes would delay other calls."""
+    """Run `work`; use a thread if processing `size` bytes would delay other calls."""
     return work(*args) if size <= QUICK else await asyncio.to_thread(work, *args)
 
 
 def _room(limit: int) -> int:
-    """Return the most bytes of an excerpt whose whole answer stays within a limit."""
+    """Return the maximum bytes of an excerpt, so that the whole answer stays within a limit."""
     return max(limit - RESERVE, limit // 2, 1)
 
 
 class _Large:
-    """A result over the budget, decoded.
+    """A decoded result that exceeds the limit.
 
     Attributes:
         members: The encoded members of the result.
         blocks: The content blocks.
-        structured: The structured content, encoded; b"" for none.
-        size: Bytes of the content and the structured content, without media that does not count.
-        whole: The encoded content that is kept.
+        structured: The encoded structured content; b"" if the result has none.
+        size: Bytes of the content and the structured content, without media that is passed on
+            whole.
+        whole: The encoded content to store.
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -269,7 +273,7 @@ def _bytes_of(base64: str) -> int:
 
 
 class _Excerpt:
-    """The answer for a model in place of a large result."""
+    """The result that a model gets in place of a large result."""
 
     def __init__(self, large: _Large, call: Call, limit: int) -> None:
         self._large = large
@@ -283,8 +287,8 @@ class _Excerpt:
         """Encode the result.
 
         Args:
-            kept: The kept result; None if it is not kept.
-            problem: The reason why it is not kept.
+            kept: The stored result; None if it could not be stored.
+            problem: Why the result could not be stored.
         """
         text = self._document.text
         part = None if text is None else _beginning(text, _room(self._limit))
@@ -311,7 +315,7 @@ class _Excerpt:
         return Raw(encode_lossy(members))
 
     def _must_fail(self) -> bool:
-        """Return whether the client expects structured content unless the call has failed."""
+        """Return whether the client requires structured content unless the result is an error."""
         entry, caller = self._call.entry, self._call.caller
         if isinstance(entry, Item) or caller.surface != "mcp":
             return False
@@ -319,7 +323,7 @@ class _Excerpt:
         return entry.tool.output_schema is not None and (features is None or features.structured)
 
     def _others(self) -> list[Content | JsonObject]:
-        """Return the blocks that are not cut: images, audio, and links if they are few."""
+        """Return the blocks that are never cut: images, audio, and links if they are few."""
         links = [each for each in self._large.blocks if isinstance(each, ResourceLink)]
         keeps_links = len(encode_lossy(links)) <= RESERVE
         return [
@@ -330,7 +334,7 @@ class _Excerpt:
 
     @property
     def _binary(self) -> list[KeptPart]:
-        """The parts that are neither text nor passed on."""
+        """The binary parts that are not passed on."""
         blocks = self._large.blocks
         return [
             each

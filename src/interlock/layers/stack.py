@@ -1,23 +1,23 @@
-"""All layers of a call, in the one order in which calls pass them.
+"""The stack: all layers that a call passes, in their fixed order.
 
     admit         the limits of a key, before the request is read          `limits`
       │
     counting      how calls end and how long they take                     `metrics`
     refusals      a record of each refused call                            `audit`
     validation    the server exists, and the arguments fit its tool        `delivery`
-    policy        who may call what                                        `enforcement`
+    policy        whether the caller may make the call                     `enforcement`
     around        the layers of a program
-    limits        how often; gives back what a refused call has spent      `limits`
-    approval      a person decides about the call                          `approvals`, `asking`
+    limits        how often callers call; refunds refused calls            `limits`
+    approval      a person approves or denies the call                     `approvals`, `asking`
     login         the user connects to the server                          `login_questions`
     queue         a fair share of the server's slots                       `fair_queue`
     trail         the intent of the call, and its outcome                  `audit`
       │
     sending       the server; a large result is cut and kept               `delivery`, `results`
 
-A layer refuses a call before the intent is recorded. The refusal is recorded, and the call gets
-back the tokens it has spent. Layers that wait for people come before the queue, so that no call
-holds a slot of a server meanwhile.
+Layers refuse a call before its intent is recorded. The refusal is recorded instead, and the call's
+tokens are given back. The layers that wait for people come before the queue, so that a waiting
+call occupies no slot of the server.
 """
 
 from __future__ import annotations
@@ -37,25 +37,26 @@ if TYPE_CHECKING:
 
 
 class Layers(Struct, frozen=True, kw_only=True):
-    """The layers of calls. Each may be absent; the module shows their order.
+    """The layers around calls. Each layer is optional; the module's docstring shows their order.
 
-    A layer may answer by itself, raise, or pass the call on. It sees the arguments that will be
-    sent.
+    A layer may return a result itself, raise an error, or pass the call on. The arguments that it
+    sees are the arguments that will be sent.
 
     Attributes:
-        admit: Raises if a caller may make no call now, whatever the call is. A server that takes
-            requests calls it before it reads them.
-        counting: Counts calls.
-        refusals: Records refused calls, unless `counting` does.
-        policy: Decides who may call what. A call that must be approved passes it if there is a
-            layer `approval`, and is denied otherwise.
-        instead: The handlers of single tools by address, in place of the layers inside the policy.
-        around: The layers of a program, first one outermost.
-        limits: Limits how often calls are made.
-        approval: Lets calls pass that a person has approved.
-        login: Asks users to connect to servers that need their credential.
-        queue: Limits how many calls of a server run at once.
-        trail: Records calls.
+        admit: Raises an error if a caller may not make any call now. A server calls it before it
+            reads a request.
+        counting: Counts calls by outcome.
+        refusals: Records refused calls, unless `counting` records them.
+        policy: Decides which calls a caller may make. A call that needs approval continues to the
+            layer `approval`; without this layer it is denied.
+        instead: Handlers for individual tools, by address. They replace the layers after the
+            policy.
+        around: Additional layers of the program, the outermost first.
+        limits: Limits how often callers may call.
+        approval: Stops calls that need approval until a person approves them.
+        login: Asks users to connect to servers that need their credentials.
+        queue: Limits how many calls run at a server at the same time.
+        trail: Records the intent and the outcome of calls.
     """
 
     admit: Callable[[Principal | None], None] | None = None
@@ -72,15 +73,15 @@ class Layers(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, around: AroundCalls) -> Layers:
-        """Return the layers of a program, which names single functions or all layers."""
+        """Return a program's layers, given either as `Layers` or as a sequence of functions."""
         return around if isinstance(around, Layers) else cls(around=around)
 
     def build(self, sending: CallHandler, validation: Around | None = None) -> CallHandler:
-        """Return the handler that passes a call through all layers.
+        """Return a handler that passes a call through all layers.
 
         Args:
-            sending: The handler that sends the call to its server.
-            validation: Checks the call against its tool; None if the tool is unknown.
+            sending: Sends the call to its server.
+            validation: Checks the call against its tool's schema; None to skip this check.
         """
         order = (
             self.counting,

@@ -1,13 +1,15 @@
-"""Policy: the decision whether a caller may make a call, with its reason.
+"""Policy: the decision whether a caller may make a call, with the reason.
 
-1. A call needs all of these: the caller's view has the tool, one of its scopes covers it, and the
-   policy allows it. Lists, calls and explanations use the same function, `Policy.decide`.
-2. Rules have no order. A denial beats a question, and a question beats an allowance. Of several
-   questions, one that the caller cannot answer itself comes first.
-3. A call that no rule allows is denied. Without a policy, scopes and views alone decide.
-4. For a value of another type, an allowance or a question does not hold, and a denial does.
-5. Without arguments a rule that has conditions on them is uncertain: a tool is listed unless every
-   call of it would be denied.
+1. A call is made only if the caller's view contains the tool, a scope of the caller includes the
+   tool, and the policy allows the call. Lists, calls and explanations all use `Policy.decide`.
+2. The order of rules does not matter. Of all matching rules, "deny" takes precedence over "ask",
+   and "ask" over "allow". Among "ask" rules, those that callers cannot approve themselves come
+   first.
+3. A call that no rule allows is denied. Without a policy, only scopes and views decide.
+4. If a value has an unexpected type, an "allow" or "ask" rule does not match, but a "deny" rule
+   does.
+5. If no arguments are given, rules with conditions on arguments are uncertain. A tool is then
+   listed unless every call of it would be denied.
 """
 
 from __future__ import annotations

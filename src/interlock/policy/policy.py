@@ -1,4 +1,4 @@
-"""The compiled policy of a configuration, which decides about calls."""
+"""The compiled policy of a configuration, which allows, denies or holds calls for approval."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from interlock.schema.condition import Condition
 from interlock.types import JsonObject, Tool
 
 LOCAL_USER = Principal("user:local", frozenset({"mcp:*"}))
-"""The principal for a `Caller` without one: the person at this machine."""
-# For a file without a member `gateway`: read-only tools run, and all others need approval.
+"""The principal for a `Caller` without a principal: the person at this machine."""
+# For a configuration without `gateway`: read-only tools run, and all others need approval.
 LOCAL_RULES = PolicyRules(
     rules=(
         Rule(id="reads", effect="allow", who=("*",), kind="tools", patterns=("*:*",), risk="read"),
@@ -43,19 +43,20 @@ LOCAL_RULES = PolicyRules(
 BUILT_IN_RISKS = {BUILT_IN: ToolRisk(read=("Read", "Glob", "Grep"))}
 OWN_RISKS = {OWN: ToolRisk(read=("*",))}
 MAX_CALLERS = 4_096  # callers whose rights are cached
-MAX_TOOLS = 10_000  # tools whose rules are cached
-MAX_RIGHTS = 100_000  # cached rights, each of one caller to one tool
+MAX_TOOLS = 10_000  # tools whose matching rules are cached
+MAX_RIGHTS = 100_000  # cached pairs of caller and tool
 
 
 class Policy:
-    """The compiled rules. Immutable except for caches.
+    """A compiled policy, immutable except for its caches.
 
-    Decisions are cached by the `Principal` object and the tool's definition, so use one principal
-    object for all requests of one credential and view.
+    Decisions are cached by the `Principal` object and the tool's definition. Therefore use the same
+    `Principal` object for all requests with the same credential and view.
 
     Attributes:
-        hash: Hash of rules, groups, views and risks. An approval is valid for one hash only.
-        asks: Whether some calls must be approved.
+        hash: A hash of the rules, groups, views and risks. An approval is valid only under one
+            hash.
+        asks: Whether some calls need approval.
     """
 
     def __init__(
@@ -97,19 +98,20 @@ class Policy:
         """Compile a policy.
 
         Args:
-            policy: The rules; None to let scopes and views decide.
-            groups: The principals of each group, in addition to the groups of a token.
-            views: The views by name. A caller with an unknown view is denied everything.
-            risks: The risks of tools, by server name. The default risk is `write`.
-            trusts_hints: A tool without risk is `read` if its server marks it as read-only.
-            plugins: Plugins and their installations; a user sees the tools of installed plugins
-                only. None without plugins.
+            policy: The rules; None if only scopes and views decide.
+            groups: The members of each group, in addition to the groups in a principal's token.
+            views: The views by name. A caller with an unknown view is denied every call.
+            risks: The risks of tools, by the server's name. The default risk is `write`.
+            trusts_hints: Whether a tool without a configured risk is `read` if its server marks it
+                as read-only.
+            plugins: Plugins and their installations; users see only tools of plugins that they have
+                installed. None if there are no plugins.
         """
         return cls(policy, groups or {}, views or {}, risks or {}, trusts_hints, plugins)
 
     @classmethod
     def from_config(cls, config: Config, plugins: PluginTools | None = None) -> Policy:
-        """Compile the policy of a file; without one, scopes and views decide."""
+        """Compile a configuration's policy; without rules, only scopes and views decide."""
         gateway = config.gateway
         risks = _risks(config)
         if gateway is None:
@@ -126,13 +128,13 @@ class Policy:
     def for_local_user(cls, config: Config, *, trusts_lists: bool = True) -> Policy:
         """Compile the policy for a person at their own terminal or page.
 
-        If the file has a member `gateway`, its policy applies to them, too. Otherwise
-        `LOCAL_RULES` apply, and hints of servers are trusted. Tools in the auto-approve lists of
-        other programs need no approval.
+        If the configuration has a member `gateway`, its policy applies. Otherwise `LOCAL_RULES`
+        apply and the servers' hints are trusted. Tools that other programs' settings approve
+        automatically then need no approval.
 
         Args:
-            config: The file.
-            trusts_lists: Whether the auto-approve lists of other programs count.
+            config: The configuration.
+            trusts_lists: Whether to trust the auto-approve lists of other programs.
         """
         if config.gateway is not None:
             return cls.from_config(config)
@@ -149,18 +151,18 @@ class Policy:
     def decide(
         self, caller: Caller, entry: Entry | Item, arguments: Mapping[str, Any] | None = None
     ) -> Decision:
-        """Decide about a call.
+        """Decide whether a call is allowed, denied or needs approval.
 
         Args:
-            caller: The caller; without a principal, the local user.
+            caller: The caller; a caller without a principal is the local user.
             entry: The tool, resource or prompt.
-            arguments: The arguments as they will be sent; None to decide about listing it.
+            arguments: The arguments to be sent; None to decide whether to list the item.
         """
         principal = caller.principal or LOCAL_USER
         rights = self._callers.get(id(principal))  # inlined `_rights_of`, to save a call
         if rights is None or rights.principal is not principal:
             rights = self._remember(principal)
-        if isinstance(entry, Item):  # not cached: the caller chooses its name
+        if isinstance(entry, Item):  # not cached, because callers can send any number of names
             right = Right(rights, entry.kind, entry.server, entry.name, self.risk(entry))
             return right.decide(arguments)
         found = rights.tools.get(entry.address)
@@ -179,7 +181,7 @@ class Policy:
         return right.decide(arguments)
 
     def _rules_for(self, entry: Entry) -> Sequence[CompiledRule]:
-        """Return the rules for a tool, which are the same for all callers."""
+        """Return the rules that match a tool, which are the same for all callers."""
         rules = self._of_tools.get(entry.address)
         if rules is None:
             if len(self._of_tools) >= MAX_TOOLS:
@@ -192,9 +194,9 @@ class Policy:
         return rules
 
     def risk(self, entry: Entry | Item) -> Risk:
-        """Return the risk of a tool: the configured one, which a hint of its server may raise.
+        """Return a tool's configured risk, which its server's hint may raise.
 
-        Resources and prompts have risk `read`.
+        Resources and prompts always have risk `read`.
         """
         if isinstance(entry, Item):
             if entry.kind != "tools":
@@ -221,7 +223,7 @@ class Policy:
         return stated or "write"
 
     def may_use_any(self, caller: Caller, server: str) -> bool:
-        """Return whether a caller might use tools of a server, whatever tools it offers."""
+        """Return whether a caller might be allowed to use some tool of a server."""
         rights = self._rights_of(caller)
         if not (rights.view.admits_any(server) and rights.scopes.cover_any(server)):
             return False
@@ -232,23 +234,23 @@ class Policy:
 
     @property
     def plain_views(self) -> dict[str, CompiledView]:
-        """The views whose tools have the names that their servers use, by name."""
+        """The views by name whose tools keep the names that their servers use."""
         return {name: view for name, view in self._views.items() if view.is_plain}
 
     def view_of(self, caller: Caller) -> CompiledView:
-        """Return the view of a caller; a caller without a view sees everything."""
+        """Return the caller's view; a view with everything if the caller is not bound to a view."""
         return self._rights_of(caller).view
 
     def is_one_of(self, principal: Principal | None, who: Iterable[str]) -> bool:
-        """Return whether a principal is named in a list of a rule, such as its approvers.
+        """Return whether a list in a rule, such as its approvers, contains a principal.
 
-        The word "caller" in `who` never matches; the calling code must compare it.
+        The word "caller" in `who` never matches; the calling code must check for it.
         """
         principal = principal or LOCAL_USER
         return not self._names_of(principal).isdisjoint(who)
 
     def groups_of(self, principal: Principal) -> frozenset[str]:
-        """Return the groups of a principal: those of its token, and those of the configuration."""
+        """Return a principal's groups, from its token and from the configuration."""
         listed = (name for name, members in self._groups.items() if principal.id in members)
         return principal.groups.union(listed)
 
@@ -263,7 +265,7 @@ class Policy:
         return rights
 
     def forget_rights(self) -> None:
-        """Clear cached decisions, after users have installed or removed plugins."""
+        """Clear the cached decisions; needed after users install or remove plugins."""
         self._callers.clear()
         self._remembered = 0
 
@@ -286,7 +288,7 @@ def _risks(config: Config) -> dict[str, ToolRisk]:
 
 
 def opens_any(scopes: Iterable[str]) -> bool:
-    """Return whether scopes cover anything at all under `/mcp`."""
+    """Return whether any of the scopes gives access under `/mcp`."""
     return any(scope.startswith("mcp:") for scope in scopes)
 
 
@@ -317,4 +319,4 @@ def _hash(*parts: Any) -> str:
 def _document(condition: Any) -> JsonObject:
     if isinstance(condition, Condition):
         return condition.document
-    raise NotImplementedError  # msgspec's signal that it cannot encode the object
+    raise NotImplementedError  # how msgspec expects to be told that a type is unsupported

@@ -1,4 +1,4 @@
-"""The rights of one caller to one tool."""
+"""The rights of a caller to a tool."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MAX_SHOWN = 10  # failed rules shown in the text of a step
 
 
 class PluginTools(Protocol):
-    """The plugins that tools belong to, and the users who have installed them."""
+    """The plugins that tools belong to, and the users who installed each plugin."""
 
     def plugin_of(self, server: str, tool: str) -> str:
-        """Return the plugin that a tool belongs to; "" for none."""
+        """Return the plugin that a tool belongs to; "" if it belongs to none."""
         ...
 
     def has(self, principal: str, plugin: str) -> bool:
@@ -27,7 +27,7 @@ class PluginTools(Protocol):
 
 
 class CallerRights:
-    """The rules, groups, scopes and view of one principal, for every tool."""
+    """A principal's rules, groups, scopes and view, which apply to every tool."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class CallerRights:
         plugins: PluginTools | None = None,
     ) -> None:
         self.plugins = plugins
-        self.principal = principal  # kept alive, so that no other principal gets its id()
+        self.principal = principal  # kept alive, so that no other principal gets the same `id()`
         self.names = names
         self.view = view
         self.scopes = Scopes(principal.scopes)
@@ -51,7 +51,7 @@ class CallerRights:
 
 
 class Right:
-    """The rights of one caller to one tool, before conditions on arguments."""
+    """The rights of a caller to a tool, before conditions on arguments are checked."""
 
     __slots__ = (
         "_caller",
@@ -100,13 +100,13 @@ class Right:
         else:
             self._otherwise = self._denied(obstacle or "no_rule")
         self._listed = self._list()
-        # The decision about every call, if it does not depend on the arguments.
+        # The decision about every call, if it does not depend on arguments.
         self.certain: Decision | None = None if self._table else self._otherwise
         if self._table and not self._table[0][0]:
             self.certain = self._table[0][1]
 
     def decide(self, arguments: Mapping[str, Any] | None) -> Decision:
-        """Decide about a call; without arguments, about listing the tool."""
+        """Decide about a call; with None, decide whether the tool is listed."""
         if arguments is None:
             return self._listed
         try:
@@ -128,7 +128,7 @@ class Right:
         return self._otherwise
 
     def _find_obstacle(self) -> Reason:
-        """Return the reason for a denial before any rule; "" if the rules decide."""
+        """Return why the call is denied before any rule is checked; "" if the rules decide."""
         caller = self._caller
         if self._plugin and not self._has_plugin:
             return "not_installed"
@@ -151,9 +151,9 @@ class Right:
         return caller.plugins is not None and caller.plugins.has(caller.principal.id, self._plugin)
 
     def _list(self) -> Decision:
-        """Decide about listing: an uncertain rule counts in favour of the caller."""
+        """Decide whether the tool is listed, as if the arguments met every allowing condition."""
         certain = next((each for each in self._rules if not each.checks), None)
-        # The rules are sorted, so the last of those that may hold permits most.
+        # Rules are sorted by strictness, so the last rule that may apply permits most.
         best = certain or next((each for each in reversed(self._rules) if each.permits), None)
         if best is None:
             return self._otherwise
@@ -180,7 +180,7 @@ class Right:
     # Explaining
 
     def steps(self, arguments: Mapping[str, Any] | None) -> tuple[Step, ...]:
-        """Return every check that `decide` makes, with its verdict."""
+        """Return each check that `decide` makes, with its verdict."""
         caller = self._caller
         view = caller.principal.view
         in_view = caller.view.admits(self._kind, self._server, self._name)
@@ -250,5 +250,5 @@ def _uncovered(scopes: str, what: str, risk: Risk) -> str:
 
 
 def _distance(fact: RuleFact) -> int:
-    """Rank a failed rule by the part that failed; a lower rank is closer to holding."""
+    """Rank a rule by the part that did not match; a lower rank is closer to a match."""
     return ("", "arguments", "claims", "view", "risk", "who").index(fact.failed)

@@ -51,7 +51,7 @@ class CompiledRule:
         self.approvers = rule.approvers if rule.effect == "ask" else ()
 
     def is_for(self, principal: Principal, names: frozenset[str]) -> bool:
-        """Return whether the rule names a caller, ignoring the tool and the arguments."""
+        """Return whether the rule applies to a caller, whatever the tool and the arguments."""
         return not self._failed_for(principal, names)
 
     def fact(
@@ -61,7 +61,7 @@ class CompiledRule:
         risk: Risk,
         arguments: Mapping[str, Any] | None,
     ) -> RuleFact:
-        """Return whether the rule holds, and the first part of it that does not."""
+        """Return whether the rule matches a call, and the first part that does not match."""
         rule = self.rule
         values: Mapping[str, Any]
         failed = self._failed_for(principal, names)
@@ -90,7 +90,7 @@ class CompiledRule:
 
 
 def precedence(rule: CompiledRule) -> tuple[int, bool, bool, str]:
-    """Return the sorting key of a rule: of several rules that hold, the first one decides."""
+    """Return a rule's sorting key: the first matching rule in this order decides."""
     is_own = CALLER in rule.approvers or EVERYBODY in rule.approvers
     return _ORDER[rule.rule.effect], is_own, bool(rule.checks), rule.rule.id
 
@@ -98,7 +98,7 @@ def precedence(rule: CompiledRule) -> tuple[int, bool, bool, str]:
 def _checks(
     conditions: Mapping[str, Condition], effect: Effect, *, with_engines: bool = False
 ) -> tuple[_Check, ...]:
-    """Return a check for each value; engines are faster, but raise for non-JSON values."""
+    """Return a check for each condition; compiled checks are faster but raise for invalid JSON."""
     is_lenient = effect == "deny"
     checks: list[_Check] = []
     for name, each in conditions.items():
@@ -111,7 +111,7 @@ def _checks(
 
 
 def first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str | None:
-    """Return the name of the first value that fails its condition; None if all fit."""
+    """Return the name of the first value that fails its check; None if all pass."""
     for name, check, accepts_absence in checks:
         value = values.get(name, MISSING)
         if not (accepts_absence if value is MISSING else check(value)):
@@ -120,7 +120,7 @@ def first_failure(checks: tuple[_Check, ...], values: Mapping[str, Any]) -> str 
 
 
 class Patterns:
-    """Patterns of addresses, matched part by part because names may contain colons."""
+    """Address patterns. Server and name are matched apart, because names may contain colons."""
 
     __slots__ = ("_pairs",)
 
@@ -139,12 +139,12 @@ class Patterns:
         return False
 
     def match_server(self, server: str) -> bool:
-        """Return whether a pattern fits any item of a server."""
+        """Return whether a pattern matches some item of a server."""
         return any(matches is None or matches(server) for matches, _ in self._pairs)
 
 
 def _matcher(pattern: str) -> Callable[[str], object] | None:
-    """Return a function that matches one part of an address; None if any part matches."""
+    """Return a function that matches a part of an address; None if the pattern matches any part."""
     if pattern == "*":
         return None
     if not any(char in pattern for char in "*?["):
@@ -166,9 +166,9 @@ class CompiledView:
         self._deny = Patterns(view.deny)
 
     def admits(self, kind: Kind, server: str, name: str) -> bool:
-        """Return whether the view has an item. Patterns select tools only.
+        """Return whether the view contains an item; the view's patterns apply to tools only.
 
-        A view that is not empty has interlock's own tools, unless it denies them.
+        Every view that is not empty contains interlock's own tools, unless it denies them.
         """
         if server == OWN:
             return self._servers != frozenset() and not self._deny.match(server, name)
@@ -180,7 +180,7 @@ class CompiledView:
         return is_allowed and not self._deny.match(server, name)
 
     def admits_any(self, server: str) -> bool:
-        """Return whether the view may have tools of a server."""
+        """Return whether the view may contain tools of a server."""
         if self._servers is not None and server not in self._servers:
             return False
         return self._allow is None or self._allow.match_server(server)
@@ -191,8 +191,9 @@ NOTHING = CompiledView(View(servers=()))
 
 
 class Scopes:
-    """The scopes of a credential. Other forms than `mcp:*`, `mcp:read` and
-    `mcp:SERVER:PATTERN` cover nothing.
+    """The scopes of a credential.
+
+    Only `mcp:*`, `mcp:read` and `mcp:SERVER:PATTERN` have an effect; other scopes are ignored.
     """
 
     def __init__(self, scopes: Iterable[str]) -> None:
@@ -205,9 +206,9 @@ class Scopes:
         ]
 
     def cover(self, server: str, name: str, risk: Risk) -> bool:
-        """Return whether a scope covers an item; resources and prompts have risk `read`.
+        """Return whether a scope includes an item; resources and prompts have risk `read`.
 
-        A scope that covers anything also covers interlock's own tools.
+        Any valid scope also includes interlock's own tools.
         """
         return (
             self._all
@@ -220,12 +221,12 @@ class Scopes:
         )
 
     def cover_any(self, server: str) -> bool:
-        """Return whether a scope may cover tools of a server."""
+        """Return whether a scope may include tools of a server."""
         return self._all or self._read or any(server == each for each, _ in self._patterns)
 
 
 def names_of(principal: Principal, groups: Iterable[str]) -> frozenset[str]:
-    """Return every name by which rules may refer to a principal in these groups."""
+    """Return all names with which a rule can refer to a principal that is in these groups."""
     is_reserved = principal.id == CALLER or principal.id.startswith(GROUP)
     ids = () if is_reserved else (principal.id,)
     return frozenset((EVERYBODY, *ids, *(GROUP + group for group in groups)))

@@ -1,4 +1,4 @@
-"""Warnings about a policy for its operator."""
+"""Warnings to the operator about a policy."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from interlock.policy.rules import Patterns
 
 
 def find_warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return warnings about the policy of a file, for `serve --check`, one line each.
+    """Return warnings about a configuration's policy, one per line, for `serve --check`.
 
     Args:
-        config: The file.
-        catalogue: The tools of its servers. Patterns of a server without tools are not checked,
-            because the server may be down.
+        config: The configuration.
+        catalogue: The tools of its servers. If a server has no tools here, patterns for it are not
+            checked, because the server may be unavailable.
     """
     gateway = config.gateway
     if gateway is None:
@@ -35,9 +35,9 @@ def find_warnings(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return the patterns that `find_warnings` cannot check without tools, one line a place.
+    """Return the patterns that cannot be checked without tools, one line for each place.
 
-    A pattern of `*` for all tools of a server needs no check.
+    The pattern `*`, which matches all tools of a server, needs no check.
     """
     gateway = config.gateway
     if gateway is None:
@@ -55,7 +55,7 @@ def find_unchecked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
 
 
 def find_unasked(config: Config, catalogue: Iterable[Entry]) -> list[str]:
-    """Return warnings about tools that run unasked only because another program's list has them."""
+    """Return warnings about tools that need no approval only because of auto-approve lists."""
     trusting = Policy.for_local_user(config)
     asking = Policy.for_local_user(config, trusts_lists=False)
     found: dict[str, list[str]] = {}
@@ -114,7 +114,8 @@ def _odd_rule(rule: Rule, policy: Policy, tools: list[Entry]) -> Iterator[str]:
         yield f"rule {rule.id}: no tool that it names has risk {rule.risk}"
     for name in rule.arguments:
         lacking = [tool.address for tool in matched if not _may_have_argument(tool, name)]
-        # A denial of many tools is meant for the tools that have the argument.
+        # A denial of many tools is meant for those that have the argument, so only warn if none has
+        # it.
         if lacking and (rule.effect != "deny" or len(lacking) == len(matched)):
             shown = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" * (len(lacking) > 3))
             yield f"rule {rule.id}: no argument {name!r} in {shown}"
@@ -135,5 +136,5 @@ def _may_have_argument(tool: Entry, name: str) -> bool:
     properties = schema.get("properties", {})
     if name in properties or "patternProperties" in schema:
         return True
-    # Any part of a combined schema may declare the argument.
+    # In a combined schema any part may declare the argument.
     return any(key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "if"))

@@ -54,7 +54,7 @@ def is_like(found: Any, shown: Any) -> bool:
     return type(found) is type(shown) or isinstance(found, int | float)
 
 
-def test_table_of_routes_is_the_one_of_the_source():
+def test_table_of_routes_matches_the_source():
     page = PAGE.read_text()
     assert renewed(page) == page, "renew it: python -m tests.gateway.admin.test_documentation"
 

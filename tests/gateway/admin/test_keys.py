@@ -134,7 +134,7 @@ async def test_narrowed_key_cannot_be_given_its_rights_back(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_every_change_is_recorded_with_who_what_before_and_after(running):
+async def test_every_change_is_recorded_with_actor_action_and_both_states(running):
     async with running(SETTINGS, crm=offering("x")) as gateway:
         operator = await Operator.of(gateway)
         made = await operator.change("POST", "/keys", {"user": "anna", "scopes": ["mcp:*"]})

@@ -57,7 +57,7 @@ async def test_changed_definition_is_compared_and_accepted_by_its_hash(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_decision_is_recorded_with_who_before_and_after(running):
+async def test_decision_is_recorded_with_actor_and_both_states(running):
     crm = offering("refund")
     async with running({}, crm=crm) as gateway:
         operator = await Operator.of(gateway)

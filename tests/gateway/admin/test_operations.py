@@ -144,7 +144,7 @@ async def test_change_whose_record_cannot_be_written_is_not_made(prepared, tmp_p
 
 
 @pytest.mark.slow("fills a database")
-async def test_change_is_answered_as_made_though_nothing_can_be_read_after_its_record(
+async def test_recorded_change_is_answered_as_made_although_later_reads_fail(
     prepared, monkeypatch: pytest.MonkeyPatch
 ):
     is_down = False

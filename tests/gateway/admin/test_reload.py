@@ -68,7 +68,7 @@ async def test_reload_that_fails_is_recorded_as_failed(running, monkeypatch):
 
 
 @pytest.mark.slow("fills a database")
-async def test_reload_that_cannot_be_recorded_at_its_end_is_answered_as_made(
+async def test_reload_is_answered_as_made_although_its_outcome_cannot_be_recorded(
     running, monkeypatch, tmp_path
 ):
     settings = {"lock": {"mode": "off"}}

@@ -138,7 +138,7 @@ async def test_no_route_is_open_to_another_site(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_method_that_a_path_does_not_take_is_refused_after_the_credential(running):
+async def test_unsupported_method_is_refused_only_after_authentication(running):
     async with running({}, crm=offering("x")) as gateway:
         key = bearer(await gateway.key("admin", *ROLES["admin"], "mcp:*"))
         for place in PLACES:

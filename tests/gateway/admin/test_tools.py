@@ -63,7 +63,7 @@ async def test_caller_searches_their_own_tools(running):
 
 
 @pytest.mark.slow("fills a database")
-async def test_caller_sees_who_they_are(running):
+async def test_caller_sees_their_own_identity(running):
     settings = SETTINGS | {"groups": {"leads": ["user:anna"]}}
     async with running(settings, crm=offering("get_x")) as gateway:
         anna = Operator(gateway, await gateway.key("anna", "mcp:read", "admin:approve"))

@@ -78,7 +78,7 @@ def reason(result: Any) -> str:
     return code
 
 
-async def test_call_of_a_server_that_could_not_be_started_has_the_time_of_the_next_try():
+async def test_call_of_a_server_that_failed_to_start_states_the_time_of_the_next_start():
     async with Client.memory(
         ForwardingServer({"browser": Missing()}, policy(), environ={})
     ) as client:
@@ -103,7 +103,7 @@ async def test_missing_tools_are_named_only_to_callers_who_could_see_them():
 
 
 @pytest.mark.parametrize("tools", [(), ("get_x",)], ids=["no tools", "hidden tools"])
-async def test_empty_list_says_that_nothing_is_granted(tools: tuple[str, ...]):
+async def test_empty_list_states_that_the_caller_has_no_rights(tools: tuple[str, ...]):
     gateway = ForwardingServer({"s": upstream(*tools)}, policy([]), environ={})
     async with Client.memory(gateway) as client:
         assert await listed(client) == ([], {"interlock/reason": "nothing_granted"})
@@ -183,7 +183,7 @@ async def test_added_servers_and_tools_change_no_wire_name():
     assert configurations == 500
 
 
-async def test_every_broken_tool_is_missing_also_where_another_one_has_its_name():
+async def test_every_broken_tool_is_listed_as_missing_even_if_another_tool_has_its_name():
     broken = {"inputSchema": {"type": "object", "properties": {"a": {"type": 1}}}}
     one, two = upstream("get_x", "get_y"), upstream("get_x", "get_y")
     two.answers["tools/list"] = {"tools": [tool(name) | broken for name in ("get_x", "get_y")]}

@@ -40,9 +40,7 @@ def gateway_of(upstream: ScriptedServer) -> ForwardingServer:
 
 
 @pairs
-async def test_progress_passes_as_it_comes_and_no_more_than_twenty_times_a_second(
-    ours: str, theirs: str
-):
+async def test_progress_is_forwarded_at_most_twenty_times_a_second(ours: str, theirs: str):
     async def work(params: Json) -> Json:
         token = params["_meta"]["progressToken"]
         for step in range(1, 101):

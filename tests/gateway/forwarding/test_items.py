@@ -141,7 +141,7 @@ OPEN = [
 
 
 @pytest.mark.parametrize("revision", [LEGACY, MODERN])
-async def test_hidden_item_answers_exactly_as_one_that_does_not_exist(revision: str):
+async def test_hidden_item_answers_exactly_like_a_missing_item(revision: str):
     server = library()
     async with Client.memory(gateway_of({"lib": server}, OPEN), revision=revision) as client:
         assert [each.uri for each in await client.list_resources()] == ["doc://one"]
@@ -232,7 +232,7 @@ async def test_question_during_a_prompt_is_answered_by_the_client(theirs: str):
 
 
 @pytest.mark.parametrize("is_shared", [False, True], ids=["unique", "prefixed"])
-async def test_resource_that_a_result_links_to_can_be_read_by_those_who_may(is_shared: bool):
+async def test_resource_that_a_result_links_to_can_be_read_by_permitted_callers(is_shared: bool):
     server = library("lib")
     link = {"type": "resource_link", "uri": "doc://unlisted", "name": "u", "x-more": 1}
     server.answers["tools/list"] = {"tools": [{"name": "get", "inputSchema": {"type": "object"}}]}

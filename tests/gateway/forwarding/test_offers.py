@@ -74,7 +74,7 @@ def test_adding_servers_changes_no_wire_name_and_none_is_there_twice(
 @pytest.mark.slow("tries many examples")
 @settings(max_examples=200)
 @given(servers=configurations)
-def test_plain_name_belongs_to_the_first_tool_and_every_other_one_is_a_clash(
+def test_plain_name_belongs_to_the_first_tool_and_later_tools_clash(
     servers: dict[str, list[str]],
 ):
     found = offers(servers, View(names="plain"))

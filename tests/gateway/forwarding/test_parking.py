@@ -120,7 +120,7 @@ async def test_question_of_a_legacy_server_is_answered_by_a_modern_client():
     assert len(server.sent("tools/call")) == 1
 
 
-async def test_abandoned_call_costs_the_others_one_question_at_most(
+async def test_abandoned_call_costs_other_calls_at_most_one_question(
     gateway: ForwardingServer, monkeypatch: pytest.MonkeyPatch
 ):
     asked = await call(gateway, "s__who")
@@ -249,7 +249,7 @@ async def test_parked_call_holds_no_slot():
     await queue.acquire("user:anna")  # the slot was released exactly once
 
 
-async def test_parked_call_ends_after_its_time(monkeypatch: pytest.MonkeyPatch):
+async def test_parked_call_ends_after_its_time_to_live(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(parking, "TTL", 0.01)
     monkeypatch.setattr(parking, "TOGETHER", 0)
     parked = Parking(ask)

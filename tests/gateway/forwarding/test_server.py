@@ -67,7 +67,7 @@ async def test_tools_are_listed_as_far_as_the_policy_allows_them():
     assert names == ["s__get_x", "s__pay", *OWN_TOOLS]
 
 
-async def test_hidden_tool_answers_exactly_as_one_that_does_not_exist():
+async def test_hidden_tool_answers_exactly_like_a_missing_tool():
     server = upstream("get_x", "delete")
     errors = []
     async with Client.memory(gateway_of(server, [READ])) as client:

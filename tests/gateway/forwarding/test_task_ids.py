@@ -21,7 +21,7 @@ def begin(ids: TaskIds, principal: Principal | None = ANNA) -> dict[str, object]
     return found
 
 
-def test_a_user_gets_back_the_id_of_the_server():
+def test_task_id_is_decrypted_to_the_servers_id_for_its_user():
     ids = TaskIds(None)
     task = begin(ids)
 

@@ -204,7 +204,7 @@ async def test_client_without_tasks_waits_for_the_result_or_gets_the_missing_cap
     assert TASKS_EXTENSION in needed["extensions"]
 
 
-async def test_task_that_its_server_no_longer_knows_looks_like_one_that_never_was(
+async def test_task_unknown_to_its_server_looks_like_a_task_that_never_existed(
     running: Callable[..., Any], jobs: Jobs
 ):
     async with running(ALLOWED, jobs=jobs.server) as gateway:

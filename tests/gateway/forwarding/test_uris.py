@@ -7,7 +7,7 @@ import pytest
 from interlock.gateway.forwarding.uris import Uris
 
 
-def test_unique_uri_stays_and_shared_one_gets_the_prefix_of_its_server():
+def test_unique_uri_is_unchanged_and_shared_uri_gets_its_servers_prefix():
     uris = Uris()
     uris.compare({"a": ["x://1", "x://2"], "b": ["x://2"], "c": ["x://3"]})
 

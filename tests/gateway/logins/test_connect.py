@@ -73,7 +73,7 @@ async def test_values_are_stored_by_the_page(running, notes: Notes):
 
 
 @pytest.mark.slow("works through much data")
-async def test_login_at_a_server_that_cannot_be_reached_says_so(users: tuple[User, User], notes):
+async def test_login_at_an_unreachable_server_returns_an_error(users: tuple[User, User], notes):
     anna, _ = users
     url = await anna.url()
     notes.authorization.replies["/register"] = always("down", 503)
@@ -84,7 +84,7 @@ async def test_login_at_a_server_that_cannot_be_reached_says_so(users: tuple[Use
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("is_up", [True, False])
-async def test_deleted_login_is_revoked_at_its_authorization_server_if_that_answers(
+async def test_deleted_login_is_revoked_if_its_authorization_server_is_available(
     users: tuple[User, User], notes: Notes, tmp_path: Path, is_up: bool
 ):
     anna, _ = users

@@ -36,7 +36,7 @@ async def test_link_that_was_not_made_here_is_refused(users: tuple[User, User], 
     shown = await anna.gateway.http.request("GET", f"/connect/{id}")
 
     assert opened.code == 404
-    assert (shown.code, b"not valid any more" in shown.body) == (404, True)
+    assert (shown.code, b"no longer valid" in shown.body) == (404, True)
 
 
 @pytest.mark.slow("works through much data")

@@ -78,7 +78,7 @@ async def test_login_ends_once_and_only_in_the_browser_that_began_it(running, is
     assert "interlock-8000" not in other.cookies
 
 
-async def test_login_that_fails_says_why_and_how_to_continue(running, issuer: OidcIssuer):
+async def test_failed_login_shows_the_reason_and_the_next_step(running, issuer: OidcIssuer):
     async with running({"auth": {"issuers": [issuer.entry()]}}) as gateway:
         person = Person(gateway, issuer)
         issuer.claims["groups"] = ["<b>nobody</b>"]

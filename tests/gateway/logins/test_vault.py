@@ -139,7 +139,7 @@ async def listed(gateway: RunningGateway, key: str, kind: str) -> Any:
 
 @pytest.mark.slow("fills a database")
 @pytest.mark.parametrize("mode", ["first", "off"])
-async def test_restarted_gateway_lists_its_tools_of_before(running, crm, mode: str):
+async def test_restarted_gateway_lists_the_same_tools_as_before(running, crm, mode: str):
     """From the pins, without a connection; without pins by the value that was stored last."""
     lock = {"lock": {"mode": mode}}
     async with running(lock, crm=crm) as gateway:

@@ -1,4 +1,5 @@
-"""The JSON API of a gateway: one module for each noun, with its routes as a table.
+"""A gateway's JSON API: one module for each kind of object, with its routes as a table.
 
-Handlers decide and compute nothing. They make the same calls as the commands, and record changes.
+Handlers contain no logic of their own: they call the same functions as the commands, and record
+    changes.
 """

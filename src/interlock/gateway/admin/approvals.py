@@ -1,4 +1,4 @@
-"""Calls that wait for an approval, and the decisions about them."""
+"""The admin API's routes for approvals: list them, and approve or deny a call."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from interlock.types import JsonObject
 
 
 class ApprovalQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of approvals."""
+    """The filter for a list of approvals."""
 
     state: Literal["", "pending", "approved", "denied", "expired", "used"] = ""
 
 
 class ApprovalDecisionBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a decision: the hash of the arguments that were shown."""
+    """The body of a decision, with the hash of the arguments that the approver saw."""
 
     hash: str
     note: Annotated[str, Meta(max_length=MAX_NOTE)] = ""
 
 
 async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List approvals, newest first."""
+    """Return a page of approvals, newest first."""
     wanted: ApprovalQuery = request.query
     approvals = gate.services.approvals
     states = [wanted.state] if wanted.state else None
@@ -43,7 +43,7 @@ async def list_approvals(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Show one approval with all arguments of its call."""
+    """Return an approval, with all arguments of its call."""
     try:
         found = await gate.services.approvals.get(request.path["id"])
     except UnknownApproval:
@@ -52,12 +52,12 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Approve one call with exactly the arguments that were shown."""
+    """Approve a call with exactly the arguments that the approver saw."""
     return await _decided(gate, request, gate.services.approvals.approve)
 
 
 async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Deny one call, even if it was approved and has not run yet."""
+    """Deny a call, even if it is already approved but has not run."""
     return await _decided(gate, request, gate.services.approvals.deny)
 
 
@@ -88,7 +88,7 @@ ROUTES = (
         f"{BASE}/approvals",
         "admin:read",
         list_approvals,
-        "calls that needed an approval, newest first",
+        "calls that need or needed approval, newest first",
         query=ApprovalQuery,
     ),
     Route("GET", _ONE, "admin:read", show, "one approval, with all arguments of its call"),

@@ -1,4 +1,4 @@
-"""The audit trail: calls by filters, one call, export and verification."""
+"""The admin API's routes for the audit trail: filtered calls, one call, export, verification."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from interlock.types import JsonObject
 
 
 class CallQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of calls; times as in the commands, such as "2h" for two hours ago."""
+    """The filter for a list of calls; times are written as in commands, such as "2h" ago."""
 
     user: str = ""
     key: str = ""
@@ -50,7 +50,7 @@ class Period(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SeriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """A chart: a line for each `by`; percentiles exclude failures if `failures` is off."""
+    """The chart to return, with one line for each `by`; `failures` includes failed calls' times."""
 
     by: By = "outcome"
     since: str = "24h"
@@ -60,7 +60,7 @@ class SeriesQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List calls and refusals, newest first."""
+    """Return a page of calls and refusals, newest first."""
     wanted: CallQuery = request.query
     filter = CallFilter(
         user=principal_id(wanted.user) if wanted.user else "",
@@ -82,7 +82,7 @@ async def list_calls(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
-    """Return all records of one call, oldest first."""
+    """Return all records of a call, oldest first."""
     async with gate.reading_audit() as reader:
         records = await reader.records(request.path["call"])
     if not records:
@@ -91,7 +91,7 @@ async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
 
 
 async def series(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return counts and percentiles over time."""
+    """Return numbers of calls and percentiles of their duration over time."""
     wanted: SeriesQuery = request.query
     since = _moment(wanted.since, "since") or 0
     until = _moment(wanted.until, "until") or now_micros()
@@ -105,7 +105,7 @@ async def series(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def export(gate: Operations, request: ApiRequest) -> LineStream:
-    """Stream all records of a time span, one JSON object a line."""
+    """Stream all records in a time span, as one JSON object per line."""
     since = _moment(request.query.since, "since")
     until = _moment(request.query.until, "until")
     encode = msgspec.json.Encoder().encode
@@ -120,7 +120,7 @@ async def export(gate: Operations, request: ApiRequest) -> LineStream:
 
 
 async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """Check that no record was changed, removed, moved or added; also compare with the copy."""
+    """Check that no record was changed, removed, moved or added, and compare with the copy."""
     if gate.verifying.locked():
         raise Problem(
             409, "busy", "another verification is running; wait for its end", retry_after=5.0
@@ -129,7 +129,7 @@ async def verify(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: 
     marks: dict[str, Mark] = {}
     compared: JsonObject = {}
     async with gate.verifying, gate.reading_audit() as reader:
-        if copy:  # read before the table, which always has at least the records of the copy
+        if copy:  # read first, because the table then has at least the records of the copy
             try:
                 marks = await aio.in_thread(lambda: read_copy(Path(copy), secret))
                 compared = {"copy": {"compared": True}}
@@ -163,7 +163,7 @@ ROUTES = (
         f"{BASE}/audit/export",
         "admin:read",
         export,
-        "all records of a time, one JSON object a line",
+        "all records in a time span, as one JSON object per line",
         query=Period,
     ),
     Route(
@@ -179,7 +179,7 @@ ROUTES = (
         f"{BASE}/audit/series",
         "admin:read",
         series,
-        "counts and percentiles over time, for charts",
+        "numbers of calls and percentiles over time, for charts",
         query=SeriesQuery,
     ),
     Route("GET", f"{BASE}/audit/{{call}}", "admin:read", show, "the records of one call"),

@@ -1,4 +1,4 @@
-"""One call at its own address: the request, the outcome, and a decision about it."""
+"""The admin API's routes for a single call: its request, its outcome, and its approval."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUTCOMES: dict[str, Outcome] = {
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return one of the caller's calls; operators may read any call."""
+    """Return one of the caller's own calls; operators may read any call."""
     id = request.path["id"]
     records = await _records(gate, request, id)
     kept = await _kept(gate, request, id)
@@ -39,7 +39,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
         raise not_found("no such call")
     approval = await _approval(gate, records)
     used_by = "" if approval is None else approval.used_by_call or ""
-    # A client that retried the call has used the approval for the second call.
+    # If the client retried the call, the retry has another id and used the approval.
     later = await _records(gate, request, used_by) if used_by not in ("", id) else ()
     return _shown(gate, request, [*records, *later], kept, approval)
 
@@ -64,12 +64,12 @@ def _shown(
 
 
 async def approve(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Approve one call with exactly the arguments that were shown."""
+    """Approve a call with exactly the arguments that the approver saw."""
     return await _decide(gate, request, is_allowed=True)
 
 
 async def deny(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Deny one call."""
+    """Deny a call."""
     return await _decide(gate, request, is_allowed=False)
 
 
@@ -88,11 +88,11 @@ async def _decide(gate: Operations, request: ApiRequest, *, is_allowed: bool) ->
     except DecisionRefused as error:
         status = 403 if error.reason == "not_permitted" else 409
         raise Problem(status, error.reason, str(error)) from None
-    return _shown(gate, request, records, kept, decided)  # no second read after the decision
+    return _shown(gate, request, records, kept, decided)  # as decided, without reading it again
 
 
 async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[JsonObject]:
-    """Return the audit records of a call; none if the caller may not see them."""
+    """Return a call's audit records; an empty list if the caller may not see them."""
     async with gate.reading_audit() as reader:
         records = await reader.records(id)
     principal = request.principal
@@ -105,7 +105,7 @@ async def _records(gate: Operations, request: ApiRequest, id: str) -> Sequence[J
 
 
 async def _kept(gate: Operations, request: ApiRequest, id: str) -> ChatCall | None:
-    """Return a call that the caller's chat made; None for other calls."""
+    """Return a call that the caller's chat made; None if the chat did not make it."""
     store = ChatCallStore(gate.services.database, Caller(request.principal).owner)
     try:
         return await store.get(id)
@@ -119,7 +119,7 @@ async def _approval(gate: Operations, records: Sequence[JsonObject]) -> Approval
         return None
     try:
         return await gate.services.approvals.get(named[-1])
-    except UnknownApproval:  # approvals are deleted 30 days after their end
+    except UnknownApproval:  # approvals are deleted 30 days after they end
         return None
 
 
@@ -156,7 +156,7 @@ def _of_records(
 
 
 def _outcome(last: JsonObject) -> Outcome:
-    """Return how a call ended, or what it waits for, from its last record."""
+    """Return a call's outcome or current state, from its last record."""
     reason = last.get("reason", "")
     if reason in LIMITS:
         return "limited"

@@ -1,4 +1,4 @@
-"""The users' credentials for servers: their states and names, never their values."""
+"""The admin API's routes for users' credentials; they never return a credential's value."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from interlock.toolbox.user_credentials import Needs
 
 
 class CredentialQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of credentials, by user and server."""
+    """The filter for a list of credentials, by user and server."""
 
     user: str = ""
     server: str = ""
 
 
 class OneCredential(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query that names the credential to delete."""
+    """The query parameters that identify the credential to delete."""
 
     user: str
     server: str
@@ -33,13 +33,13 @@ class OneCredential(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Value(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that stores a value."""
+    """The body of a request to store a value."""
 
     value: Annotated[str, Meta(min_length=1, max_length=MAX_VALUE)]
 
 
 async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the credentials of users."""
+    """Return a page of all users' credentials."""
     wanted: CredentialQuery = request.query
     user = principal_id(wanted.user) if wanted.user else ""
     found = [
@@ -56,7 +56,7 @@ async def list_all(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def delete(gate: Operations, request: ApiRequest) -> None:
-    """Delete a credential of a user."""
+    """Delete a user's credential."""
     given: OneCredential = request.query
     owner = owner_of(Place(principal_id(given.user), given.server, given.name))
     by = request.principal
@@ -65,7 +65,7 @@ async def delete(gate: Operations, request: ApiRequest) -> None:
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> object:
-    """List the caller's credentials and missing ones, with the URLs to connect to servers."""
+    """List the credentials that the caller has or lacks, with the URLs to connect."""
     caller = Caller(request.principal)
     needs = {
         name: gate.services.logins.needs(name)
@@ -76,7 +76,7 @@ async def list_own(gate: Operations, request: ApiRequest) -> object:
 
 
 async def store_own(gate: Operations, request: ApiRequest) -> None:
-    """Store the caller's value for a server that needs it."""
+    """Store the caller's own value for a server that needs it."""
     server, name = request.path["server"], request.path["name"]
     if name not in _needs(gate, request).names:
         raise not_found("no server needs this value from you")
@@ -90,7 +90,7 @@ async def store_own(gate: Operations, request: ApiRequest) -> None:
 
 
 async def delete_own(gate: Operations, request: ApiRequest) -> None:
-    """Delete one of the caller's credentials."""
+    """Delete one of the caller's own credentials."""
     server, name = request.path["server"], request.path["name"]
     owner, by = request.principal.owner, request.principal
     if not await gate.services.logins.delete(owner, server, name, by=by):
@@ -110,7 +110,7 @@ ROUTES = (
         f"{BASE}/credentials",
         "admin:read",
         list_all,
-        "the credentials of users for servers, without their values",
+        "users' credentials for servers, without their values",
         query=CredentialQuery,
     ),
     Route(
@@ -118,7 +118,7 @@ ROUTES = (
         f"{BASE}/credentials",
         "admin:write",
         delete,
-        "deletes a credential of a user",
+        "deletes a user's credential",
         query=OneCredential,
     ),
 )
@@ -128,7 +128,7 @@ OWN_ROUTES = (
         "/me/credentials",
         "mcp:",
         list_own,
-        "the caller's credentials and missing ones, and where to connect",
+        "the credentials that the caller has or lacks, with the URLs to connect",
     ),
     Route("PUT", _OWN, "mcp:", store_own, "stores a value for a server", body=Value),
     Route("DELETE", _OWN, "mcp:", delete_own, "deletes a value or a login"),

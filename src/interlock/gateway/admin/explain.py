@@ -1,4 +1,4 @@
-"""The route that explains why a call would be made or not."""
+"""The route that explains whether a call would be made, and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.types import JsonObject
 
 
 class ExplainBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body: the caller, the address and the arguments; without an address, all tools."""
+    """The body: the caller, and the call's address and arguments; without address, all tools."""
 
     key: str = ""
     user: str = ""
@@ -23,7 +23,7 @@ class ExplainBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def explain(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Explain the checks of a call, or the listing of every tool."""
+    """Explain the checks of a call; without an address, explain which tools are listed."""
     asked: ExplainBody = request.body
     caller, key = await gate.caller(asked.key, asked.user, asked.view)
     explainer = await explainer_for(caller, gate.assembly)
@@ -43,7 +43,7 @@ ROUTES = (
         f"{BASE}/explain",
         "admin:read",
         explain,
-        "why a call would be made or not; without an address, for all tools",
+        "whether a call would be made, and why; without an address, for all tools",
         body=ExplainBody,
     ),
 )

@@ -1,4 +1,4 @@
-"""The valid rights of an API key, and the changes that only take rights away."""
+"""Checks of an API key's rights, and changes that only reduce the rights."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMITS = ("rate", "burst", "concurrent", "perDay")
 
 
 def user_problem(user: str) -> str:
-    """Return the problem with a user name; "" for none."""
+    """Return what is wrong with a user name; "" if it is valid."""
     if not user or any(char.isspace() or char == "*" or not char.isprintable() for char in user):
         return "a user is a name without spaces and *"
     return ""
@@ -30,7 +30,7 @@ def user_problem(user: str) -> str:
 def rights_problem(
     scopes: Collection[str], view: str, limits: Mapping[str, Any], views: Collection[str]
 ) -> str:
-    """Return the problem with the rights of a new key; "" for none."""
+    """Return what is wrong with a new key's rights; "" if they are valid."""
     if not scopes:
         return "a key needs a scope"
     for scope in scopes:
@@ -42,10 +42,10 @@ def rights_problem(
 
 
 def lifetime_of(text: str) -> float | None:
-    """Return the seconds of "90d", or None for "never".
+    """Return the seconds in a duration such as "90d"; None for "never".
 
     Raises:
-        InvalidArguments: The text is not a time.
+        InvalidArguments: The text is not a duration.
     """
     if text == NEVER:
         return None
@@ -61,13 +61,13 @@ def change_of(
     after: StoredKey,
     created: StoredKey | None = None,
 ) -> JsonObject:
-    """Return the audit record of a change.
+    """Return the audit record for a change of a key.
 
     Args:
         action: The name of the action.
-        before: The key before; None if it was created.
-        after: The key after.
-        created: The new key that replaces it.
+        before: The key before the change; None if the change created it.
+        after: The key after the change.
+        created: The new key that replaces it; None if the change is not a rotation.
     """
     now, keys = now_micros(), {"before": before, "after": after, "created": created}
     shown = {name: key.as_json(now) for name, key in keys.items() if key is not None}
@@ -77,17 +77,18 @@ def change_of(
 def narrowed(
     old: StoredKey, change: Mapping[str, Any], settings: GatewaySettings, now: int
 ) -> StoredKey:
-    """Return a key with fewer rights.
+    """Return a key with reduced rights.
 
     Args:
         old: The key before the change.
-        change: Any of `name`, `scopes`, `expires` (such as "90d" from now), `view` and the
-            members of `LIMITS`.
-        settings: The settings with the views, and the limits of keys without their own.
+        change: New values for any of `name`, `scopes`, `expires` (such as "90d" from now), `view`
+            and the members of `LIMITS`.
+        settings: The settings, with the views and the limits of keys that have no limits of their
+            own.
         now: Microseconds since 1970.
 
     Raises:
-        InvalidArguments: A value is not valid, or exceeds the rights of the key.
+        InvalidArguments: A value is not valid, or exceeds the key's current rights.
     """
     scopes: tuple[str, ...] = tuple(change.get("scopes", old.scopes))
     view: str = change.get("view", old.view)
@@ -110,7 +111,7 @@ def narrowed(
 
 
 def covers(wide: str, scope: str) -> bool:
-    """Return whether a scope includes another one."""
+    """Return whether a scope includes another scope."""
     if wide == scope or (wide == "mcp:*" and scope.startswith("mcp:")):
         return True
     server, _, pattern = wide.removeprefix("mcp:").partition(":")
@@ -125,10 +126,10 @@ def _sooner(old: StoredKey, lifetime: float | None, now: int) -> int | None:
 
 
 def _check_limits(old: KeyLimits, new: KeyLimits) -> None:
-    """Raise if a limit is above the one that held before.
+    """Raise an error if a new limit is above the old limit.
 
     Raises:
-        InvalidArguments: The text names the limit.
+        InvalidArguments: A limit is above the old limit; the text names the limit.
     """
     for name, before, after in (
         ("rate", _calls_a_second(old), _calls_a_second(new)),

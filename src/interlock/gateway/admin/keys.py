@@ -1,4 +1,4 @@
-"""API keys: created, narrowed, rotated and revoked."""
+"""The admin API's routes for API keys: create, narrow, rotate and revoke."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class KeyQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of keys."""
+    """The query parameters for a list of keys."""
 
     user: str = ""
     state: KeyState | Literal[""] = ""
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that creates a key; `expires` is a time such as "90d", or "never"."""
+    """The body of a request to create a key; `expires` is a duration like "90d", or "never"."""
 
     user: Text
     name: Text = ""
@@ -49,7 +49,7 @@ class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that narrows a key; omitted members keep their values."""
+    """The body of a request to narrow a key; omitted members keep their values."""
 
     name: Text | UnsetType = UNSET
     scopes: tuple[Text, ...] | UnsetType = UNSET
@@ -62,13 +62,13 @@ class KeyChange(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rotation(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body that rotates a key, with the time that the old key stays valid."""
+    """The body of a request to rotate a key: for how long the old key stays valid."""
 
     overlap: str = "24h"
 
 
 async def list_keys(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List keys, oldest first."""
+    """Return a page of the keys, oldest first."""
     wanted: KeyQuery = request.query
     user = wanted.user.removeprefix("user:")
     found = [
@@ -82,7 +82,7 @@ async def list_keys(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def create(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Create a key and return it; it cannot be read again."""
+    """Create a key, and return its text, which cannot be read again."""
     given: NewKey = request.body
     user = given.user.removeprefix("user:")
     views = gate.parts.settings.views
@@ -109,7 +109,7 @@ async def create(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Show one key."""
+    """Return a key, without its text."""
     try:
         return _shown(await gate.keys.get(request.path["id"]))
     except UnknownKey:
@@ -117,7 +117,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Take rights from a key. Only a new key can have more rights."""
+    """Reduce a key's rights; to extend rights, operators create a new key."""
     given: KeyChange = request.body
     change = {
         name: value
@@ -142,7 +142,7 @@ async def narrow(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def rotate(gate: Operations, request: ApiRequest) -> JsonReply:
-    """Replace a key by a new one with the same rights and return it; it cannot be read again."""
+    """Replace a key with a new key of the same rights, and return the new text, only this once."""
     given: Rotation = request.body
     overlap = parse_duration(given.overlap)
     if overlap is None:

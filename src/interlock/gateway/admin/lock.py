@@ -1,4 +1,4 @@
-"""Definitions of tools, prompts and servers: compared, accepted and rejected."""
+"""The admin API's routes for definitions of tools, prompts and servers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from interlock.store.pin import Pin
 from interlock.store.pins import Change, PinStore
 from interlock.types import JsonObject
 
-ITSELF = "-"  # in paths, the definition of the server itself: its launch and instructions
+ITSELF = "-"  # in paths, the server itself: its launch command and instructions
 
 
 class PinQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of definitions."""
+    """The filter for a list of definitions."""
 
     server: str = ""
     state: Literal["", "accepted", "changed", "new", "gone"] = ""
@@ -28,14 +28,14 @@ class PinQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class PinDecisionBody(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """The body of a decision: the hash of the definition that was shown."""
+    """The body of a decision, with the hash of the definition that the operator saw."""
 
     hash: str
     risk_from_hints: bool = False
 
 
 async def list_pins(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the definitions with their states."""
+    """Return a page of definitions with their states."""
     wanted: PinQuery = request.query
     found = [
         as_json(each)
@@ -51,13 +51,13 @@ async def list_pins(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> list[JsonObject]:
-    """Return both definitions of a tool and of a prompt with that name, and their differences."""
+    """Return the accepted and the offered definition, with differences, of a tool or prompt."""
     definitions = _definitions(gate, request)
     return [definitions.shown(each).as_json() for each in await _named(request, definitions)]
 
 
 async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Accept the definition that was shown."""
+    """Accept the definition that the operator saw."""
     definitions, given = _definitions(gate, request), request.body
     pin = await _decided(gate, request, definitions)
     try:
@@ -69,7 +69,7 @@ async def accept(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def reject(gate: Operations, request: ApiRequest) -> JsonObject | None:
-    """Reject the definition that was shown, or delete the pin of a removed one."""
+    """Reject the definition that the operator saw; delete the pin if its item was removed."""
     definitions = _definitions(gate, request)
     pin = await _decided(gate, request, definitions)
     try:
@@ -91,7 +91,7 @@ def _recording(gate: Operations, request: ApiRequest) -> Record | None:
         return None
 
     async def record(decision: str, claim: Claim | None, changes: Sequence[Change]) -> None:
-        (change,) = changes  # only the import of a file decides several, and no route imports
+        (change,) = changes  # only an import changes several pins, and no route imports
         body, server, tool = decision_of(decision, change)
         about = {"surface": "api", **body}
         await trail.record("pin", about, request.principal, server=server, tool=tool, claim=claim)
@@ -111,7 +111,7 @@ async def _named(request: ApiRequest, definitions: Definitions) -> list[Pin]:
 
 
 async def _decided(gate: Operations, request: ApiRequest, definitions: Definitions) -> Pin:
-    """Return the definition with the hash that was shown."""
+    """Return the pin whose definition has the hash that the operator saw."""
     if gate.parts.settings.lock.mode == "strict":
         text = "definitions are accepted in the lock file, which is not changed over HTTP"
         raise Problem(409, "lock_strict", text)

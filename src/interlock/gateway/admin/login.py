@@ -1,4 +1,4 @@
-"""Login to the pages: a key or a one-time code becomes a session, until logout."""
+"""The login to the pages: a key or a one-time code opens a session, and a logout ends it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Pages(Struct, frozen=True):
     """The objects that the login routes need.
 
     Attributes:
-        sessions: The sessions.
+        sessions: The page sessions.
         cookie: The session cookie of this listener.
-        keys: Verifies keys and tokens in a header; None where only codes open sessions.
-        issuers: Returns the issuers where people can log in.
+        keys: Verifies keys and tokens in a header; None if only one-time codes open sessions.
+        issuers: Returns the issuers that users can log in at.
     """
 
     sessions: PageSessions
@@ -32,14 +32,14 @@ class Pages(Struct, frozen=True):
 
 
 class Login(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a login: either a key or a code."""
+    """The body of a login: either an API key or a one-time code."""
 
     key: str | None = None
     code: str | None = None
 
 
 async def log_in(pages: Pages, request: ApiRequest) -> JsonReply:
-    """Open a session; answer with the page key and set the cookie."""
+    """Open a session; return its page key, and set its cookie."""
     opened = await pages.sessions.open(await _owner(pages, request))
     stored = opened.stored
     body = stored.as_json() | {"pageKey": opened.page_key}
@@ -63,7 +63,7 @@ async def _owner(pages: Pages, request: ApiRequest) -> Principal:
 
 
 async def list_issuers(pages: Pages, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """List the issuers where people of an organisation log in."""
+    """List the issuers that an organisation's users can log in at."""
     return {
         "issuers": [
             {"issuer": each.issuer, "name": urlsplit(each.issuer).netloc}
@@ -73,7 +73,7 @@ async def list_issuers(pages: Pages, request: ApiRequest) -> JsonObject:  # noqa
 
 
 async def log_out(pages: Pages, request: ApiRequest) -> JsonReply:
-    """End the session of the request and delete its cookie."""
+    """End the session that sent the request, and delete its cookie."""
     page_key = request.http.header(PAGE_KEY) or ""
     for cookie in pages.cookie.values(request.http.scope["headers"]):
         await pages.sessions.close(cookie, page_key)
@@ -93,7 +93,7 @@ async def end_session(pages: Pages, request: ApiRequest) -> None:
 
 ROUTES = (
     Route(
-        "GET", "/api/login", "", list_issuers, "the issuers where people of an organisation log in"
+        "GET", "/api/login", "", list_issuers, "the issuers where an organisation's users log in"
     ),
     Route(
         "POST",

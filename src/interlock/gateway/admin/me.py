@@ -1,4 +1,4 @@
-"""The route that shows users their own rights and limits."""
+"""The route that returns a user's own rights and limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROLES = (("admin", "admin:write"), ("operator", "admin:approve"), ("auditor", "a
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return the caller, the rights of the credential, and the features of this gateway."""
+    """Return the caller, the rights of the credential, and the gateway's features."""
     principal = request.principal
     settings = gate.parts.settings
     role = next((name for name, scope in ROLES if scope in principal.scopes), "user")

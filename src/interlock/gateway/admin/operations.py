@@ -1,4 +1,4 @@
-"""The running gateway as the handlers of the admin API use it."""
+"""The running gateway, as the admin API's handlers use it."""
 
 from __future__ import annotations
 
@@ -40,28 +40,28 @@ T = TypeVar("T")
 
 
 class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of a list to return: at most `limit` items, after the end of the page before."""
+    """The requested page of a list: at most `limit` items after the item `after`."""
 
     limit: Limit = 50
     after: str = ""
 
 
 class EmptyBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request that has all of its parameters in the path."""
+    """The empty body of a request whose parameters are all in the path."""
 
 
 class Operations:
-    """The running gateway as the admin routes use it.
+    """The running gateway, with helpers for the admin API's handlers.
 
     Args:
         assembly: The gateway.
 
     Attributes:
-        assembly: The running gateway, for operations on the whole of it.
-        services: The open resources of the gateway.
-        server: Answers the requests of clients.
+        assembly: The running gateway.
+        services: The gateway's open resources.
+        server: Answers the clients' requests.
         keys: The stored API keys.
-        verifying: Held while the whole audit trail is verified.
+        verifying: A lock that is held while the whole audit trail is verified.
     """
 
     def __init__(self, assembly: Assembly) -> None:
@@ -74,7 +74,7 @@ class Operations:
 
     @property
     def parts(self) -> Parts:
-        """The present configuration."""
+        """The current configuration."""
         return self.assembly.parts
 
     @property
@@ -83,11 +83,11 @@ class Operations:
 
     @property
     def configuration_hash(self) -> str:
-        """The hash of the configuration that is in use; see `hash_of`."""
+        """The hash of the current configuration; see `hash_of`."""
         return self.hash_of(self.parts.written)
 
     def hash_of(self, config: Config) -> str:
-        """Return a keyed hash of a configuration; comments and whitespace do not matter."""
+        """Return a keyed hash of a configuration; comments and whitespace do not change it."""
         key = self.services.secret.derive("configuration")
         said = (config.servers, config.gateway)
         encoded = msgspec.json.encode(said, enc_hook=_document, order="deterministic")
@@ -99,20 +99,20 @@ class Operations:
         """Record a change in the audit trail.
 
         Args:
-            request: The request, which names who made the change and from where.
+            request: The request, which identifies the operator and the client's address.
             body: The change, with the values before and after.
-            claim: Makes the change in the transaction of the record; None for a change that is
-                made afterwards.
+            claim: Makes the change in the same transaction as the record; None if the change is
+                made later.
 
         Raises:
-            AuditUnavailable: The record could not be made durable, so the change must not be made.
+            AuditUnavailable: The record could not be written, so the change must not be made.
         """
         if self.services.trail is not None:
             about = _described(request, body)
             await self.services.trail.record("admin", about, request.principal, claim=claim)
 
     def record_soon(self, request: ApiRequest, body: JsonObject) -> None:
-        """Record the outcome of a change without delaying the answer; see `record`."""
+        """Record the outcome of a change without delaying the response; see `record`."""
         if self.services.trail is not None:
             about = _described(request, body)
             self.services.trail.record_soon("admin", about, request.principal)
@@ -121,8 +121,8 @@ class Operations:
         """Return a function that writes a change and its audit record; None without a trail.
 
         Args:
-            request: The request, which names who makes the change and from where.
-            describe: Returns the values before and after, from the arguments that the store passes.
+            request: The request, which identifies the operator and the client's address.
+            describe: Returns the values before and after the change, from the store's arguments.
         """
 
         async def record(claim: Claim, *about: Any) -> None:
@@ -132,7 +132,7 @@ class Operations:
 
     @asynccontextmanager
     async def reading_audit(self) -> AsyncGenerator[AuditReader, None]:
-        """Read the audit trail over a separate connection, so that no call waits for it."""
+        """Open the audit trail on a separate connection, so that reading delays no calls."""
         location = self.assembly.started.database or None
         async with AuditReader.at(open_tables(location)) as reader:
             yield reader
@@ -140,10 +140,10 @@ class Operations:
     async def caller(
         self, key: str = "", user: str = "", view: str = ""
     ) -> tuple[Caller, StoredKey | None]:
-        """Return the owner of a key and the key, or a user with all scopes.
+        """Return the owner of a key, and the key; or a user with all scopes, and None.
 
         Raises:
-            Problem: Neither or both are named, or the key or the view is unknown.
+            Problem: Not exactly one of `key` and `user` is given, or the key or view is unknown.
         """
         if bool(key) == bool(user):
             raise Problem(400, "bad_request", "name either a key or a user")
@@ -173,13 +173,13 @@ def _document(value: object) -> object:
 def page_of(
     items: Sequence[T], page: PageQuery, request: ApiRequest, key: Any = lambda each: each["id"]
 ) -> JsonReply:
-    """Return a page of a list, with the address of the next page in the `Link` header.
+    """Return a page of a list, with the URL of the next page in the `Link` header.
 
     Args:
         items: The whole list.
-        page: The page to return.
-        request: The request for it.
-        key: Returns the identifier of an item.
+        page: Selects the page to return.
+        request: The request for the page.
+        key: Returns an item's identifier, which is the cursor after this item.
     """
     begin = 0
     if page.after:
@@ -197,7 +197,7 @@ def page_of(
 
 
 def listed(items: Sequence[object], request: ApiRequest, following: str = "") -> JsonReply:
-    """Return a list; `following` is the cursor of the next page, "" if there is none."""
+    """Return list items; `following` is the cursor of the next page, or "" on the last page."""
     if not following:
         return JsonReply(items)
     given: Mapping[str, object] = msgspec.structs.asdict(request.query)

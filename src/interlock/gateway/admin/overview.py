@@ -1,4 +1,4 @@
-"""The overview of the board in one request: figures, a chart, and what needs attention."""
+"""The route for the board's overview: figures, a chart, and problems that need attention."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from interlock.types import JsonObject
 HOUR = 3_600 * 1_000_000  # microseconds
 RANGES = {"1h": HOUR, "24h": 24 * HOUR, "7d": 168 * HOUR, "30d": 720 * HOUR}
 BUCKETS = 48
-SOON = 7 * 24 * HOUR  # time before a key's expiry in which it is shown
-MAX_SHOWN = 20  # items of a kind that need attention
+SOON = 7 * 24 * HOUR  # how long before its expiry a key is shown
+MAX_SHOWN = 20  # items shown for each kind of problem
 _REFUSED = ("refused", "limited", "held")
 
 
@@ -30,7 +30,7 @@ class OverviewQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return the overview."""
+    """Return the figures, the chart, the servers, and the problems that need attention."""
     now = now_micros()
     async with gate.reading_audit() as reader:
         series = await reader.series(
@@ -72,7 +72,7 @@ def _figures(gate: Operations, series: Series) -> JsonObject:
 
 
 def _ending_keys(gate: Operations, now: int) -> list[JsonObject]:
-    """Return the keys in use that expire soon, the earliest first."""
+    """Return active keys that expire soon and are not yet replaced, ordered by expiry."""
     ending = sorted(
         (stored.expires, stored.id, stored.user)
         for stored in (each.stored for each in gate.services.keys.active())

@@ -1,4 +1,4 @@
-"""Plugins, and the users who have them."""
+"""The admin API's routes for plugins, and for the users who installed them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from interlock.types import JsonObject
 
 
 async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the plugins with their tools, their users, and the problems of their manifests."""
+    """Return a page of plugins, with their tools, users and manifest problems."""
     installed = await PluginStore(gate.services.database).list()
     found = [
         {
@@ -27,7 +27,7 @@ async def list_plugins(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return when a user got a plugin, and from whom."""
+    """Return when a user's plugin was installed, and by whom."""
     return (await _installation(gate, request)).as_json()
 
 
@@ -89,7 +89,7 @@ ROUTES = (
         "plugins with their tools and users",
         query=PageQuery,
     ),
-    Route("GET", _ONE, "admin:read", show, "the time when a user got a plugin"),
+    Route("GET", _ONE, "admin:read", show, "when a user's plugin was installed, and by whom"),
     Route(
         "POST",
         _ONE,

@@ -1,4 +1,4 @@
-"""The configuration: the plan of a reload, and the reload itself."""
+"""The route that reloads the configuration, or plans a reload."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from interlock.types import JsonObject
 
 
 class Reload(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body: whether to plan only, or to apply."""
+    """The body of a reload; with `plan`, the changes are only returned."""
 
     plan: bool = False
 
 
 async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Read the file again; return the changes, and apply them unless only a plan is requested."""
+    """Read the file again, and return the changes; apply them unless only a plan is requested."""
     assembly = gate.assembly
     path = assembly.parts.config.path
     if path is None:
@@ -34,11 +34,12 @@ async def reload(gate: Operations, request: ApiRequest) -> JsonObject:
     try:
         await assembly.reload(config)
     except Exception as error:
-        # Record only the type: a message may quote the file. The answer has the whole text.
+        # Record only the error's type, because its text may quote the file; the response has the
+        # text.
         failed = {"action": "configuration_reload_failed", "error": type(error).__name__}
         gate.record_soon(request, failed | hashes)
         raise
-    # Do not wait for the record: the reload has taken effect, recorded or not.
+    # Do not wait for the record, because the reload has already taken effect.
     gate.record_soon(request, {"action": "configuration_reloaded", **hashes})
     return plan | {"applied": True}
 

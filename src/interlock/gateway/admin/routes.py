@@ -1,4 +1,4 @@
-"""All routes of the API. The documentation and the tests of rights are made from these tables."""
+"""All routes of the JSON API. Its documentation and the tests of rights use these tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from interlock.gateway.admin import (
     tools,
 )
 
-# Served by the admin listener, or by the only listener if no other machine can reach it.
+# Served by the admin listener; without one, by the public listener if only this machine can reach
+# it.
 ADMIN_ROUTES = (
     *overview.ROUTES,
     *status.ROUTES,

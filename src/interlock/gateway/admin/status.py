@@ -1,4 +1,4 @@
-"""The state of the gateway and its servers, and the use of the limits."""
+"""The admin API's routes for the gateway's state, its servers, and the use of limits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from interlock.types import JsonObject
 
 
 class UsageQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The key whose limits to show; without one, the limits of all calls."""
+    """The key whose limits are requested; "" for the limits on all calls."""
 
     key: str = ""
 
 
 async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: ARG001
-    """Return the state of the gateway."""
+    """Return the gateway's version, configuration, servers and audit state."""
     parts = gate.parts
     return {
         "version": __version__,
@@ -42,7 +42,7 @@ async def show(gate: Operations, request: ApiRequest) -> JsonObject:  # noqa: AR
 
 
 def _audit_state(gate: Operations) -> JsonObject:
-    """Return the mode of the audit trail and how far its writer is."""
+    """Return the audit trail's mode, and how far its writer has come."""
     state: JsonObject = {"mode": gate.assembly.started.audit.mode}
     writer = gate.services.writer
     if writer is None:
@@ -57,7 +57,7 @@ def _audit_state(gate: Operations) -> JsonObject:
 
 
 def server(gate: Operations, status: ServerStatus) -> JsonObject:
-    """Return a server's entry in lists."""
+    """Return a server's entry for lists."""
     parts = gate.parts
     queues = {name: queue for (name, *_), queue in parts.queues.items()}
     return {
@@ -73,7 +73,7 @@ def server(gate: Operations, status: ServerStatus) -> JsonObject:
 
 
 async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return all details of one server."""
+    """Return all details about a server."""
     upstream = _upstream(gate, request)
     status = upstream.status
     more = asdict(status)
@@ -100,7 +100,7 @@ async def show_server(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
-    """End the connections of a server and its running calls, then start it again."""
+    """End a server's connections and running calls, then start the server again."""
     upstream = _upstream(gate, request)
     before = server(gate, upstream.status)
     about = {"action": "server_restarted", "id": upstream.name, "before": before}
@@ -110,18 +110,18 @@ async def restart(gate: Operations, request: ApiRequest) -> JsonObject:
 
 
 async def test(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Send a request to a server; return the time of its answer, or the error."""
+    """Send a request to a server; return how long the response took, or the error."""
     seconds, problem = await gate.server.test(_upstream(gate, request).name)
     return {"ok": not problem, "ms": round(seconds * 1_000, 1), "reason": problem or None}
 
 
 async def stderr(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return the end of a server's stderr."""
+    """Return the last lines of a server's stderr."""
     return {"text": _upstream(gate, request).stderr}
 
 
 async def usage(gate: Operations, request: ApiRequest) -> JsonObject:
-    """Return the used part of the limits, and the number of refused requests by reason."""
+    """Return how much of the limits is used, and the number of refused requests by reason."""
     key = request.query.key
     if key and gate.services.keys.by_id(key) is None:
         raise not_found("no key has this id")
@@ -145,7 +145,7 @@ ROUTES = (
         f"{BASE}/usage",
         "admin:read",
         usage,
-        "how much of the limits is used, and refusals by reason, of a key or of all calls",
+        "how much of the limits is used, and refusals by reason, for a key or for all calls",
         query=UsageQuery,
     ),
     Route("GET", _ONE, "admin:read", show_server, "one server, with its tools"),
@@ -154,7 +154,7 @@ ROUTES = (
         f"{_ONE}/restart",
         "admin:write",
         restart,
-        "ends the connections of a server and starts it again",
+        "ends a server's connections and starts the server again",
         body=EmptyBody,
     ),
     Route(
@@ -162,7 +162,7 @@ ROUTES = (
         f"{_ONE}/test",
         "admin:write",
         test,
-        "sends a request to a server, and reports the time of its answer",
+        "sends a request to a server, and returns how long the response took",
         body=EmptyBody,
     ),
     Route("GET", f"{_ONE}/stderr", "admin:read", stderr, "the end of a server's stderr"),

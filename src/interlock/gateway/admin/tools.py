@@ -1,4 +1,4 @@
-"""Routes that show operators the tools a caller sees, and callers their own."""
+"""Routes for tools: operators see any caller's tools, and callers see their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from interlock.types import JsonObject
 
 
 class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for a list of tools: a key or a user, a view, and `q`, a part of the text."""
+    """The filter for a list of tools: a key or a user, a view, and a text `q` to search for."""
 
     key: str = ""
     user: str = ""
@@ -18,14 +18,14 @@ class ToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
 
 
 class OwnToolQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
-    """The query for the caller's own tools; `q` is a part of name, title or description."""
+    """The filter for the caller's own tools: `q` is part of a name, title or description."""
 
     q: str = ""
     limit: Limit = 500
 
 
 async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the tools that a key or a user sees, those that are missing, and all others."""
+    """Return the tools that a key or user sees, the missing tools, and the denied tools."""
     wanted: ToolQuery = request.query
     caller, _ = await gate.caller(wanted.key, wanted.user, wanted.view)
     tools, missing = gate.server.tools_of(caller)
@@ -36,7 +36,7 @@ async def list_tools(gate: Operations, request: ApiRequest) -> JsonReply:
 
 
 async def list_own(gate: Operations, request: ApiRequest) -> JsonReply:
-    """List the tools that the caller sees, and those that are missing."""
+    """Return the tools that the caller sees, and the missing tools."""
     return _listed(request, *gate.server.tools_of(Caller(request.principal)))
 
 
@@ -64,8 +64,8 @@ ROUTES = (
         f"{BASE}/tools",
         "admin:read",
         list_tools,
-        "the tools that a key or a user sees, those that are missing, and those that it may not"
-        " call",
+        "the tools that a key or a user sees, the tools that are missing, and the tools that it may"
+        " not call",
         query=ToolQuery,
     ),
 )
@@ -75,7 +75,7 @@ OWN_ROUTES = (
         "/me/tools",
         "mcp:",
         list_own,
-        "the tools that the caller sees, and those that are missing",
+        "the tools that the caller sees, and the tools that are missing",
         query=OwnToolQuery,
     ),
 )

@@ -1,1 +1,1 @@
-"""Definitions that servers offer: pinned, exported to a lock file, accepted and rejected."""
+"""Servers' definitions: operators accept or reject them, and export them to a lock file."""

@@ -1,4 +1,4 @@
-"""The decisions of operators about definitions: list, show, accept and reject.
+"""Operators' decisions about definitions: list, show, accept and reject.
 
 The command `interlock lock` and the admin API call these methods.
 """
@@ -26,19 +26,19 @@ from interlock.text.quoting import INVISIBLE
 from interlock.text.timestamps import now_micros, rfc3339
 from interlock.types import JsonObject
 
-# Writes a decision with its audit records: the name of the decision, the change of the table, and
-# each pin before and after. Without a change of the table it writes only the records.
+# Records a decision, given its name, the change of the table, and each pin before and after. The
+# change and its records are written together; without a change, only the records are written.
 Record = Callable[[str, Claim | None, Sequence[Change]], Awaitable[None]]
 
 _Pins: TypeAlias = list[Pin]
 
 
 class Shown(Struct, frozen=True):
-    """A pin with both definitions.
+    """A pin, with the differences between its accepted and its offered definition.
 
     Attributes:
         pin: The pin.
-        lines: The differences, with invisible characters made visible.
+        lines: A diff of the definitions, with invisible characters made visible.
     """
 
     pin: Pin
@@ -46,7 +46,7 @@ class Shown(Struct, frozen=True):
 
     @property
     def hash(self) -> str:
-        """The hash to accept, which is that of the server's current definition."""
+        """The hash to pass to `accept`: the hash of the server's current definition."""
         return self.pin.seen_hash or self.pin.hash or ""
 
     def as_json(self) -> JsonObject:
@@ -61,14 +61,14 @@ _Shown: TypeAlias = list[Shown]
 
 
 class Definitions:
-    """The operators' methods for pins. Each may raise a `StoreError`.
+    """Operators' methods for pins. Each method may raise a `StoreError`.
 
     Args:
-        store: The pins.
+        store: The storage for pins.
         by: The principal that decides.
-        record: Records each decision; None for no record.
-        file: The lock file that the configuration obeys; None if the database decides. Accepted
-            definitions are written to this file as well.
+        record: Records each decision; None to record nothing.
+        file: The lock file in strict mode, which accepted definitions are also written to; None if
+            the database decides.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Definitions:
         return [each for each in await self._store.list(server) if each.kind != "list"]
 
     async def find(self, address: str) -> _Pins:
-        """Return the pins at an address: of a tool and perhaps a prompt, or of a server itself.
+        """Return the pins at an address: of a tool, a prompt or both, or of a server itself.
 
         Raises:
-            StoreError: The address names no definition.
+            StoreError: No definition has this address.
         """
         server, colon, name = address.partition(":")
         pins = await self.list(server)
@@ -97,10 +97,10 @@ class Definitions:
         return found
 
     async def show(self, address: str) -> _Shown:
-        """Return the definitions at an address, with their differences.
+        """Return the pins at an address, with the differences between their definitions.
 
         Raises:
-            StoreError: The address names no definition.
+            StoreError: No definition has this address.
         """
         return [self.shown(each) for each in await self.find(address)]
 
@@ -108,19 +108,19 @@ class Definitions:
         return Shown(pin, diff(pin))
 
     async def waiting(self, server: str) -> _Pins:
-        """Return a server's definitions that wait, with the server itself first."""
+        """Return a server's definitions that wait for a decision, with the server itself first."""
         return [each for each in await self.list(server) if each.waits]
 
     async def accept(self, pin: Pin, hash: str, *, risk_from_hints: bool = False) -> Pin:
-        """Accept the definition that was shown.
+        """Accept the definition that the operator saw.
 
         Args:
             pin: The pin of the definition.
-            hash: The hash of the definition that was shown.
-            risk_from_hints: Also adopt the risk that the server states for the tool.
+            hash: The hash of the definition that the operator saw.
+            risk_from_hints: Whether to also adopt the risk that the server states for the tool.
 
         Raises:
-            DefinitionChanged: The server now offers another definition.
+            DefinitionChanged: The server now offers a different definition.
             ConfigError: The lock file cannot be read or written.
         """
         risk = _hinted(pin) if risk_from_hints else None
@@ -136,14 +136,14 @@ class Definitions:
         return after
 
     async def reject(self, pin: Pin, hash: str | None = None) -> Pin | None:
-        """Reject a definition, so that it is not offered. The pin of a removed item is deleted.
+        """Reject a definition, so that it is not offered; delete the pin if its item was removed.
 
         Args:
             pin: The pin of the definition.
-            hash: The hash of the definition that was shown; None for the current one.
+            hash: The hash of the definition that the operator saw; None for the current definition.
 
         Raises:
-            DefinitionChanged: The server now offers another definition.
+            DefinitionChanged: The server now offers a different definition.
         """
         if self._file is not None:
             raise ConfigError(f"{pin.address} is in {self._file}: remove it there (mode strict)")
@@ -160,7 +160,7 @@ class Definitions:
         return lock_file.write(path, await self._store.list())
 
     async def import_file(self, path: Path) -> _Pins:
-        """Accept the definitions in a file, and for its servers only these.
+        """Accept the definitions in a file, and no others for the servers in this file.
 
         Returns:
             The pins that are now accepted.
@@ -179,17 +179,18 @@ class Definitions:
         return None if self._record is None else partial(self._record, decision)
 
     def _recorded_around(self, put: Callable[[], None]) -> Callable[..., Awaitable[None]]:
-        """Return a function that records an acceptance as begun, installs the file, and records it.
+        """Return a function that records the start of an acceptance, installs the file, and records
+        it.
 
-        So the trail never contains "accept" for a definition that the file does not accept, and
-        the file accepts nothing that the trail omits. The database changes last: the file decides,
-        and the next list writes the result to the database again.
+        The order ensures that the trail contains "accept" only for definitions that the file
+        accepts, and that the file accepts only definitions that the trail contains. The database
+        changes last: the file is authoritative, so the next list repairs the database.
         """
         is_put = False
 
         async def recorded(claim: Claim, changes: Sequence[Change]) -> None:
             nonlocal is_put
-            if not is_put:  # a second call follows if another writer changed the row
+            if not is_put:  # the store calls this again if another writer changed the row
                 if self._record is not None:
                     await self._record("accept_started", None, changes)
                 put()
@@ -201,7 +202,7 @@ class Definitions:
 
 
 def decision_of(decision: str, change: Change) -> tuple[JsonObject, str, str]:
-    """Return the audit record of a decision, with its server and tool."""
+    """Return a decision's audit record, with the server and the tool that it concerns."""
     before, after = change
     pins = {"before": before, "after": after}
     shown = {name: as_json(pin) for name, pin in pins.items() if pin is not None}
@@ -237,7 +238,7 @@ def _hinted(pin: Pin) -> Risk | None:
 
 
 def _with(file: Path, pin: Pin, hash: str, risk: Risk | None) -> list[Pin]:
-    """Return the pins of a lock file, with the definition that was shown among them."""
+    """Return the pins of a lock file, updated with the definition that the operator saw."""
     definition = pin.seen_definition or pin.definition
     if hash != (pin.seen_hash or pin.hash) or definition is None:
         raise DefinitionChanged(f"{pin.address} {CHANGED} {pin.address}`")
@@ -251,10 +252,10 @@ _INVISIBLE = re.compile(rf"[\x00-\x09\x0b-\x1f\x7f-\x9f{INVISIBLE}]")
 
 
 def diff(pin: Pin) -> list[str]:
-    """Return a unified diff from the accepted definition to the one last seen.
+    """Return a unified diff from the accepted definition to the last offered definition.
 
-    A definition that was never accepted is all added lines. Members are sorted, and each line of a
-    longer text follows its member as a separate line.
+    If no definition was ever accepted, all lines are added lines. Members are sorted, and each line
+    of a longer text is a separate line after its member.
     """
     before = _lines(pin.definition)
     after = _lines(pin.seen_definition if pin.waits else pin.definition)
@@ -282,7 +283,7 @@ def _lines(definition: str | None) -> list[str]:
 
 
 def _of(value: Any, path: str) -> list[str]:
-    """Return a line for each leaf of a value: its path and its value."""
+    """Return a line with path and value for each leaf of a JSON value."""
     if isinstance(value, dict) and value:
         pairs = sorted((f"{path}.{key}" if path else key, each) for key, each in value.items())
         return [line for inner, each in pairs for line in _of(each, inner)]

@@ -1,11 +1,11 @@
-"""The lock file of accepted definitions: exported from a database, reviewed, obeyed or imported.
+"""The lock file of accepted definitions, which operators export, review, and import or enforce.
 
     {"version": 1, "servers": {"crm": {
         "server": {"hash": "…", "definition": {…}},
         "tools": {"refund": {"hash": "…", "definition": {…}, "risk": "write"}},
         "prompts": {…}}}}
 
-The definition counts, not the hash beside it: a file in which the two differ is refused.
+A file is refused if a hash does not match the definition beside it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 class LockFile:
-    """A lock file, read again whenever it has changed.
+    """A lock file that is read again whenever it has changed.
 
     Args:
         path: The path of the file.
@@ -57,11 +57,11 @@ class LockFile:
 
     @classmethod
     def of(cls, lock: Lock, folder: Path) -> LockFile | None:
-        """Return the file that a configuration obeys, if any."""
+        """Return the lock file of a configuration in strict mode, else None."""
         return cls(folder / lock.file) if lock.mode == "strict" else None
 
     def pins_of(self, server: str) -> dict[Key, Pin]:
-        """Return the definitions of a server that the file accepts.
+        """Return the pins of a server's definitions in the file.
 
         Raises:
             ConfigError: The file cannot be read, or is not a lock file.
@@ -122,7 +122,7 @@ def write(path: Path, pins: Iterable[Pin]) -> int:
 
 @contextmanager
 def staged(path: Path, pins: Iterable[Pin]) -> Iterator[Callable[[], None]]:
-    """Write a lock file under a temporary name, and yield the function that puts it in place.
+    """Write a lock file under a temporary name, and yield a function that moves it into place.
 
     Raises:
         OSError: The file cannot be written.
@@ -132,7 +132,7 @@ def staged(path: Path, pins: Iterable[Pin]) -> Iterator[Callable[[], None]]:
 
 
 def _encoded(pins: Iterable[Pin]) -> tuple[bytes, int]:
-    """Return the content of a lock file, and the number of definitions in it."""
+    """Return a lock file's content, and the number of definitions in it."""
     servers: dict[str, _Server] = {}
     count = 0
     for pin in sorted(pins, key=lambda each: (each.server, each.key)):

@@ -1,7 +1,7 @@
-"""The pins of a gateway: its mode, its lock file, and the decisions of operators.
+"""A gateway's pins: the mode, the lock file, and the operators' decisions.
 
-A decision in the database, or a change of the lock file, takes effect within a second. After a
-failure of the database, the pins are read again within a second of its recovery.
+A decision in the database, or a change to the lock file, takes effect within a second. If the
+database fails, the pins are read again within a second after it recovers.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from interlock.store.pin import Key, Kinds, Offered, Pin
 from interlock.store.pins import PinStore
 from interlock.types import JsonObject
 
-LAUNCH_KEY = "launch"  # the purpose of the key that hashes values in launch commands
-Note = Callable[[str, str, JsonObject], None]  # server, address of a tool or "", further members
+LAUNCH_KEY = "launch"  # the derivation label of the key that hashes values in launch commands
+Note = Callable[[str, str, JsonObject], None]  # server, tool's address or "", further members
 _log = logging.getLogger("interlock.gateway")
 
 
 class Pinning:
-    """A `PinKeeper` over a database.
+    """A `PinKeeper` that stores pins in a database.
 
     Args:
-        store: Keeps the pins.
-        lock: The mode, and the lock file.
-        folder: The folder that a relative path of the lock file starts from.
-        key: The key of the hashes in launch commands.
-        note: Records definitions that have to wait; None for no record.
+        store: The storage for pins.
+        lock: The mode and the lock file.
+        folder: The folder that a relative path of the lock file refers to.
+        key: The key that values in launch commands are hashed with.
+        note: Records definitions that wait for a decision; None to record nothing.
 
     Attributes:
-        key: The key of the hashes in launch commands.
+        key: The key that values in launch commands are hashed with.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Pinning:
         return [] if self._lock.mode == "off" else await self._store.list(server)
 
     def _record(self, server: str, written: list[Pin]) -> None:
-        """Record each definition that waits, and the number of accepted ones."""
+        """Record each definition that waits or is gone, and count the definitions in each state."""
         for pin in written:
             if pin.waits or pin.state == "gone":
                 _log.warning("%s: its definition is %s", pin.address, pin.state)
@@ -101,18 +101,18 @@ class Pinning:
 
     @property
     def states(self) -> Counter[str]:
-        """Number of definitions in each state."""
+        """The number of definitions in each state."""
         found = Counter(accepted=0, changed=0, new=0, gone=0)
         for each in self._states.values():
             found.update(each)
         return found
 
     async def replace(self, lock: Lock, servers: Collection[str]) -> None:
-        """Adopt another mode or lock file.
+        """Switch to a different mode or lock file.
 
         Args:
             lock: The new settings.
-            servers: All servers.
+            servers: The names of all servers.
         """
         for gone in [key for key in self._states if key[0] not in servers]:
             del self._states[gone]
@@ -120,16 +120,16 @@ class Pinning:
             self._lock, self._file = lock, LockFile.of(lock, self._folder)
             await self._on_change(servers)
 
-    # Following
+    # Changes in the database and the lock file
 
     @asynccontextmanager
     async def following(self, feed: ChangeFeed) -> AsyncIterator[None]:
-        """Follow the decisions of operators.
+        """Follow operators' decisions while the context is open.
 
         Args:
-            feed: The changes of the database.
+            feed: Reports changes in the database.
         """
-        with suppress(InterlockError):  # `_unread` keeps the servers that failed
+        with suppress(InterlockError):  # `_step` retries the servers in `_unread`
             await self._store.changed()
         async with feed.follow("pins", self._step, _log, "decisions about definitions"):
             yield
@@ -138,7 +138,7 @@ class Pinning:
         await self._obey(await self._store.changed() if has_changed else set())
 
     async def refresh(self) -> None:
-        """Apply the decisions that were made since the last call.
+        """Apply the decisions made since the last call.
 
         Raises:
             StoreError: The decisions cannot be read.
@@ -155,7 +155,7 @@ class Pinning:
     async def obey(self, server: str) -> None:
         """Apply a decision that was just made about a server.
 
-        If the database stops answering, all tools of the server wait until it answers.
+        If the database becomes unavailable, all of the server's tools wait until it recovers.
         """
         try:
             await self.refresh()
@@ -170,14 +170,14 @@ def make_pinning(
     secret: GatewayKey,
     trail: AuditTrail | None,
 ) -> Pinning:
-    """Make the pins of a configuration.
+    """Make the `Pinning` for a configuration.
 
     Args:
-        config: The configuration, whose folder a relative lock file is in.
+        config: The configuration. A relative path of the lock file refers to its folder.
         settings: The member `gateway` of the configuration.
-        database: Keeps the pins.
+        database: The database that stores the pins.
         secret: The gateway's key.
-        trail: Records definitions that have to wait; None for no record.
+        trail: Records definitions that wait for a decision; None to record nothing.
     """
 
     def note(server: str, tool: str, body: JsonObject) -> None:

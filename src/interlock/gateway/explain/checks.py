@@ -1,4 +1,4 @@
-"""The checks of a call, each a function of an `ExplainedCall`, in the order of the answer."""
+"""The checks of a call, each a function of an `ExplainedCall`, in the order they are shown."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _lacking(question: ExplainedCall) -> list[JsonObject]:
 
 
 def _way_to_connect(question: ExplainedCall) -> str:
-    """Return how the user gets the first missing credential; "" if none is missing."""
+    """Return the command or URL to get the first missing credential; "" if none is missing."""
     principal = question.caller.principal
     for each in _lacking(question):
         user = principal.id if principal is not None else ""
@@ -211,14 +211,14 @@ def policy_checks(
     caller: Caller,
     arguments: Mapping[str, Any] | None,
 ) -> Iterator[Check]:
-    """Yield the checks of the policy, each with the change that would make it pass."""
+    """Yield the policy's checks, each with the change that would make the check pass."""
     for step in decision.steps(arguments):
         reason, change = ("", "") if step.verdict == "ok" else _why(step, entry, caller)
         yield Check(step.step, step.verdict, step.detail, reason, change)
 
 
 def _why(step: Step, entry: Entry | Item, caller: Caller) -> tuple[str, str]:
-    """Return the reason of a failed check of the policy, and the change that would pass it."""
+    """Return why a check of the policy failed, and the change that would make it pass."""
     address, principal = entry.address, caller.principal
     if step.step == "plugin":
         user = principal.id if principal is not None else "user:local"

@@ -1,8 +1,8 @@
-"""Explanations of calls: every check of a call, with the fact that decided it.
+"""Explanations of calls: each check of a call, with the fact that decided it.
 
-The checks are the functions that a call runs, in the order of `CHECKS`. A tool that its caller may
-not see does not exist for that caller, so a denial by the policy precedes the state of the tool's
-server.
+The checks are the functions that a real call runs, in the order of `CHECKS`. A caller must not
+learn about a tool that is hidden from them, so a denial by the policy comes before the state of the
+tool's server.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from interlock.toolbox.names import address as address_of
 from interlock.toolbox.user_credentials import needs_of
 from interlock.types import JsonObject
 
-_LATE = ("limits", "approval", "credential")  # checks that depend on the earlier ones
-_ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # later checks are moot
+_LATE = ("limits", "approval", "credential")  # checks that run only if earlier checks pass
+_ENDING = ("key_revoked", "key_expired", "insufficient_scope", UNKNOWN)  # no later check runs
 # The checks that hide a tool from its caller.
 _HIDDEN = ("plugin", "view", "scope", "read_only", "policy")
 
 
 class Explainer:
-    """Explains calls of a gateway whose servers have been started.
+    """Explains calls to a gateway whose servers have been started.
 
     Args:
         gateway: The gateway.
         policy: The gateway's policy.
-        limiter: The limits that calls spend; explanations do not spend them.
-        credentials: The caller's credentials and missing ones, from `Vault.states`.
+        limiter: The limits on calls; an explanation does not use them up.
+        credentials: The caller's credentials, including missing ones, from `Vault.states`.
         pins: The accepted definitions.
-        approvals: The stored approvals; None for none.
+        approvals: The stored approvals; None if approvals are not checked.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Explainer:
         }
 
     def schema_of(self, address: str) -> JsonObject:
-        """Return the input schema of a tool; {} for an unknown tool."""
+        """Return a tool's input schema; {} if the tool is unknown."""
         entries = self._toolbox.tools
         found = next((each for each in entries if each.address == address), None)
         return {} if found is None else found.tool.input_schema
@@ -88,10 +88,10 @@ class Explainer:
         *,
         key: StoredKey | None = None,
     ) -> Explanation:
-        """Explain one call, with its approval if it needs one; see `explain`.
+        """Explain a call, including the approval that it needs; see `explain`.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         question = self._question(caller, address, arguments, key)
         approval = None
@@ -110,14 +110,14 @@ class Explainer:
         key: StoredKey | None = None,
         approval: tuple[str, Approval] | None = None,
     ) -> Explanation:
-        """Explain one call.
+        """Explain a call.
 
         Args:
             caller: The caller.
-            address: The tool, "server:name".
-            arguments: The arguments of the call; None to explain whether the tool is listed.
-            key: The caller's key; None for a user without one.
-            approval: The newest approval of this call, with its state.
+            address: The tool's address, "server:name".
+            arguments: The call's arguments; None to explain whether the tool is listed.
+            key: The caller's API key; None if the caller has no key.
+            approval: The state of the newest approval for this call, and the approval.
         """
         question = self._question(caller, address, arguments, key, approval)
         found = [(check, check(question)) for check in CHECKS]
@@ -135,7 +135,7 @@ class Explainer:
     def all_tools(
         self, caller: Caller, *, key: StoredKey | None = None
     ) -> Iterator[tuple[str, Explanation]]:
-        """Explain the listing of every tool, by address, including unusable tools."""
+        """Explain for each tool, even an unusable tool, whether it is listed; yield by address."""
         seen = set()
         for upstream in self._toolbox.upstreams.values():
             names = [each.tool.name for each in upstream.entries]
@@ -195,7 +195,7 @@ async def credentials_of(
     """Return the credentials that a caller has or needs, with their states.
 
     Raises:
-        StoreError: The database does not answer.
+        StoreError: The database is unavailable.
     """
     needs = {each.namespace or name: needs_of(each) for name, each in servers.items()}
     needs = {name: each for name, each in needs.items() if each.names or each.login}
@@ -203,10 +203,10 @@ async def credentials_of(
 
 
 async def explainer_for(caller: Caller, gateway: Assembly) -> Explainer:
-    """Return what explains the calls of a caller to a running gateway.
+    """Return an explainer for a caller's calls to a running gateway.
 
     Raises:
-        StoreError: The database does not answer.
+        StoreError: The database is unavailable.
     """
     parts, services = gateway.parts, gateway.services
     credentials = await credentials_of(services.vault, caller, parts.config.servers)
@@ -229,7 +229,7 @@ def reading_approvals(
     policy: Policy,
     gateway: ForwardingServer,
 ) -> Approvals:
-    """Return a read-only view of the approvals in a database."""
+    """Return the approvals in a database, for reading only."""
 
     async def refuse(*_: object) -> NoReturn:
         raise StoreError("approvals are only read here")
@@ -244,11 +244,11 @@ def reading_approvals(
     )
 
 
-# The result of the checks
+# The outcome of the checks
 
 
 def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
-    """Return the check that decides: the first denial, in the order of a call's checks."""
+    """Return the decisive check: the first denial, in the order in which a call is checked."""
     denied = [each for each in checks if each.verdict == "deny"]
     if not denied:
         if question.approval is not None and question.approval[0] == "approved":
@@ -265,7 +265,7 @@ def _decisive(checks: list[Check], question: ExplainedCall) -> Check | None:
             return 2
         if is_hidden and check.step in _HIDDEN:
             return 3
-        return 5 if is_listed and check.step == "server" else 4  # detected when the call is sent
+        return 5 if is_listed and check.step == "server" else 4  # found only when the call is sent
 
     return min(denied, key=turn)
 
@@ -282,7 +282,7 @@ def _rule(decisive: Check | None, question: ExplainedCall) -> str:
 
 
 def _unreached(checks: list[Check], decisive: Check | None) -> Iterator[Check]:
-    """Mark the checks that are pointless after a denial. The policy's checks stay."""
+    """Mark the checks that do not run after a denial; the policy's checks always run."""
     is_denied = decisive is not None and decisive.verdict == "deny"
     ends_all = decisive is not None and decisive.reason in _ENDING
     is_over = False

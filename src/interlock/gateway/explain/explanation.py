@@ -1,4 +1,4 @@
-"""The data of explanations: whether a call would be made, and why."""
+"""The data of an explanation: whether a call would be made, and why."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ Effect = Literal["allow", "ask", "deny"]
 
 
 class Check(Struct, frozen=True, omit_defaults=True):
-    """One check of a call.
+    """The result of one check of a call.
 
     Attributes:
-        step: The name of the check.
-        verdict: "not_reached" for a check that an earlier denial makes pointless.
-        detail: The fact, without any value of an argument.
-        reason: The stable word of a denial or question that the caller and the trail get.
-        change: The change that would make this check pass; "" if unknown.
+        step: The check's name.
+        verdict: "ok", "ask" or "deny"; "not_reached" if an earlier denial ends the checks.
+        detail: The fact that the check found. It contains no values of arguments.
+        reason: The code for a denial or question, as the caller and the audit trail receive it; ""
+            otherwise.
+        change: The change that would make the check pass; "" if unknown.
     """
 
     step: str
@@ -43,12 +44,12 @@ class Explanation(Struct, frozen=True):
 
     Attributes:
         effect: "allow", "ask" or "deny".
-        reason: Why not, as a stable word; "" for "allow".
-        rule: The id of the rule that decided; "" for none.
-        checks: Every check, in the order of `CHECKS`.
-        decisive: The check that denies or asks; None for "allow".
-        state: The state of the tool, such as "ok" or "server_down".
-        is_uncertain: Whether a rule depends on the arguments, and none were given.
+        reason: A stable code for why the call is not allowed; "" if it is allowed.
+        rule: The id of the rule that decided; "" if no rule did.
+        checks: The results of all checks, in the order of `CHECKS`.
+        decisive: The check that denies or asks; None if the call is allowed.
+        state: The tool's state, such as "ok" or "server_down".
+        is_uncertain: Whether the decision depends on arguments that were not given.
     """
 
     effect: Effect
@@ -61,11 +62,11 @@ class Explanation(Struct, frozen=True):
 
     @property
     def change(self) -> str:
-        """The change that would alter the effect; "" for "allow", or if unknown."""
+        """The change that would alter the effect; "" if allowed, or if none is known."""
         return self.decisive.change if self.decisive is not None else ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the explanation as JSON, for the command and the admin API."""
+        """Return the explanation as JSON, for the command line and the admin API."""
         shown = {"effect": self.effect, "reason": self.reason, "rule": self.rule}
         steps = [
             {"step": each.step, "verdict": each.verdict, "detail": each.detail}
@@ -77,24 +78,25 @@ class Explanation(Struct, frozen=True):
 
 
 class ExplainedCall(Struct):
-    """The call that the checks examine, with the data they need.
+    """The call to explain, with the data that its checks need.
 
     Attributes:
         caller: The caller.
-        key: The caller's key; None for a user without one.
-        address: The address of the call, with its parts `server` and `name`.
-        arguments: The arguments; None if they are not given.
+        key: The caller's API key; None if the caller has no key.
+        address: The call's address, which consists of `server` and `name`.
+        arguments: The call's arguments; None if they were not given.
         entry: The tool; an `Item` if it cannot be called.
-        known: The tool that the policy decides about; an `Item` if only its name is known.
-        upstream: The server of the tool; None if no server has this name.
-        problem: Why the tool cannot be called, if it is listed but unusable.
-        decision: The decision of the policy.
-        limiter: The limits.
-        policy: The policy.
+        known: The tool to pass to the policy; an `Item` if only the tool's name is known.
+        upstream: The tool's server; None if no server has this name.
+        problem: Why the tool cannot be called; None if it can, or if it is not listed.
+        decision: The policy's decision about the call.
+        limiter: The limits on calls.
+        policy: The gateway's policy.
         credentials: The credentials that the server needs from the user, from `Vault.states`.
-        accepted: The times at which definitions were accepted, by address.
-        approval: The newest approval of this call, with its state; None if there is none.
-        steps: The checks of the policy, by name.
+        accepted: When each definition was accepted, by the tool's address.
+        approval: The state of the newest approval for this call, and the approval; None if there is
+            none.
+        steps: The policy's checks by name.
     """
 
     caller: Caller
@@ -121,7 +123,7 @@ class ExplainedCall(Struct):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the tool does not exist for the caller, with any arguments."""
+        """Whether the tool is hidden from the caller, whatever the arguments."""
         if self.upstream is not None and not self.upstream.entries and self.problem is None:
             return not self.policy.may_use_any(self.caller, self.server)
         return self.policy.decide(self.caller, self.known).effect == "deny"

@@ -1,4 +1,4 @@
-"""The channel from a forwarded call back to its client, over the client's current request."""
+"""The channel from a forwarded call back to its client, through the client's current request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from interlock.protocol import Progress
 
 PROGRESS_GAP = 0.05  # seconds between two notifications of a call's progress
 
-# Asks a modern client: method and params of the question -> the answer.
+# Asks a modern client, given a question's method and params; returns the client's answer.
 Park = Callable[[str, bytes], Awaitable[Raw]]
 
 
@@ -23,16 +23,16 @@ class _Level(Struct):
 
 
 class CallLink(Struct, eq=False):
-    """The `BackChannel` of a forwarded call.
+    """The `BackChannel` that a forwarded call uses.
 
-    Log messages are filtered by the client's level. Progress is limited to one notification in
-    `PROGRESS_GAP`: the latest one is sent when the gap has passed.
+    Log messages below the client's level are dropped. Progress is sent at most once every
+    `PROGRESS_GAP` seconds; if more arrives, the latest progress is sent when the gap has passed.
 
     Attributes:
-        context: The client's request.
-        park: Asks a modern client; None if the client cannot be asked that way.
-        end_if_abandoned: Ends the call if its client has left a question unanswered for long.
-        latest: Progress that has not been sent yet; `flush` sends it.
+        context: The client's current request.
+        park: Asks a modern client while the call waits; None if the client is not asked this way.
+        end_if_abandoned: Ends the call if its client has not answered a question for a long time.
+        latest: The latest progress that is not sent yet; `flush` sends it.
     """
 
     context: Context
@@ -44,11 +44,11 @@ class CallLink(Struct, eq=False):
 
     @property
     def caller(self) -> Hashable:
-        """Same as `caller` of the client's back channel."""
+        """The caller of the client's own back channel."""
         return self.context.link.caller
 
     def notify(self, method: str, params: bytes) -> None:
-        """Forward a log message that passes the client's level, and any other notification."""
+        """Forward a notification, except log messages below the client's level."""
         context = self.context
         if context.finished:
             return
@@ -57,7 +57,7 @@ class CallLink(Struct, eq=False):
         context.link.notify(method, params)
 
     async def ask(self, method: str, params: bytes, *, timeout: float) -> Raw:
-        """Ask a legacy client by a request, a modern one by the answer to its own request."""
+        """Ask a legacy client with a request, or a modern client in the response to its request."""
         if self.park is None:
             return await self.context.link.ask(method, params, timeout=timeout)
         return await self.park(method, params)
@@ -66,7 +66,7 @@ class CallLink(Struct, eq=False):
         """Do nothing: the streams of the two connections are independent."""
 
     def progress(self, progress: Progress) -> None:
-        """Forward progress, at most once in `PROGRESS_GAP`."""
+        """Forward progress, at most once every `PROGRESS_GAP` seconds."""
         wait = self._sent_at + PROGRESS_GAP - monotonic()
         if wait <= 0:
             self._send_progress(progress)
@@ -85,7 +85,7 @@ class CallLink(Struct, eq=False):
         self.context.progress(progress.progress, progress.total, progress.message)
 
     def flush(self) -> None:
-        """Send the latest progress before the result."""
+        """Send the latest progress; call this before the result is sent."""
         if self._timer is not None:
             self._timer.cancel()
             self._send_latest()

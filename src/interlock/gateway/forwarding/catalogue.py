@@ -1,4 +1,4 @@
-"""The tools, resources and prompts of a toolbox, as each caller may see them."""
+"""The catalogue of a toolbox's tools, resources and prompts, filtered by each caller's rights."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from interlock.types import (
 )
 
 MISSING_KEY = "interlock/missing"
-MAX_FOUND = 100_000  # cached tools of callers
+MAX_FOUND = 100_000  # cached pairs of caller and tool
 
 
 class ToolboxCatalogue:
-    """A `Catalogue` with the items that a policy allows each caller.
+    """A `Catalogue` that lists the items which the policy allows the caller.
 
-    A listed item can be called; an item that is not listed does not exist for the caller.
+    Callers can use each item that is listed for them; any other item does not exist for them.
 
     Args:
         toolbox: The tools of all servers.
-        in_force: The policy.
-        forwarder: Passes requests on.
+        in_force: The current policy.
+        forwarder: Forwards requests to the servers.
     """
 
     def __init__(self, toolbox: Toolbox, in_force: InForce, forwarder: Forwarder) -> None:
@@ -57,7 +57,7 @@ class ToolboxCatalogue:
             each.wire_name: ForwardedTool(each, each.wire_name, "", forwarder)
             for each in toolbox.own.entries
         }
-        self._offers: dict[str, Offers] = {}  # by the view whose names are plain; "" for others
+        self._offers: dict[str, Offers] = {}  # by the view that has plain names; "" for other views
         self._before: dict[str, Offers] = {}  # the offers before the last change
         self._found: dict[tuple[int, str], tuple[Principal, ForwardedTool]] = {}  # see `find`
         self._found_in = -1  # the version in which `_found` was filled
@@ -66,11 +66,11 @@ class ToolboxCatalogue:
 
     @property
     def version(self) -> int:
-        """A number that changes when any list changes."""
+        """A number that changes whenever a list changes."""
         return self._toolbox.version + self._rights_changes
 
     def capabilities(self) -> ServerCapabilities:
-        """Return the declared capabilities, which do not depend on the servers that are up."""
+        """Return the capabilities, which are the same whether or not servers are connected."""
         changes = {"listChanged": True}
         return ServerCapabilities(
             tools=changes,
@@ -82,7 +82,7 @@ class ToolboxCatalogue:
         )
 
     def view(self, context: Context) -> Hashable:
-        """Return a key of the caller's rights; see `basis_of_rights`."""
+        """Return a key that identifies the caller's rights; see `basis_of_rights`."""
         return basis_of_rights(context.principal)
 
     # Lists
@@ -90,7 +90,7 @@ class ToolboxCatalogue:
     def page(
         self, kind: Kind, cursor: str, context: Context
     ) -> tuple[Sequence[Definition], str | None]:
-        """Return all definitions that the caller may use; there is only one page."""
+        """Return all definitions that the caller may use, as a single page."""
         if cursor:
             raise InvalidArguments("the cursor is not from this server")
         return list(self._visible(kind, context)), None
@@ -117,14 +117,14 @@ class ToolboxCatalogue:
                 yield each.definition
 
     def _own_tools(self, context: Context) -> Iterator[ForwardedTool]:
-        """Yield interlock's own tools that the client may use."""
+        """Yield the tools of interlock itself that the client may use."""
         caller = caller_of(context)
         for entry in self._toolbox.own.entries_for(caller):
             if self.may_use(caller, entry):
                 yield self._own[entry.wire_name]
 
     def list_meta(self, kind: Kind, context: Context) -> JsonObject:
-        """Return the missing items that the caller would see, and why a list of tools is empty."""
+        """Return metadata: items missing from the caller's list, and why a tool list is empty."""
         caller = Caller(context.principal)
         if kind == "prompts":
             missing = self._missing_prompts(self._offers_to(caller), caller)
@@ -138,7 +138,7 @@ class ToolboxCatalogue:
         return {REASON_KEY: "nothing_granted"} if is_empty else {}
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return the tools that a caller sees, and the missing ones with reasons."""
+        """Return the tools listed for a caller, and the missing tools with reasons."""
         offers = self._offers_to(caller)
         seen = []
         for name, tool in offers.tools.items():
@@ -179,7 +179,7 @@ class ToolboxCatalogue:
         ]
 
     def fingerprint(self, kind: ListKind, principal: Principal | None) -> int:
-        """Return a number that changes with a principal's lists of a kind."""
+        """Return a number that changes when a principal's list of this kind changes."""
         caller = Caller(principal)
         offers = self._offers_to(caller)
         if kind == "tools":
@@ -198,7 +198,7 @@ class ToolboxCatalogue:
         return hash(tuple(prints))
 
     def shown(self, item: Item) -> str:
-        """Return the URI of a resource as clients use it."""
+        """Return a resource's URI in the form that clients use."""
         return self._uris.shown(item.server, item.name)
 
     # Look-ups
@@ -255,14 +255,14 @@ class ToolboxCatalogue:
         )
 
     def _connect_url(self, caller: Caller, server: str, reason: str) -> str:
-        """Return the URL where the caller logs in to a server; "" if it needs no login."""
+        """Return the URL where the caller logs in to a server; "" if no login is needed."""
         upstream = self._toolbox.upstreams.get(server)
         if reason != "needs_login" or upstream is None or caller.principal is None:
             return ""
         return upstream.connect_url(caller.owner)
 
     def find_resource(self, uri: str, caller: Caller) -> Item | None:
-        """Return a resource that is kept, listed or linked to, or that a template may match."""
+        """Return a resource if it is a kept result, listed, linked, or may match a template."""
         if uri.startswith(URI):
             item = Item("resources", OWN, uri)
             return item if self.may_use(caller, item) else None
@@ -283,7 +283,7 @@ class ToolboxCatalogue:
         return item if self.may_use(caller, item) else None
 
     def find_hidden(self, kind: Kind, name: str, caller: Caller) -> Entry | Item | None:
-        """Return the item with a name, even if the caller may not use it."""
+        """Return the item with this name, even if the caller may not use it."""
         if kind == "tools":
             return self._toolbox.by_wire_name(name)
         offers = self._offers_to(caller)
@@ -298,7 +298,7 @@ class ToolboxCatalogue:
     def find_completion(
         self, ref: PromptReference | ResourceTemplateReference, argument: str, context: Context
     ) -> ForwardedCompletion:
-        """Return the completion for an argument; its server decides whether it has one.
+        """Return the completion for an argument; the server decides whether it offers completions.
 
         Raises:
             InvalidArguments: The caller may not use this prompt or template.
@@ -315,12 +315,12 @@ class ToolboxCatalogue:
         return ForwardedCompletion(listed.item, argument, upstream)
 
     def problem_of(self, caller: Caller, address: str) -> UnusableTool | None:
-        """Return why a tool cannot be called, even if the caller may not see it."""
+        """Return why a tool cannot be called, even for callers that may not see the tool."""
         problems = self._offers_to(caller).problems()
         return next((each for each in problems if each.item.address == address), None)
 
     def offers(self, caller: Caller, entry: Entry | Item) -> bool:
-        """Return whether a caller may use an item that the server lists for this caller."""
+        """Return whether a caller may use an item and the server lists it for that caller."""
         return self.may_use(caller, entry) and self._sees(caller, entry)
 
     def _sees(self, caller: Caller, entry: Entry | Item) -> bool:
@@ -337,11 +337,11 @@ class ToolboxCatalogue:
         self._rights_changes += 1
 
     def may_use(self, caller: Caller, entry: Entry | Item) -> bool:
-        """Return whether a caller may use an item, perhaps with some arguments only."""
+        """Return whether a caller may use an item, possibly with certain arguments only."""
         return self._in_force.policy.decide(caller, entry).effect != "deny"
 
     def _offers_to(self, caller: Caller) -> Offers:
-        """Return the offers by the names of the caller's view."""
+        """Return the offers, keyed by the names that the caller's view uses."""
         if self._version != self._toolbox.version:
             self._version = self._toolbox.version
             self._before, self._offers = self._offers, {}
@@ -361,9 +361,9 @@ class ToolboxCatalogue:
 
 
 def basis_of_rights(principal: Principal | None) -> Hashable:
-    """Return a key that only principals with equal rights share.
+    """Return a key that two principals share only if they have the same rights.
 
-    Two tokens of one user may have different scopes, so the user alone is not the key.
+    The user's id is not enough: two tokens of one user may have different scopes.
     """
     if principal is None:
         return None

@@ -1,8 +1,8 @@
-"""Changes at the servers, and the notifications of clients about them.
+"""Changes at the servers, and the notifications that clients get about them.
 
-1. A client is notified of a list only if its own list has changed, at most once in `GAP`.
-2. Whether a client may be notified is decided when the notification is sent.
-3. A server has one subscription to a resource for all clients, and none after the last client.
+1. Clients are notified only if their own list has changed, at most once every `GAP` seconds.
+2. Each client's rights are checked when a notification is sent.
+3. All clients share one subscription to a resource, which ends after the last client leaves.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from interlock.server.subscribers import Audience, ListKind, Subscriber, Subscri
 from interlock.toolbox import Toolbox
 from interlock.types import LogLevel, LogMessage
 
-GAP = 1.0  # seconds between two notifications of a list
+GAP = 1.0  # seconds between two notifications about a list
 REFRESH_EVERY = 5.0  # seconds between refreshes of expired lists
 KINDS: tuple[ListKind, ...] = ("tools", "prompts", "resources")
 
 
 class Changes:
-    """Notifies subscribers of changes at the servers.
+    """Notifies subscribed clients of changes at the servers.
 
     Args:
         toolbox: The servers.
-        catalogue: The lists of each caller.
+        catalogue: The lists that each caller sees.
         parking: The parked calls.
-        in_force: The policy.
+        in_force: The current policy.
 
     Attributes:
-        subscribers: The clients to notify.
+        subscribers: The clients that are notified.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Changes:
     # Lists
 
     def toolbox_changed(self) -> None:
-        """Compare the lists of all subscribers, now or soon; end calls of servers that are gone."""
+        """Compare all subscribers' lists, now or soon; end parked calls of removed servers."""
         self._parking.keep(self._toolbox.upstreams)
         if self._timer is None:
             wait = max(0.0, self._checked_at + GAP - monotonic())
@@ -87,7 +87,7 @@ class Changes:
             for kind in KINDS:
                 if before is None or before[kind] != now[kind]:
                     changed[kind].add(basis)
-            await asyncio.sleep(0)  # let other tasks run, as a list may be long
+            await asyncio.sleep(0)  # lets other tasks run, because a list may be long
         for kind, whose in changed.items():
             if whose:
                 self.subscribers.list_changed(kind, _is_one_of(whose))
@@ -103,10 +103,10 @@ class Changes:
     # Resources
 
     async def follow(self, uri: str, context: Context) -> bool:
-        """Subscribe to a resource at its server; return False if the caller may not use it.
+        """Subscribe to a resource at its server; return False if the caller may not read it.
 
         Raises:
-            RemoteError: The server refuses, or is down.
+            RemoteError: The server refuses the subscription, or is unavailable.
         """
         item = self._catalogue.find_resource(uri, Caller(context.principal))
         if item is None:
@@ -131,9 +131,9 @@ class Changes:
             del self._beginning[uri]
 
     def unfollowed(self) -> None:
-        """End the subscriptions that no client uses any more, after `GAP`.
+        """End subscriptions that no client uses any more, after `GAP` seconds.
 
-        The delay keeps a subscription that another client requests meanwhile.
+        During the delay another client may subscribe, and then the subscription stays.
         """
         if self._followed and self._unfollowing is None:
             loop = asyncio.get_running_loop()
@@ -161,10 +161,10 @@ class Changes:
 
         self.subscribers.resource_updated(self._catalogue.shown(item), may_use)
 
-    # Log messages that belong to no call
+    # Log messages outside of calls
 
     async def set_log_level(self, level: LogLevel, context: Context) -> None:
-        """Set the log level of the servers that the caller may use, unless theirs is lower."""
+        """Lower the log level of each server that the caller may use, if it is higher."""
         policy, caller = self._in_force.policy, Caller(context.principal)
         wanted = [
             each.want_log_level(level)
@@ -174,7 +174,7 @@ class Changes:
         await asyncio.gather(*wanted)
 
     def logged(self, server: str, message: LogMessage) -> None:
-        """Forward a server's message to the sessions that may see it and request its level."""
+        """Forward a server's log message to clients that may see it and want its level."""
 
         def may_use(principal: Principal | None) -> bool:
             return self._in_force.policy.may_use_any(Caller(principal), server)
@@ -189,7 +189,7 @@ class Changes:
         task.add_done_callback(self._tasks.discard)
 
     async def refresh(self) -> None:
-        """List expired lists again and start servers that never started, until cancelled."""
+        """Refresh expired lists, and retry servers that failed to start, until cancelled."""
         while True:
             await asyncio.sleep(REFRESH_EVERY)
             await self._toolbox.refresh()

@@ -1,4 +1,4 @@
-"""Forwarding: requests of clients become calls of the toolbox, and results go back."""
+"""Forwarding: clients' requests become calls of the toolbox, and results go back to clients."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from interlock.revisions import MODERN
 from interlock.toolbox import Toolbox
 from interlock.types import ClientCapabilities, JsonObject, LogLevel, Result
 
-MAX_SESSION = 64  # characters of the session that a modern client names
+MAX_SESSION = 64  # characters of the session id that a modern client chooses
 SESSION_KEY = "interlock/session"
-_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # types of content blocks that have a URI
+_LINK, _EMBEDDED = b'"resource_link"', b'"resource"'  # content block types that contain a URI
 _IGNORES = GatewayObserver()
-_NOTHING = (None, None, None)  # the capabilities of a client that answers no questions
+_NOTHING = (None, None, None)  # the capabilities of a client that cannot answer questions
 
 
 class _Round(Struct, tag="round"):
@@ -42,7 +42,7 @@ class _Round(Struct, tag="round"):
 
 
 class ApprovalTicket(Struct, tag="approval"):
-    """The sealed state while a modern client is asked to approve its call."""
+    """The sealed state while a modern client decides whether to approve its call."""
 
     approval: str  # the id of the approval
 
@@ -51,13 +51,14 @@ _decode_state = msgspec.json.Decoder(_Round | Ticket | ApprovalTicket).decode
 
 
 class Forwarder:
-    """Forwards requests to servers.
+    """Forwards clients' requests to servers.
 
     Args:
         toolbox: The servers.
-        in_force: The policy that decides again about a request that continues after questions.
-        task_ids: Makes the ids of tasks that clients see.
-        observer: Is notified of calls that cannot be sent.
+        in_force: The current policy, which is checked again when a request continues after
+            questions.
+        task_ids: Makes the task ids that clients see.
+        observer: Notified of calls that cannot be sent.
     """
 
     def __init__(
@@ -77,20 +78,20 @@ class Forwarder:
     async def forward(
         self, entry: Entry | Item, arguments: JsonObject, context: Context, id: str
     ) -> Raw:
-        """Send a request to a server; return its result, see `with_links`.
+        """Send a request to a server; return its result, with URIs replaced as in `with_links`.
 
         Args:
             entry: The requested item.
-            arguments: The arguments by name.
+            arguments: The arguments by parameter name.
             context: The client's request.
-            id: The id of the call, unless the request continues a parked call, which has its own.
+            id: The call's id, unless the request continues a parked call, which already has an id.
 
         Raises:
-            InputRequired: The server asks a modern client.
-            TaskBegun: The server answers with a task.
-            MissingCapability: The server asks for a capability that the client does not declare.
-            InvalidArguments: The state of an earlier round is not valid.
-            InterlockError: The request was refused, or has failed.
+            InputRequired: The server asks a modern client a question.
+            TaskBegun: The server runs the call as a task.
+            MissingCapability: The server needs a capability that the client does not declare.
+            InvalidArguments: The request's state from an earlier round is not valid.
+            InterlockError: The request was refused, or failed.
         """
         state = None if context.round_state is None else _decode_state(context.round_state)
         if isinstance(state, Ticket):
@@ -116,7 +117,7 @@ class Forwarder:
         call.back = link = CallLink(context)
         if context.progress_token is not None:
             call.progress = link.progress
-        if self.in_force.policy.asks:  # without parking, the call may only wait for an approval
+        if self.in_force.policy.asks:  # needed while the call waits for an approval
             call.slots = Slots()
         outcome = await self._toolbox.stack(call)
         if link.latest is not None:
@@ -126,18 +127,20 @@ class Forwarder:
         return self._passed_on(entry, outcome, context, id)
 
     def _passed_on(self, entry: Entry | Item, outcome: Outcome, context: Context, id: str) -> Raw:
-        """Return a result for its client, unless the client must continue the call."""
+        """Return a result for the client; raise an error if the client must continue the call."""
         if outcome.result_type != "complete" and context.is_modern:
             _raise_questions(outcome, self.permitted(entry, context), id)
             if outcome.is_task and isinstance(entry, Entry):
                 raise self.task_ids.begun(entry, outcome.raw, context.principal, id)
-        # The types of content blocks that have a URI.
+        # Content block types that contain a URI.
         if isinstance(entry, Entry) and b'"resource' in bytes(outcome.raw):
             return self.with_links(entry, outcome.raw)
         return outcome.raw
 
     def with_links(self, entry: Entry | Item, result: Raw) -> Raw:
-        """Make the resources readable that a tool's result links to or contains."""
+        """Replace the URIs of a tool's linked and embedded resources, so that clients can read
+        them.
+        """
         encoded = bytes(result)
         if isinstance(entry, Item) or (_LINK not in encoded and _EMBEDDED not in encoded):
             return result
@@ -160,7 +163,7 @@ class Forwarder:
             await upstream.want_log_level(level)
 
     def permitted(self, entry: Entry | Item, context: Context) -> ClientCapabilities:
-        """Return the part of a client's capabilities that a server may use."""
+        """Return those of a client's capabilities that a server may use."""
         upstream = self._toolbox.upstreams.get(entry.server)
         can = context.client_capabilities
         return can if upstream is None else upstream.calls.permitted(can)
@@ -173,7 +176,7 @@ class Forwarder:
         self, ticket: Ticket, entry: Entry | Item, arguments: JsonObject, context: Context
     ) -> Raw:
         decision = self.in_force.policy.decide(caller_of(context), entry, arguments)
-        if decision.effect == "deny":  # the caller's rights have changed meanwhile
+        if decision.effect == "deny":  # the caller's rights have changed in the meantime
             self.parking.end_one(ticket, context)
             raise CallDenied(entry.address, decision.reason, decision.rule)
         outcome = await self.parking.resume(ticket, context)
@@ -181,7 +184,7 @@ class Forwarder:
 
 
 def ticket_of(context: Context) -> ApprovalTicket | None:
-    """Return the sealed state of a request that continues after an approval, if it has one."""
+    """Return the sealed state of a request that continues after an approval, else None."""
     state = None if context.round_state is None else _decode_state(context.round_state)
     return state if isinstance(state, ApprovalTicket) else None
 
@@ -203,10 +206,10 @@ def _raise_questions(outcome: Outcome, can: ClientCapabilities, call: str) -> No
 
 
 def caller_of(context: Context) -> Caller:
-    """Return the caller on whose behalf a request is forwarded.
+    """Return the caller for whom a request is forwarded.
 
     Raises:
-        InvalidArguments: The client names a session that is not valid.
+        InvalidArguments: The client sent an invalid session id.
     """
     if context.session is not None:
         session = f"session {context.session.id}"
@@ -230,14 +233,14 @@ def caller_of(context: Context) -> Caller:
 
 
 def _go_on(call: Call, state: _Round | ApprovalTicket | None, answers: Mapping[str, Raw]) -> None:
-    """Continue a call with the answers to the questions of an earlier round."""
+    """Add the answers to an earlier round's questions to a call."""
     if isinstance(state, _Round):
         answered = {key: answers[key] for key in state.keys if key in answers}
         call.input_responses = Raw(encode(answered))
         call.request_state = state.state
         call.continues = state.call
         return
-    # Answers to questions of an earlier request. The server checks whether they are its own.
+    # A server's questions in an earlier request; the server checks whether it asked them.
     ours = state.approval if isinstance(state, ApprovalTicket) else ""
     others = {key: each for key, each in answers.items() if key != ours}
     if others:

@@ -1,4 +1,4 @@
-"""The rules that the parts of a `ForwardingServer` share; a reload replaces them in one step."""
+"""The policy that the parts of a `ForwardingServer` share; a reload replaces it in one step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from interlock.policy import Policy
 
 
 class InForce(Struct):
-    """The present rules.
+    """The current policy, and the check before a request is read.
 
     Attributes:
-        policy: Decides who may use what.
-        admit: See `Layers`.
+        policy: Decides which items a caller may use.
+        admit: Raises an error if a caller may not make any call now; see `Layers`. None if not
+            checked.
     """
 
     policy: Policy

@@ -1,4 +1,4 @@
-"""Resources and prompts of upstream servers, as the gateway offers them to one caller."""
+"""Servers' resources and prompts, as the gateway offers them to clients."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from interlock.types import (
 
 
 class ForwardedResource:
-    """A resource that a server has listed or linked to, or serves by a template.
+    """A resource that a server lists, links to in a result, or serves through a template.
 
     Args:
-        item: The resource, with the URI that its server uses.
-        uris: Returns the URI that clients use.
+        item: The resource, with its URI at the server.
+        uris: Converts a server's URIs to the URIs that clients use.
         forwarder: Sends the requests.
     """
 
@@ -47,11 +47,11 @@ class ForwardedResource:
         self._forwarder = forwarder
 
     async def read(self, uri: str, context: Context) -> Raw:
-        """Read the resource; return the server's result, with prefixed URIs.
+        """Read the resource; return the server's result, with the URIs that clients use.
 
         Raises:
-            UnknownResource: The server does not have it.
-            RemoteError: The request was refused, or has failed.
+            UnknownResource: The server has no resource with this URI.
+            RemoteError: The request was refused, or failed.
         """
         id = new_call_id()
         try:
@@ -83,10 +83,10 @@ def _with_prefixes(result: Raw, server: str, uris: Uris) -> Raw:
 
 
 class ForwardedPrompt:
-    """A prompt of a server.
+    """A server's prompt.
 
     Args:
-        item: The prompt, with its server's name for it.
+        item: The prompt, with its name at the server.
         forwarder: Sends the requests.
     """
 
@@ -95,10 +95,10 @@ class ForwardedPrompt:
         self._forwarder = forwarder
 
     async def get(self, arguments: dict[str, str], context: Context) -> Raw:
-        """Request the messages; return the server's result unchanged.
+        """Request the prompt's messages; return the server's result unchanged.
 
         Raises:
-            RemoteError: The request was refused, or has failed.
+            RemoteError: The request was refused, or failed.
         """
         id = new_call_id()
         try:
@@ -110,12 +110,12 @@ class ForwardedPrompt:
 
 
 class ForwardedCompletion:
-    """A server's completions for one argument.
+    """A server's completions for an argument.
 
     Args:
-        item: The prompt, or the resource with the server's template as its name.
-        argument: The name of the argument.
-        upstream: The server.
+        item: The prompt, or the resource template with its URI template at the server.
+        argument: The argument's name.
+        upstream: The server that offers the completions.
     """
 
     def __init__(self, item: Item, argument: str, upstream: Upstream) -> None:
@@ -124,10 +124,10 @@ class ForwardedCompletion:
         self._upstream = upstream
 
     async def complete(self, value: str, arguments: dict[str, str], context: Context) -> Raw:
-        """Request completions of `value`; return the server's result unchanged.
+        """Request completions for `value`; return the server's result unchanged.
 
         Raises:
-            RemoteError: The request has failed.
+            RemoteError: The request failed.
         """
         name = self._item.name
         is_prompt = self._item.kind == "prompts"

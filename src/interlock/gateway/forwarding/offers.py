@@ -1,4 +1,4 @@
-"""All tools, resources and prompts of a toolbox, by the names that clients use."""
+"""All tools, resources and prompts of a toolbox, keyed by the names that clients use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from interlock.types import JsonObject
 
 
 class ListedItem(Struct):
-    """A resource, template or prompt that a server has listed."""
+    """A resource, resource template or prompt that a server lists."""
 
     item: Item
     definition: EncodedDefinition
@@ -30,27 +30,28 @@ class ListedItem(Struct):
 
 
 class ListedTemplate(ListedItem):
-    """A resource template, with a matcher of its URIs."""
+    """A resource template, with a matcher for its URIs."""
 
     pattern: LooseTemplate
 
 
 class Offers:
-    """The tools, resources and prompts of all servers, or of a view with plain names.
+    """The tools, resources and prompts that clients can be offered, before rights are checked.
 
     Args:
         toolbox: The servers.
-        uris: The servers whose URIs have a prefix.
+        uris: Adds and removes the prefixes of resource URIs.
         forwarder: Sends the calls.
-        plain: The view whose tools and prompts keep their servers' names; None for wire names.
-        before: The offers before the last change; unchanged ones are reused.
+        plain: The view whose tools and prompts keep their servers' names; None to use wire names.
+        before: The offers before the last change, whose unchanged tools are reused; None at first.
 
     Attributes:
-        tools: The tools that can be called, if their servers are up.
-        unusable: The tools that cannot be called.
-        clashes: The unusable tools whose names other tools have, too.
-        waiting: Why prompts are not offered until their definitions are accepted.
-        down: The servers that have never listed their tools, with a word and a line for why.
+        tools: The tools that can be called while their servers are connected, by name.
+        unusable: The tools that cannot be called, by name.
+        clashes: The unusable tools whose names other tools already have.
+        waiting: Why prompts are not offered until an operator accepts their definitions.
+        down: The servers that have never listed their tools, each with a code and a text for the
+            reason.
     """
 
     def __init__(
@@ -157,10 +158,10 @@ class Offers:
 
 
 def check_names(views: Mapping[str, CompiledView], upstreams: Mapping[str, Upstream]) -> None:
-    """Raise if two tools of a view with plain names have the same name.
+    """Raise an error if two tools in a view with plain names have the same name.
 
     Raises:
-        ConfigError: The text names the view and both tools.
+        ConfigError: Two tools have the same name; the text names the view and both tools.
     """
     for view_name, view in views.items():
         known: dict[str, str] = {}

@@ -1,17 +1,18 @@
-"""Calls of modern clients to legacy servers, which ask questions during a call.
+"""Parking: modern clients' calls wait here while legacy servers ask questions during a call.
 
-A modern client is asked in the answer to its request. So the call waits at the server while the
-client receives the questions and a sealed state; the client's next request has the answers::
+A modern client receives a server's questions in the response to its request. Meanwhile the call
+waits at the server. The client's next request brings the answers and a sealed state::
 
-    tools/call -> Parking.run -> the stack -> server asks -> _ParkedAtServer.ask -> InputRequired
-    tools/call with answers -> Parking.resume -> the same call goes on -> its result
+        tools/call -> Parking.run -> the stack -> server asks -> _ParkedAtServer.ask ->
+        InputRequired
+        tools/call with answers -> Parking.resume -> the same call continues -> its result
 
 Rules:
 
-1. A parked call can be continued only by the same user, once for each state, with the same request.
-2. It holds no slot while it is parked, and none of its deadlines expires.
-3. It ends after `TTL`, or when its server is removed from the configuration. After `ABANDONED` it
-   also ends when its server asks a question without naming the call.
+1. Only the same user can continue a parked call, once for each state and with the same request.
+2. A parked call occupies no slot, and its deadlines are suspended.
+3. A parked call ends after `TTL`, or when its server is removed from the configuration. After
+   `ABANDONED` it also ends when its server asks a question without naming a call.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from interlock.protocol.envelope import encode
 from interlock.server.parked_calls import ParkedCall, ParkedCalls, owner_of
 from interlock.types import CreateMessageResult, ElicitResult, ListRootsResult
 
-TOGETHER = 0.02  # seconds in which questions of the server are collected for one answer
+TOGETHER = 0.02  # seconds to collect a server's questions, so that the client gets them at once
 TTL = 600.0  # seconds that a call may be parked
-ABANDONED = 60.0  # seconds of waiting after which a call may be ended for another call's question
+ABANDONED = 60.0  # seconds until a waiting call may be ended in favour of another call
 MAX_EACH = 8  # parked calls of one principal
 MAX_OF_SERVER = 32
 MAX_ALL = 1_024
@@ -57,15 +58,15 @@ _ANSWERS: dict[str, type] = {
 
 
 class Ticket(Struct, tag="parked"):
-    """The sealed state that a client returns to continue a parked call."""
+    """The sealed state with which a client continues a parked call."""
 
-    parked: str  # the id of the parked call
-    once: str  # the id of these questions
-    call: str  # the id of the call in the audit trail
+    parked: str  # the parked call's id
+    once: str  # the id of the current questions
+    call: str  # the call's id in the audit trail
 
 
 class StaleState(MalformedAnswer):
-    """The client returned the state of a call whose parking has ended."""
+    """The client sent the state of a call that is no longer parked."""
 
 
 class Parking:
@@ -84,7 +85,7 @@ class Parking:
         return sum(1 for _ in self._parked)
 
     async def run(self, call: Call, context: Context) -> Outcome:
-        """Send a call; return its result.
+        """Send a call, and return its result.
 
         Args:
             call: The call, without a back channel.
@@ -92,7 +93,7 @@ class Parking:
 
         Raises:
             InputRequired: The client must answer questions first; the call is parked.
-            InterlockError: Raised by the stack.
+            InterlockError: The stack refused the call, or the call failed.
         """
         parked = _ParkedAtServer(self, call, context)
         parked.work = aio.start(self._send(parked.call), loop=context.loop)
@@ -103,11 +104,11 @@ class Parking:
         return await self._handle(call)
 
     async def resume(self, ticket: Ticket, context: Context) -> Outcome:
-        """Continue a parked call with the answers in a request; see `run`.
+        """Continue a parked call with the answers in a request, and return its result; see `run`.
 
         Raises:
-            StaleState: The call has ended, or these questions were answered already.
-            MalformedAnswer: An answer is malformed. The call stays parked.
+            StaleState: The call has ended, or its questions are already answered.
+            MalformedAnswer: An answer is malformed; the call stays parked.
         """
         parked = self._find(ticket, context)
         if parked is None:
@@ -116,7 +117,7 @@ class Parking:
             )
         parked.link.context = context
         await parked.update(context.answers)
-        context.answers.clear()  # later rounds need not repeat these answers
+        context.answers.clear()  # later rounds must not use these answers again
         parked.once = ""
         return await self._follow(parked)
 
@@ -130,18 +131,18 @@ class Parking:
         return parked if parked is not None and parked.once == ticket.once else None
 
     async def _follow(self, parked: _ParkedAtServer) -> Outcome:
-        """Wait until a call has ended or asks questions."""
+        """Wait until a call ends or its server asks questions; return the result or raise."""
         try:
             while asks := await parked.asks_or_ends():
                 await asyncio.sleep(TOGETHER)  # the server may ask several questions at once
                 if parked.questions:
                     break
         except asyncio.CancelledError as error:
-            parked.work.cancel(*error.args)  # with the client's reason
+            parked.work.cancel(*error.args)  # the arguments state why the client cancelled
             raise
         if not asks:
             parked.link.flush()
-            if parked.work.cancelled():  # by something other than this request
+            if parked.work.cancelled():  # by another event than this request
                 raise CallRefused("the call was ended while it waited for the client", "cancelled")
             outcome: Outcome = parked.work.result()
             return outcome
@@ -154,10 +155,10 @@ class Parking:
         )
 
     def add(self, parked: _ParkedAtServer) -> None:
-        """Count a call that begins to wait for its client.
+        """Register a call that begins to wait for its client.
 
         Raises:
-            AskRefused: Too many calls wait already.
+            AskRefused: Too many calls are already waiting.
         """
         server = parked.call.entry.server
         if self._of_server[server] >= MAX_OF_SERVER:
@@ -170,18 +171,18 @@ class Parking:
         self._of_server[server] += 1
 
     def remove(self, parked: _ParkedAtServer) -> None:
-        """Uncount a call that continues or has ended."""
+        """Unregister a call that continues or has ended."""
         self._parked.remove(parked)
         self._of_server[parked.call.entry.server] -= 1
 
     def end(self, is_over: Callable[[Principal | None], bool]) -> None:
-        """End the parked calls of some principals, such as those whose key was revoked."""
+        """End the parked calls of certain principals, such as users of a revoked key."""
         for parked in self._parked:
             if is_over(parked.link.context.principal):
                 parked.work.cancel()
 
     def keep(self, servers: Collection[str]) -> None:
-        """End the parked calls of all servers but these."""
+        """End the parked calls of all servers except these."""
         for parked in self._parked:
             if parked.call.entry.server not in servers:
                 parked.work.cancel()
@@ -191,7 +192,7 @@ class Parking:
 
 
 class _ParkedAtServer(ParkedCall):
-    """A modern client's call that waits at its server while the client is asked."""
+    """A modern client's call that waits at its server for the client's answers."""
 
     def __init__(self, parking: Parking, call: Call, context: Context) -> None:
         super().__init__(owner_of(context.principal), TTL)
@@ -205,8 +206,8 @@ class _ParkedAtServer(ParkedCall):
         )
         self.once = ""  # the id of the unanswered questions; "" if there are none
         self._parking = parking
-        self._waiting = 0  # number of unanswered questions
-        self._since = 0.0  # start of the waiting time, by the clock of the event loop
+        self._waiting = 0  # the number of unanswered questions
+        self._since = 0.0  # when the call began to wait, by the event loop's clock
         self._count = 0
 
     async def _ask_client(self, method: str, params: bytes) -> Raw:
@@ -236,6 +237,6 @@ class _ParkedAtServer(ParkedCall):
 
 
 def _note_end(work: asyncio.Task[Outcome]) -> None:
-    """Mark the error of a call as retrieved, as the client of a parked call may never return."""
+    """Mark a call's error as retrieved, because the client may never continue the call."""
     if not work.cancelled():
         work.exception()

@@ -1,7 +1,7 @@
-"""Refusals of a request: a sentence for the model, and a reason for programs.
+"""Refusals of a request: a sentence for the model, and a reason code for programs.
 
-A problem with a call of a visible tool is a result of the tool. A problem with the request itself
-or with the key is a JSON-RPC error, and an HTTP status where one fits.
+If a call to a visible tool fails, the result of the tool states the problem. If the request itself
+or the key is refused, the response is a JSON-RPC error, with an HTTP status where one exists.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INTERNAL_ERROR = -32603
 
 _log = logging.getLogger("interlock.gateway")
 
-# The first class that matches an error decides.
+# The first class that matches an error determines the reason.
 _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
     (AuditUnavailable, "audit_unavailable"),
     (InvalidArguments, "arguments_invalid"),
@@ -58,7 +58,7 @@ _REASONS: tuple[tuple[type[InterlockError], str], ...] = (
 
 
 def reason_of(error: InterlockError) -> str:
-    """Return the stable word for the reason of a failed call."""
+    """Return a stable code for the reason of a failed call."""
     if isinstance(error, CallDenied | CallRefused | AskRefused):
         return error.reason
     if isinstance(error, ServerUnavailable):
@@ -71,16 +71,16 @@ def reason_of(error: InterlockError) -> str:
 
 
 def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
-    """Return the result of a call that was not made or has failed: a sentence and its reason.
+    """Return the result for a refused or failed call: a sentence, and the reason for programs.
 
     Args:
         entry: The item that was called.
-        error: The reason of the failure.
-        call: The call's id, which becomes the reference to its records in the audit trail and to
-            its line in the log. Without an id, the reference is only in the log.
+        error: Why the call was refused or failed.
+        call: The call's id, which is also the reference to its audit records and its log line.
+            Without an id, a new reference appears only in the log.
 
     Raises:
-        CallRefused, AuditUnavailable: The problem is the request or the key.
+        CallRefused, AuditUnavailable: The request itself or the key is refused.
     """
     code, reference = _logged(entry, error, call)
     shown = _shown(code, reference, _retry_after(error))
@@ -91,13 +91,13 @@ def refusal(entry: Entry | Item, error: InterlockError, call: str = "") -> Raw:
 
 
 def result_of(text: str, reason: JsonObject) -> Raw:
-    """Return the result of a tool that was not called."""
+    """Return the result for a tool that was not called."""
     content = [{"type": "text", "text": text}]
     return Raw(encode({"content": content, "isError": True, "_meta": {REASON_KEY: reason}}))
 
 
 def refused(entry: Entry | Item, error: InterlockError, call: str = "") -> RemoteError:
-    """Return the JSON-RPC error for a resource, a prompt or a task; see `refusal`."""
+    """Return the JSON-RPC error for a refused resource, prompt or task; see `refusal`."""
     code, reference = _logged(entry, error, call)
     data = _shown(code, reference, _retry_after(error))
     data |= _details(error)

@@ -1,6 +1,6 @@
 """An MCP server that offers the tools, resources and prompts of a toolbox.
 
-The path of a call::
+A call passes through these methods::
 
     Request -> Gateway.answer -> Methods -> ForwardedTool.call -> Toolbox.handle -> Upstream.send
 """
@@ -58,40 +58,41 @@ if TYPE_CHECKING:
 _NO_LAYERS = Layers()
 _IGNORES = GatewayObserver()
 _LIMITED = frozenset(("tools/call", "resources/read", "prompts/get"))
-SERVERS = "servers"  # stands for the instructions of the servers
+SERVERS = "servers"  # the value of `instructions` that selects the servers' instructions
 MAX_INSTRUCTIONS = 4_096  # characters of one server's instructions
-LIST_TTL_MS = 60_000  # how long clients may keep lists; changes are notified
+LIST_TTL_MS = 60_000  # how long clients may cache lists; they are notified of changes
 
 
 class ForwardingServer:
-    """Answers MCP requests with the tools of a toolbox, as a policy lets each caller use them.
+    """Answers MCP requests with a toolbox's tools, as far as the policy allows the caller.
 
-    The first connection opens the toolbox, the last one closes it.
+    The first connection opens the toolbox, and the last connection closes it.
 
     Args:
         servers: The servers; see `Toolbox`.
-        policy: Decides who may use which tool, in lists and in calls.
-        environ: The values of `${VAR}`; `os.environ` when None.
-        layers: The other layers of every call.
-        instructions: Text for a model that uses the tools; "servers" for the instructions of the
-            servers that the caller may use.
-        sealing_key: Encrypts the state that modern clients return after questions; random when
-            None.
-        idle_timeout: Seconds without a server getting ready after which the others are served;
-            None waits for all.
-        credentials: The credentials of users for servers; None for none.
-        results: The budget of results. By default large ones are kept in memory.
-        own_tools: Tools of interlock itself, beside the one that reads kept results.
-        pins: The accepted definitions; None accepts all.
-        observer: Is notified of refusals and of tasks.
-        refuses_clashes: Opening and `replace` fail if two tools of a view have the same plain name.
-            Later, such a clash costs the second tool only.
+        policy: Decides which tools a caller may list and call.
+        environ: The values for `${VAR}`; None for `os.environ`.
+        layers: The layers around every call, besides those of the server itself.
+        instructions: Text for a model that uses the tools; "servers" to combine the instructions of
+            the servers that the caller may use.
+        sealing_key: Encrypts the state that modern clients send back with answers to questions;
+            None for a random key.
+        idle_timeout: Seconds without progress after which slow servers are not waited for; None to
+            wait for all servers.
+        credentials: Users' credentials for servers; None if no server needs them.
+        results: The limit on results. By default, large results are kept in memory.
+        own_tools: The tools of interlock itself, besides the tool that reads kept results.
+        pins: The accepted definitions; None to accept all definitions.
+        observer: Notified of refusals and of tasks.
+        refuses_clashes: Whether opening and `replace` fail if two tools of a view have the same
+            plain name. A clash that appears later only hides the second tool.
 
     Attributes:
         toolbox: The servers behind the gateway.
-        dropped: Number of dropped messages and requests, by reason.
-        subscribers: The clients to notify of changes.
-        tells_of_servers: The instructions are those of the servers, once they are up.
+        dropped: The number of dropped messages and requests, by reason.
+        subscribers: The clients that are notified of changes.
+        tells_of_servers: Whether the instructions are those of the servers, once they are
+            connected.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class ForwardingServer:
     # Methods of `Answering`
 
     def answer(self, request: Request, context: Context) -> Awaitable[bytes]:
-        """Answer one request.
+        """Answer an MCP request.
 
         Raises:
             InterlockError: The request fails.
@@ -174,7 +175,7 @@ class ForwardingServer:
             except CallRefused as error:
                 self._observer.not_admitted(context.principal, error)
                 raise
-        return self._methods.table[method](request, context)  # which a gateway always offers
+        return self._methods.table[method](request, context)  # always present in a gateway
 
     @property
     def catalogue(self) -> ToolboxCatalogue:
@@ -183,23 +184,23 @@ class ForwardingServer:
 
     @property
     def parked(self) -> int:
-        """The number of calls that wait for answers of their client."""
+        """The number of calls that wait for an answer from their client."""
         return len(self._forwarder.parking)
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """Hold the toolbox open; the first holder opens it, the last one closes it."""
+        """Hold the toolbox open; the first holder opens the toolbox, and the last one closes it."""
         return self._lifespan.hold()
 
     @property
     def find(self) -> Callable[[Literal["tools"], str, Context], ServedTool | None]:
-        """A function that returns a tool if the caller may use it."""
+        """A function that returns a tool by its name if the caller may use it."""
         return self._catalogue.find
 
     async def _find_resource(self, uri: str, caller: Caller) -> Item | None:
         found = self._catalogue.find_resource(uri, caller)
         server, colon, rest = uri.partition(":")
         if found is None and colon and server in self.toolbox.upstreams:
-            item = Item("resources", server, rest)  # a resource that a result links to
+            item = Item("resources", server, rest)  # a resource that a tool's result may link to
             found = item if self._catalogue.may_use(caller, item) else None
         return found
 
@@ -209,7 +210,7 @@ class ForwardingServer:
         self._observer.unknown(caller, kind, name, hidden)
 
     def _instructions_of_servers(self, context: Context) -> str | None:
-        """Return the instructions of the servers that a caller may use, each under its name."""
+        """Return the instructions of the servers that the caller may use, each under its name."""
         caller = Caller(context.principal)
         parts = []
         for name, upstream in self.toolbox.upstreams.items():
@@ -220,11 +221,11 @@ class ForwardingServer:
         return "\n\n".join(parts) or None
 
     def tools_of(self, caller: Caller) -> tuple[list[JsonObject], list[JsonObject]]:
-        """Return the tools that a caller sees, and the missing ones with the reason."""
+        """Return the tools listed for a caller, and the missing tools with reasons."""
         return self._catalogue.tools_of(caller)
 
     async def test(self, server: str) -> tuple[float, str]:
-        """Send a request to a server; return the seconds it took, and the problem if it failed."""
+        """Send a request to a server; return its duration in seconds, and the error or ""."""
         began = monotonic()
         try:
             return await self.toolbox.upstream(server).test(), ""
@@ -259,7 +260,7 @@ class ForwardingServer:
         """Replace servers, policy and layers in one step: see `Toolbox.replace`.
 
         Raises:
-            ConfigError: The servers cannot be used. Nothing was replaced.
+            ConfigError: The servers cannot be used; nothing was replaced.
         """
 
         def swap() -> None:
@@ -274,7 +275,7 @@ class ForwardingServer:
         )
 
     def rights_changed(self) -> None:
-        """Decide again what each caller sees, and notify those whose lists have changed."""
+        """Recompute what each caller sees, and notify the callers whose lists have changed."""
         self._catalogue.rights_changed()
         self._changes.toolbox_changed()
 
@@ -283,14 +284,14 @@ class ForwardingServer:
             check_names(policy.plain_views, upstreams)
 
     def _handlers(self, server: str) -> ClientOptions:
-        """Return the handlers of a server's notifications."""
+        """Return the handlers for a server's notifications."""
         return {
             "on_log": lambda message: self._changes.logged(server, message),
             "on_resource_updated": lambda uri: self._changes.resource_updated(server, uri),
         }
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the parked calls of API keys that are not valid any more, by the keys' ids."""
+        """End the parked calls of API keys that are no longer valid, given the keys' ids."""
         self._forwarder.parking.end(
             lambda principal: principal is not None and principal.key_id in keys
         )
@@ -319,5 +320,6 @@ async def _refuse(_: object) -> NoReturn:
     )
 
 
-# States to servers that they may ask; the client that is calling answers, or refuses.
+# Declares to servers which requests they may send. Only a client that is calling can answer them,
+# so outside of a call they are refused.
 _ASKING: ClientOptions = {"elicitation": _refuse, "sampling": _refuse, "roots": []}

@@ -1,4 +1,4 @@
-"""The task ids of a gateway's clients: each seals the server's id and its tool."""
+"""The task ids that a gateway's clients see, which contain the server's own id, encrypted."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ TTL = 7 * 24 * 3600.0  # seconds; servers keep most tasks for a shorter time
 
 
 class SealedTask(Struct, frozen=True):
-    """The sealed content of a task id."""
+    """The encrypted content of a task id."""
 
-    tool: str  # the wire name of the tool
-    task: str  # the server's id of the task
+    tool: str  # the tool's wire name
+    task: str  # the task's id at the server
     call: str  # the id of the call that began the task
 
 
 class TaskIds:
-    """Makes and reads the ids of tasks.
+    """Makes and reads task ids.
 
     Args:
-        key: Encrypts the ids; random when None.
+        key: The key that encrypts the ids; None for a random key.
     """
 
     def __init__(self, key: bytes | None) -> None:
         self._seal = EncryptingSeal(key, TTL)
 
     def begun(self, entry: Entry, result: Raw, principal: Principal | None, call: str) -> TaskBegun:
-        """Return the task that answers a call, with an id for the client.
+        """Return the task that a server returned for a call, with an id for the client.
 
         Raises:
             RemoteProtocolError: The server's task has no id.
@@ -49,7 +49,7 @@ class TaskIds:
         return TaskBegun(encode(members))
 
     def read(self, id: str, principal: Principal | None) -> SealedTask:
-        """Return the sealed content of an id.
+        """Return the decrypted content of a task id.
 
         Raises:
             InvalidArguments: The id is not from this gateway, or belongs to another user.

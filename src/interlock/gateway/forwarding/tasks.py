@@ -1,17 +1,18 @@
-"""Tasks of upstream servers, as the gateway offers them to the clients whose calls began them.
+"""Upstream servers' tasks, which the gateway offers to the clients whose calls began them.
 
-A modern server may answer a call with a task: an id by which the client polls, answers questions
-and cancels. The client gets an id from the gateway instead, in which the server's is sealed::
+A modern server may return a task instead of a result: an id with which the client polls, answers
+    questions and cancels. The gateway gives the client its own id, which contains the server's id,
+    encrypted::
 
-    tools/call -> the stack -> the server: a task -> TaskIds.begun -> the client: a sealed id
-    tasks/get, tasks/update, tasks/cancel -> ForwardedTasks.table -> the server, by its own id
+        tools/call -> the stack -> the server returns a task -> TaskIds.begun -> an encrypted id
+        tasks/get, tasks/update, tasks/cancel -> ForwardedTasks.table -> the server, with its own id
 
 Rules:
 
-1. Only the user who made the call can use an id, and only while that user may use the tool.
-2. The call is authorized, limited and recorded when it begins. Its task is recorded when the
-   client answers or cancels it, and when the client first reads its outcome.
-3. Clients poll: the gateway sends no notifications about tasks.
+1. Only the user who made the call can use an id, and only while this user may use the tool.
+2. A call is authorized, limited and recorded when it begins. Its task is recorded when the client
+   answers or cancels it, and when the client first reads its outcome.
+3. Clients must poll, because the gateway sends no notifications about tasks.
 
 SEP-2663, and the extension's specification 2026-07-28: tasks.
 """
@@ -44,12 +45,12 @@ from interlock.server.tasks import (
 from interlock.toolbox import Toolbox
 from interlock.types import InputRequest, JsonObject
 
-MAX_NOTED = 10_000  # tasks whose recorded end is remembered
+MAX_NOTED = 10_000  # tasks whose end is already recorded, which are remembered
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
 
 class ForwardedTasks:
-    """The tasks of a gateway. `table` has the handlers of their methods.
+    """The tasks of a gateway. `table` contains the handlers for the tasks' methods.
 
     Args:
         toolbox: The servers.
@@ -61,7 +62,7 @@ class ForwardedTasks:
         self._toolbox = toolbox
         self._forwarder = forwarder
         self._encoder = encoder
-        self._noted: OrderedDict[str, None] = OrderedDict()  # calls whose end is recorded
+        self._noted: OrderedDict[str, None] = OrderedDict()  # ids of calls whose end is recorded
         self.table: dict[str, Handler] = {
             "tasks/get": self._get,
             "tasks/update": self._update,
@@ -136,7 +137,7 @@ class ForwardedTasks:
             raise refused(entry, error, sealed.call) from None
 
     def _check_questions(self, questions: Raw, entry: Entry, context: Context) -> None:
-        """Raise if a task asks for an undeclared capability, or its server may not ask for it."""
+        """Raise an error if a task asks for a capability that the client or the policy excludes."""
         can = self._forwarder.permitted(entry, context)
         asked = decode(dict[str, InputRequest], questions, "questions of a task")
         for each in asked.values():
@@ -145,7 +146,7 @@ class ForwardedTasks:
                 raise MissingCapability(missing)
 
     async def _fitted(self, result: Raw, sealed: SealedTask, entry: Entry, context: Context) -> Raw:
-        """Return the result of a task as that of a call: within the budget, with prefixed URIs."""
+        """Return a task's result, treated like a call's result: within the limit, prefixed URIs."""
         call = Call(entry, {}, caller_of(context), id=sealed.call)
         outcome = await self._toolbox.results.fit(call, Outcome(result))
         return self._forwarder.with_links(entry, outcome.raw)

@@ -1,4 +1,4 @@
-"""A tool of an upstream server, as the gateway offers it to one caller."""
+"""A server's tool, as the gateway offers it to clients."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _FOR_THE_CLIENT = (InputRequired, MalformedAnswer, TaskBegun)
 
 
 class ForwardedTool:
-    """Forwards calls to the server of the tool.
+    """A tool that forwards its calls to the server.
 
     Args:
         entry: The tool.
-        name: The clients' name for it.
-        state: Why its server cannot be called now, as a stable word; "" if it can.
+        name: The tool's name for clients.
+        state: A stable code for why the server cannot be called now; "" if it can be called.
         forwarder: Sends the calls.
     """
 
@@ -52,24 +52,24 @@ class ForwardedTool:
 
     @cached_property
     def definition(self) -> JsonObject:
-        """The definition that clients list."""
+        """The definition that clients see in lists."""
         return self.listed.fields
 
     async def call(self, arguments: Raw | None, context: Context) -> Raw:
         """Forward a call; return the server's result unchanged.
 
-        A refusal is also a result: see `refusals`.
+        If the call is refused, the returned result is an error; see `refusals`.
 
         Raises:
-            CallRefused, AuditUnavailable: The request itself is refused.
-            InputRequired: The server asks a modern client.
-            TaskBegun: The server answers with a task.
-            MalformedAnswer: The answers or the state of a round are not valid.
+            CallRefused, AuditUnavailable: The request as a whole is refused.
+            InputRequired: The server asks a modern client a question.
+            TaskBegun: The server runs the call as a task.
+            MalformedAnswer: The answers to questions, or the state sent with them, are not valid.
         """
         id = new_call_id()
         try:
             given = {} if arguments is None else msgspec.json.decode(arguments)
-        except msgspec.DecodeError as error:  # a number that is too large for a float
+        except msgspec.DecodeError as error:  # for example, a number is too large for a float
             return self._refuse(f"arguments: {error}", context, id)
         if not isinstance(given, dict):
             return self._refuse("the arguments must be an object", context, id)
@@ -81,7 +81,7 @@ class ForwardedTool:
             return refusal(self.entry, error, id)
 
     def _refuse(self, text: str, context: Context, id: str) -> Raw:
-        """Refuse arguments that cannot be decoded."""
+        """Return the refusal for arguments that cannot be decoded."""
         error = InvalidArguments(text)
         note = self._forwarder.observer.unavailable
         note(caller_of(context), reason_of(error), self.entry, "", id)
@@ -98,7 +98,7 @@ def _listed(entry: Entry, name: str, state: str) -> EncodedDefinition:
 
 
 def _is_undeclared(error: InterlockError, context: Context) -> bool:
-    """Return whether a modern client failed to declare a capability that a server needs."""
+    """Return whether a modern client did not declare a capability that the server needs."""
     if not context.is_modern:
         return False
     required: object = None
@@ -111,17 +111,18 @@ def _is_undeclared(error: InterlockError, context: Context) -> bool:
 
 
 class UnusableTool:
-    """A tool that the caller may see, but that cannot be called now.
+    """A tool that the caller may see but that cannot be called now.
 
     Args:
-        name: The clients' name for it.
-        item: The tool; an `Item` if only its name is known.
-        reason: The reason, as a stable word.
+        name: The tool's name for clients.
+        item: The tool; an `Item` if only the tool's name is known.
+        reason: A stable code for why the tool cannot be called.
         detail: The reason, as a sentence for people.
         forwarder: Reports refused calls.
-        url: The URL where the caller connects to the server, if that would help; else "".
-        next_try: Seconds until its server may be started again; None if no start is planned.
-        is_known: Whether the server has such a tool; if not, the caller may have made up the name.
+        url: The URL where the caller can connect to the server; "" if that would not help.
+        next_try: Seconds until the server may be started again; None if no start is planned.
+        is_known: Whether the server is known to have this tool. Otherwise the caller may have made
+            up the name.
     """
 
     def __init__(

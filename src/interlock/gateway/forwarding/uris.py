@@ -1,9 +1,10 @@
-"""The URIs of resources as clients use them.
+"""The URIs under which clients see the servers' resources.
 
-1. A URI stays unchanged while no other server has the same one.
-2. If two servers have the same URI, all URIs of both begin with `interlock://servers/SERVER/`,
-   until the process ends, so that clients can keep them.
-3. A resource that a result links to can be read like a listed one. The first link to a URI wins.
+1. A URI stays unchanged as long as no other server has the same URI.
+2. If two servers have the same URI, all URIs of both get the prefix `interlock://servers/SERVER/`.
+   They keep it until the process ends, so that clients can store the URIs.
+3. A resource that a result links to can be read like a listed resource. If several servers link to
+   the same URI, the first link applies.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ MAX_LINKS = 10_000  # remembered links
 
 
 class Uris:
-    """The servers whose URIs have a prefix, and the links in results."""
+    """Converts URIs between servers and clients, and remembers the links in results."""
 
     def __init__(self) -> None:
         self._prefixed: set[str] = set()
         self._linked: OrderedDict[str, tuple[str, str]] = OrderedDict()
 
     def compare(self, uris: Mapping[str, Iterable[str]]) -> None:
-        """Find the servers that have the same URI.
+        """Find servers that have the same URI, and prefix their URIs from now on.
 
         Args:
-            uris: The URIs of resources and templates, by server.
+            uris: The URIs of resources and templates, by the server's name.
         """
         owners: dict[str, str] = {}
         for server, each in uris.items():
@@ -37,7 +38,7 @@ class Uris:
                     self._prefixed |= {owner, server}
 
     def link(self, server: str, uri: str) -> str:
-        """Remember a URI in a server's result; return it in the clients' form."""
+        """Remember a URI that a server's result links to; return the URI for clients."""
         shown = self.shown(server, uri)
         self._linked.setdefault(shown, (server, uri))
         if len(self._linked) > MAX_LINKS:
@@ -45,18 +46,18 @@ class Uris:
         return shown
 
     def linked(self, shown: str) -> tuple[str, str] | None:
-        """Return the server and the original URI of a link; None for an unknown link."""
+        """Return a remembered link's server and original URI; None for an unknown link."""
         return self._linked.get(shown)
 
     def is_prefixed(self, server: str) -> bool:
         return server in self._prefixed
 
     def shown(self, server: str, uri: str) -> str:
-        """Return a server's URI in the clients' form."""
+        """Return the URI under which clients see a server's URI."""
         return f"{PREFIX}{quote(server, safe='')}/{uri}" if server in self._prefixed else uri
 
     def split(self, uri: str) -> tuple[str, str] | None:
-        """Return the server and the original URI of a prefixed URI; None for others."""
+        """Return a prefixed URI's server and original URI; None for a URI without prefix."""
         if not uri.startswith(PREFIX):
             return None
         server, _, original = uri.removeprefix(PREFIX).partition("/")

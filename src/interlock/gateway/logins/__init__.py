@@ -1,1 +1,1 @@
-"""Logins of users to servers and to the pages, and their credentials."""
+"""Users' logins to servers and to the pages, and their credentials."""

@@ -1,14 +1,14 @@
-"""Users' logins to servers, made in a browser.
+"""Users' logins to servers in a browser.
 
-    GET /connect/ID         a page on which the user authenticates
-    POST /connect/ID        stores values, and returns the URL of the login to the server
-    GET /oauth/callback     the end of the login
+        GET /connect/ID         a page where the user authenticates
+        POST /connect/ID        stores values, and returns the URL for the login to the server
+        GET /oauth/callback     completes the login
 
-1. Only the user for whom a link was made can use it. A key, a token or a session of the pages
-   proves who the user is, never the link.
-2. A login ends in the browser that began it: the callback needs its cookie beside `state`. So
-   another person who receives the login's URL cannot log in for the user.
-3. `state` is valid once, and the path of the callback differs from issuer to issuer.
+1. A link works only for the user it was created for. The link does not authenticate the user; a
+   key, a token or a session of the pages does.
+2. A login must be completed in the browser that began it: besides `state`, the callback needs the
+   login's cookie. Otherwise another person who received the URL could log in for the user.
+3. `state` is valid once, and each issuer has its own callback path.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from interlock.oauth.storage import TokenStore
 
 CALLBACK_PATH = "/oauth/callback"
-BEGIN_TIMEOUT = 30.0  # seconds until the URL of a login must be known
-LOGIN_TTL = 600.0  # seconds that a user has to log in
-FINISH_TIMEOUT = 30.0  # seconds for the token request after the login
+BEGIN_TIMEOUT = 30.0  # seconds to obtain the URL of a login
+LOGIN_TTL = 600.0  # seconds that a user has to complete a login
+FINISH_TIMEOUT = 30.0  # seconds for the token request after a login
 MAX_LOGINS = 1_000  # unfinished logins
 
 _Key = tuple[str, str]  # owner and server
@@ -56,7 +56,7 @@ _log = logging.getLogger("interlock.gateway")
 
 
 class _Login:
-    """A user's unfinished login."""
+    """A user's unfinished login to a server."""
 
     def __init__(self, owner: str, server: str) -> None:
         self.owner = owner
@@ -68,7 +68,7 @@ class _Login:
         self.answer: asyncio.Future[Mapping[str, str]] = loop.create_future()
 
     async def ask(self, request: AuthorizationRequest) -> Mapping[str, str]:
-        """Wait for the callback, and return its query."""
+        """Wait for the callback, and return its query parameters."""
         self.asked.set_result(request)
         try:
             async with asyncio.timeout(LOGIN_TTL):
@@ -78,11 +78,11 @@ class _Login:
 
 
 class BegunServerLogin(Struct, frozen=True):
-    """A login that has begun.
+    """The data that a browser needs to continue a login.
 
     Attributes:
         url: The URL where the user logs in.
-        cookie: Name and value of the cookie that the browser must send to the callback.
+        cookie: The name and value of the cookie that the browser must send to the callback.
     """
 
     url: str
@@ -90,12 +90,12 @@ class BegunServerLogin(Struct, frozen=True):
 
 
 class Logins:
-    """The unfinished logins of users.
+    """Begins and completes users' logins to servers.
 
     Args:
-        vault: Stores the logins.
-        servers: Returns the configured servers, by name in addresses.
-        environ: The environment that `${VAR}` refers to.
+        vault: Stores the users' logins.
+        servers: Returns the configured servers, keyed by their name in addresses.
+        environ: The environment variables for `${VAR}`.
     """
 
     def __init__(
@@ -110,12 +110,12 @@ class Logins:
         self._under_way: dict[_Key, _Login] = {}
 
     def needs(self, server: str) -> Needs:
-        """Return the credentials that a server needs from each user; none for an unknown one."""
+        """Return the credentials that each user needs for a server; none if it is unknown."""
         upstream = self.vault.upstreams().get(server)
         return upstream.needs if upstream is not None else Needs()
 
     async def begin(self, owner: str, server: str) -> BegunServerLogin:
-        """Begin a user's login, and end an earlier one that is unfinished.
+        """Begin a user's login, and cancel the user's earlier unfinished login to the server.
 
         Raises:
             InterlockError: The authorization server cannot be used.
@@ -142,7 +142,7 @@ class Logins:
         if self._under_way.get((login.owner, login.server)) is login:
             del self._under_way[login.owner, login.server]
         if not login.work.cancelled():
-            login.work.exception()  # marks it as retrieved
+            login.work.exception()  # avoids asyncio's warning about an exception that is never read
 
     async def _log_in(self, login: _Login) -> None:
         config = self._servers().get(login.server)
@@ -161,15 +161,15 @@ class Logins:
         return f"{self.vault.public_url()}{CALLBACK_PATH}"
 
     async def _oauth(self, server: str, store: TokenStore, ask: Ask | None) -> OAuth:
-        """Return the login of a user to a server.
+        """Return the OAuth login of a user to a server.
 
         Args:
-            server: The name of the server.
-            store: Keeps the tokens.
-            ask: Shows the login to the user; None for a login that cannot be shown.
+            server: The server's name.
+            store: Stores the tokens.
+            ask: Sends the user to the authorization server; None if the user cannot be reached.
 
         Raises:
-            InterlockError: The server has no logins, or its document cannot be read.
+            InterlockError: The server does not use logins, or its OpenAPI document cannot be read.
         """
         from interlock.oauth import OAuth  # loads aiohttp
 
@@ -181,7 +181,7 @@ class Logins:
         client, metadata = client_identity(config), config.oauth.client_metadata_url
         return OAuth(
             config.url,
-            # A registered client, or one with a metadata document, has a fixed redirect URI.
+            # A registered client and a client with a metadata document have a fixed redirect URI.
             redirect_uri=fixed if client or metadata else lambda issuer: _callback(fixed, issuer),
             ask=ask,
             client=client,
@@ -191,7 +191,7 @@ class Logins:
         )
 
     async def _api_login(self, server: str, **options: Any) -> OAuth:
-        """Return the login at the authorization server that the document of an API names."""
+        """Return the OAuth login that an HTTP API's OpenAPI document describes."""
         upstream = self.vault.upstreams().get(server)
         api = upstream.api if upstream is not None else None
         if api is None:
@@ -200,13 +200,12 @@ class Logins:
         return api.tools.identity.login(**options)
 
     async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
-        """Delete a value or a login; return whether there was one.
+        """Delete a value or a login; return whether it existed.
 
-        A login is deleted here first. Then it is revoked, if its authorization server has an
-        endpoint for it and answers.
+        A login is first deleted here. Then it is revoked at the authorization server, if possible.
 
         Raises:
-            StoreError: It cannot be deleted.
+            StoreError: The value or login cannot be deleted.
         """
         store: TokenStore | None = None
         if name == LOGIN:
@@ -227,15 +226,15 @@ class Logins:
         self.vault.note("not_revoked" if problem else "revoked", owner, server)
 
     async def finish(self, path: str, query: Mapping[str, str], cookies: Mapping[str, str]) -> str:
-        """Finish a login after the callback; return the name of its server.
+        """Complete a login after the callback; return the server's name.
 
         Args:
-            path: The path of the callback.
-            query: The query of the callback.
-            cookies: The cookies of the callback.
+            path: The path of the callback's URL.
+            query: The query parameters of the callback's URL.
+            cookies: The cookies in the callback request.
 
         Raises:
-            InterlockError: The login is unknown, was begun in another browser, or has failed.
+            InterlockError: The login is unknown, began in another browser, or failed.
         """
         state = query.get("state", "")
         login = next((each for each in self._under_way.values() if _is_of(each, state)), None)
@@ -291,18 +290,18 @@ def _cookie_name(state: str) -> str:
 
 
 class Connect(Struct, frozen=True, forbid_unknown_fields=True):
-    """The body of a request to connect: values by name, if the server needs any."""
+    """The body of a request to connect: the user's values by name, if the server needs values."""
 
     values: dict[str, str] = {}
 
 
 async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
-    """Store the user's values, and begin the login to the server if it needs one."""
+    """Store the user's values, and begin the login to the server if a login is needed."""
     vault = logins.vault
     try:
         owner, server = vault.opened_link(request.path["id"])
     except InvalidArguments:
-        text = "this link is not valid any more; call the tool again for a new one"
+        text = "this link is no longer valid; call the tool again for a new one"
         raise not_found(text) from None
     if owner != request.principal.owner:
         raise Problem(
@@ -323,7 +322,7 @@ async def connect(logins: Logins, request: ApiRequest) -> JsonReply:
         begun = await logins.begin(owner, server)
     except (Problem, StoreError):
         raise
-    except InterlockError as error:  # an error of the server, not of the caller
+    except InterlockError as error:  # a problem at the server, not of the caller
         raise Problem(502, "login_unavailable", str(error)) from None
     return JsonReply(
         {"server": server, "location": begun.url}, headers=(_set_cookie(logins, *begun.cookie),)
@@ -343,7 +342,7 @@ ROUTES: tuple[Route, ...] = (
         "/connect/{id}",
         "any",
         connect,
-        "stores what a server needs of the caller, and returns where to log in to it",
+        "stores the caller's values for a server, and returns the URL where the caller logs in",
         body=Connect,
     ),
 )

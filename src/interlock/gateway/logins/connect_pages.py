@@ -1,4 +1,4 @@
-"""The pages at the beginning and at the end of a user's login to a server."""
+"""The pages where a user's login to a server begins and ends."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ form.addEventListener("submit", async (event) => {
 
 
 class ConnectPages:
-    """An ASGI application with the two pages and the JSON routes.
+    """An ASGI application that serves the pages and JSON routes of logins to servers.
 
     Args:
-        logins: The logins that users are making.
-        api: The JSON routes.
-        hosts: Allowed values of `Host`; see `Guard`.
+        logins: The users' unfinished logins.
+        api: The application that serves the JSON routes.
+        hosts: The allowed values of the `Host` header; see `Guard`.
     """
 
     def __init__(self, logins: Logins, api: AsgiApp, hosts: Sequence[str] | None) -> None:
         self._logins = logins
         self._api = api
-        # The last request of a login comes from another site, which `PageGuard` would refuse.
+        # Not `PageGuard`: the callback comes from another site, which `PageGuard` would refuse.
         self._guard = Guard(hosts, (), ())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +97,7 @@ class ConnectPages:
         try:
             _, server = self._logins.vault.opened_link(id)
         except InvalidArguments:
-            text = "This link is not valid any more. Call the tool again for a new one."
+            text = "This link is no longer valid. Call the tool again for a new one."
             return 404, plain_page("Connect", f"<p>{text}</p>")
         return 200, plain_page(f"Connect {server}", self._form(server), _SCRIPT)
 

@@ -1,4 +1,4 @@
-"""A login to the pages that has begun; the browser keeps it, sealed, in a cookie."""
+"""A login to the pages in progress, which the browser stores encrypted in a cookie."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from interlock.text.redaction import Redacted
 
 
 class Attempt(Redacted, frozen=True):
-    """The data that is needed to finish a login.
+    """The data that is needed to complete a login.
 
     Attributes:
-        issuer: The issuer, as its metadata spell it.
-        redirect_uri: The URL that the browser returns to.
-        state: The state that the browser must return.
+        issuer: The issuer, as spelled in its metadata.
+        redirect_uri: The URL of the callback.
+        state: The state that the callback must contain.
         verifier: The PKCE verifier.
-        nonce: The nonce that the ID token must repeat.
-        requires_iss: Whether the browser must also return the issuer.
+        nonce: The nonce that the ID token must contain.
+        requires_iss: Whether the callback must also contain the issuer.
     """
 
     public = ("issuer", "redirect_uri")

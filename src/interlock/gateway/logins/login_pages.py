@@ -1,13 +1,13 @@
-"""Login to the pages for people of an organisation: its beginning and its end.
+"""The login of an organisation's users to the web pages.
 
-    GET /login/begin?issuer=URL&to=PATH     sends the browser to an issuer of the configuration
-    GET /login/callback                     opens a session of the pages, and goes to PATH
+        GET /login/begin?issuer=URL&to=PATH     redirects the browser to a configured issuer
+        GET /login/callback                     opens a page session, and redirects to PATH
 
-1. The data for the end of a login is sealed in a cookie. So a login ends in the browser that began
-   it, in any process of the gateway, and nothing is stored before a person has logged in.
-2. A process accepts a `state` once, among the last `MAX_USED` ones; the issuer accepts its code
-   once.
-3. The page key is sent in the body of the last page, never in a URL.
+1. The state of a login is encrypted in a cookie. So the same browser must complete the login, any
+   process of the gateway can complete it, and nothing is stored for unfinished logins.
+2. A process accepts each `state` only once; it remembers the last `MAX_USED` values. The issuer
+   accepts each code only once.
+3. The page key is sent in the body of the last response, never in a URL.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 BEGIN_PATH = "/login/begin"
 CALLBACK_PATH = "/login/callback"
-LOGIN_TTL = 600  # seconds that a person has to log in
-MAX_QUERY = 16_384  # bytes
-MAX_USED = 10_000  # used states that are kept until they expire
-_PURPOSE = "login"  # the purpose of the sealing key
+LOGIN_TTL = 600  # seconds that a user has to complete a login
+MAX_QUERY = 16_384  # bytes of a query string
+MAX_USED = 10_000  # used states that are remembered until they expire
+_PURPOSE = "login"  # the purpose that the cookies are encrypted for
 _SCRIPT = """
 const {key, to} = JSON.parse(document.getElementById("data").textContent);
 localStorage.setItem("interlock-key", key);
@@ -66,7 +66,7 @@ location.replace(to);
 
 
 class _Sealed(Struct, frozen=True):
-    """The sealed content of a login's cookie."""
+    """The encrypted content of a login's cookie."""
 
     issuer: str
     attempt: Attempt
@@ -75,17 +75,17 @@ class _Sealed(Struct, frozen=True):
 
 
 class LoginPages:
-    """An ASGI application with the pages of a login.
+    """An ASGI application that serves the login of an organisation's users.
 
     Args:
-        beside: Serves all other paths.
-        sessions: Opens the sessions.
+        beside: The application that serves all other paths.
+        sessions: Opens the page sessions.
         cookie: The session cookie of this listener.
-        secret: Seals the data for the end of a login.
-        issuers: Returns the issuers where people can log in.
-        hosts: Allowed values of `Host`; see `Guard`.
-        public_url: The URL where browsers reach the pages; "" for the listener's own.
-        on_refused: Called for each login that is refused.
+        secret: Encrypts the state of a login.
+        issuers: Returns the issuers that users can log in at.
+        hosts: The allowed values of the `Host` header; see `Guard`.
+        public_url: The pages' URL for browsers; "" if it is the listener's address.
+        on_refused: Called for each refused login.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ class LoginPages:
         self._issuers = issuers
         self._public_url = public_url
         self._on_refused = on_refused
-        # The last request of a login comes from another site, which `PageGuard` would refuse.
+        # Not `PageGuard`: the callback comes from the issuer's site, which `PageGuard` would
+        # refuse.
         self._guard = Guard(hosts, (), ())
         self._logins: dict[str, OidcLogin] = {}
         self._used: OrderedDict[str, int] = OrderedDict()
@@ -129,7 +130,7 @@ class LoginPages:
         except HttpRefusal as refusal:
             await refuse(send, refusal)
 
-    # The beginning
+    # Beginning a login
 
     async def _begin(self, request: HttpRequest, query: dict[str, str]) -> None:
         found = [each for each in self._issuers() if each.issuer == query.get("issuer")]
@@ -152,7 +153,7 @@ class LoginPages:
 
     def _login(self, issuer: Issuer) -> OidcLogin:
         found = self._logins.get(issuer.issuer)
-        if found is None or found.issuer != issuer:  # the configuration was replaced
+        if found is None or found.issuer != issuer:  # the configuration has changed
             from interlock.gateway.logins.organisation_login import OidcLogin  # loads aiohttp
 
             found = self._logins[issuer.issuer] = OidcLogin(issuer)
@@ -161,11 +162,11 @@ class LoginPages:
     def _origin(self, request: HttpRequest) -> str:
         if self._public_url:
             return origin(self._public_url)
-        host = request.header(b"host") or ""  # checked by the guard
+        host = request.header(b"host") or ""  # already checked by the guard
         is_local = is_loopback(urlsplit(f"//{host}").hostname or "")
         return f"{'http' if is_local else 'https'}://{host}"
 
-    # The end
+    # Completing a login
 
     async def _end(self, request: HttpRequest, query: dict[str, str]) -> None:
         state = query.get("state", "")
@@ -196,7 +197,9 @@ class LoginPages:
         await reply(request.send, 200, page.encode(), headers, kind=HTML)
 
     def _opened(self, request: HttpRequest, state: str) -> _Sealed:
-        """Return the content of a login's cookie; a second use fails."""
+        """Return the content of a login's cookie, once; raise an error for a used or invalid
+        cookie.
+        """
         value = cookies_of(request).get(_cookie_name(state), "")
         try:
             sealed = urlsafe_b64decode(value + "=" * (-len(value) % 4))
@@ -209,7 +212,8 @@ class LoginPages:
             self._used.popitem(last=False)
         if kept.expires < now or state in self._used:
             raise _unknown()
-        if len(self._used) >= MAX_USED:  # drop the oldest, so that a flood locks out no user
+        # drop the oldest, so that many logins cannot block new ones
+        if len(self._used) >= MAX_USED:
             self._used.popitem(last=False)
         self._used[state] = kept.expires
         return kept
@@ -246,7 +250,7 @@ def _no_rights(principal: Principal) -> str:
 
 
 def _path(wanted: str) -> str:
-    """Return a path of these pages; "/" for a URL of another site."""
+    """Return a path of these pages; "/" if the wanted URL is on another site."""
     is_path = wanted.startswith("/") and not wanted.startswith(("//", "/\\", "/login"))
     return wanted if is_path and wanted.isprintable() else "/"
 

@@ -1,8 +1,8 @@
-"""Login of people at an OpenID Connect issuer: the code flow with PKCE and a nonce.
+"""Logins at an OpenID Connect issuer, with the code flow, PKCE and a nonce.
 
-1. The ID token is verified with the issuer's keys and fixed algorithms. It must be for this
-   gateway's client id and repeat the nonce of the request.
-2. Groups are in the ID token, or else in the answer of the issuer's userinfo endpoint.
+1. The ID token is verified with the issuer's keys and fixed algorithms. It must be issued for this
+   gateway's client id, and must contain the request's nonce.
+2. Groups come from the ID token, or else from the issuer's userinfo endpoint.
 
 OpenID Connect Core 1.0, sections 3.1 and 5.3.
 """
@@ -29,21 +29,21 @@ from interlock.oauth.tokens import TokenRefused, exchange
 from interlock.text.urls import display
 from interlock.types import JsonObject
 
-METADATA_FRESH = 600.0  # seconds for which the issuer's metadata stay valid
+METADATA_FRESH = 600.0  # seconds that the issuer's metadata is cached
 
 
 class BegunOrganisationLogin(Struct, frozen=True):
-    """A login that has begun, and the URL that the browser opens next."""
+    """A login that has begun, with the URL to which the browser is redirected."""
 
     url: str
     attempt: Attempt
 
 
 class OidcLogin:
-    """Logins at one issuer.
+    """Begins and completes logins at an issuer.
 
     Args:
-        issuer: The configured issuer, which has a client id.
+        issuer: The configured issuer. It must have a client id.
     """
 
     def __init__(self, issuer: Issuer) -> None:
@@ -65,10 +65,10 @@ class OidcLogin:
         """Begin a login.
 
         Args:
-            redirect_uri: The URL that the browser returns to.
+            redirect_uri: The URL of the callback, to which the issuer redirects the browser.
 
         Raises:
-            InterlockError: The issuer does not answer, or does not support a safe login.
+            InterlockError: The issuer is unavailable, or does not support a secure login.
         """
         found, nonce = await self._discovered(), secrets.token_urlsafe(24)
         scopes = ["openid"]
@@ -90,15 +90,15 @@ class OidcLogin:
         return BegunOrganisationLogin(request.url, attempt)
 
     async def finish(self, attempt: Attempt, answer: dict[str, str]) -> Principal:
-        """Return the user who has logged in.
+        """Complete a login, and return the user who has logged in.
 
         Args:
             attempt: The attempt that `begin` returned.
-            answer: The query that the browser returned.
+            answer: The query parameters of the callback.
 
         Raises:
-            InterlockError: The answer is a refusal, belongs to another login, or cannot be
-                verified.
+            InterlockError: The issuer refused the login, the answer belongs to another login, or
+                the answer cannot be verified.
         """
         request = AuthorizationRequest(
             url="",

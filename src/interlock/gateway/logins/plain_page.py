@@ -1,4 +1,4 @@
-"""Small pages without files, for the beginning, the end or the failure of a login."""
+"""Self-contained HTML pages for logins, which need no other files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ button { border: 0; background: #0a5f70; color: #fff; font-weight: 500; min-heig
 
 
 def plain_page(title: str, body: str, script: str = "") -> str:
-    """Return a page.
+    """Return an HTML page with the common style.
 
     Args:
-        title: The title, as text.
+        title: The title, as plain text.
         body: The content, as HTML.
-        script: The script, which `headers_for` must allow; "" for none.
+        script: The page's script, which must also be passed to `headers_for`; "" for no script.
     """
     code = f"<script>{script}</script>" if script else ""
     return (
@@ -50,7 +50,7 @@ def plain_page(title: str, body: str, script: str = "") -> str:
 
 
 def headers_for(script: str = "") -> tuple[Header, ...]:
-    """Return the headers of a page, which allow only its own style and script."""
+    """Return the security headers for a page, which allow only its own style and script."""
     scripts = f"script-src {_hash(script)}; connect-src 'self'; " if script else ""
     policy = (
         f"default-src 'none'; {scripts}style-src {_hash(_STYLE)}; "

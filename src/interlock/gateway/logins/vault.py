@@ -1,11 +1,12 @@
-"""The users' credentials for servers, as a running gateway uses them.
+"""The vault: a running gateway's store of the credentials that users have for servers.
 
-1. A credential is used for its own user and server only. It never contains a caller's key or token
-   for the gateway.
-2. A login is refreshed once, however many calls need it: all connections of a user share it.
+1. A credential is used only for its own user and server. The key or token with which a caller
+   authenticates to the gateway is never sent to a server.
+2. A login is refreshed once, even if many calls need it, because all connections of a user share
+   it.
 3. A change in the database takes effect within a second. The user's connections are then
    replaced, and calls that wait for the user continue.
-4. While the database does not answer, values that were read before stay in use.
+4. While the database is unavailable, cached values stay in use.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ if TYPE_CHECKING:
     from interlock.oauth.stored_login import StoredLogin
     from interlock.store.login_tokens import LoginTokens
 
-LIST_PATIENCE = 5.0  # seconds to wait for a user's tools before a change counts as made
-LINK_TTL = 86_400.0  # seconds for which a link to connect is valid
-MAX_KEPT = 10_000  # credentials of a user for a server that are kept in memory
+LIST_PATIENCE = 5.0  # seconds to wait for a user's tools after a change of credentials
+LINK_TTL = 86_400.0  # seconds that a link to connect is valid
+MAX_KEPT = 10_000  # cached credentials, each of one user for one server
 CONNECT_PATH = "/connect/"
 
 _T = TypeVar("_T")
@@ -51,21 +52,22 @@ _log = logging.getLogger("interlock.gateway")
 
 
 class Vault:
-    """The `UserCredentials` of a gateway.
+    """Provides users' credentials to a gateway's connections; implements `UserCredentials`.
 
     Args:
-        store: The table of the credentials.
-        secret: The gateway's key, which seals the links to connect.
-        note: Records events of logins in the audit trail: the action, the user and the server.
-        recording: Returns a function that writes a change with its audit record, given the action
-            and the principal.
+        store: The storage for credentials.
+        secret: The gateway's key, which encrypts the links to connect.
+        note: Records an event of a login in the audit trail, given the action, the user and the
+            place.
+        recording: Returns a function that stores a change together with its audit record, given the
+            action and the principal.
         upstreams: Returns the servers by name.
-        public_url: Returns the origin of the public listener; "" without one.
+        public_url: Returns the public listener's origin; "" without a public listener.
 
     Attributes:
-        is_local: See `UserCredentials`.
+        is_local: Whether the only user is the local user; see `UserCredentials`.
         upstreams: Returns the servers by name.
-        public_url: Returns the origin of the public listener; "" without one.
+        public_url: Returns the public listener's origin; "" without a public listener.
     """
 
     def __init__(
@@ -87,23 +89,23 @@ class Vault:
         self._values: dict[_Key, dict[str, str]] = {}
         self._tokens: dict[_Key, LoginTokens] = {}
         self._logins: dict[_Key, StoredLogin] = {}
-        # An event exists only while a call waits for it.
+        # Weak, so that an event is removed when no call waits for it.
         self._waiting = WeakValueDictionary[_Key, asyncio.Event]()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading = asyncio.Lock()
-        self._changes = 0  # number of changes that were noticed
+        self._changes = 0  # how often credentials have changed; see `values`
 
     @asynccontextmanager
     async def running(self, feed: ChangeFeed) -> AsyncGenerator[Vault, None]:
-        """Follow the changes of the database.
+        """Follow changes in the database while the context is open.
 
         Args:
-            feed: The changes of the database.
+            feed: Reports changes in the database.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
-        await self._store.changed()  # skip the changes of the past
+        await self._store.changed()  # skip earlier changes
         try:
             async with feed.follow("credentials", self._step, _log, "credentials"):
                 yield self
@@ -118,13 +120,13 @@ class Vault:
             await self.refresh()
 
     async def refresh(self, *, patience: float = 0.0) -> None:
-        """Use the changes in the database since the last call.
+        """Apply the changes made in the database since the last call.
 
         Args:
-            patience: Seconds to wait until the tools of the users are listed.
+            patience: Seconds to wait until the affected users' tools are listed.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         async with self._reading:
             for place in await self._store.changed():
@@ -146,14 +148,14 @@ class Vault:
         if waiting is not None:
             waiting.set()
 
-    # The methods of `UserCredentials`
+    # Methods of `UserCredentials`
 
     async def values(self, owner: str, server: str) -> Mapping[str, str]:
-        """Return the values of `${user:NAME}`, by name.
+        """Return the values for `${user:NAME}`, keyed by name.
 
         Raises:
-            LoginRequired: A value cannot be decrypted, so the user must store it again.
-            StoreError: The values cannot be read.
+            LoginRequired: A value cannot be decrypted, so the user must store the value again.
+            StoreError: The values cannot be read from the database.
         """
         known = self._values.get((owner, server))
         if known is None:
@@ -161,15 +163,15 @@ class Vault:
             changes = self._changes
             try:
                 known = await self._store.values(user, server, tenant=tenant)
-            except StoreCorrupt as error:  # for example after a change of the gateway's key
+            except StoreCorrupt as error:  # for example, because the gateway's key was replaced
                 _log.warning("%s", error)
                 raise LoginRequired(str(error)) from None
-            if changes == self._changes:  # otherwise the values may be outdated already
+            if changes == self._changes:  # otherwise a change may have made these values outdated
                 _keep(self._values, (owner, server), known)
         return known
 
     def login(self, owner: str, server: str, config: HttpServer) -> StoredLogin:
-        """Return a user's login, the same object for all connections of the user."""
+        """Return a user's login; all connections of the user share the same object."""
         known = self._logins.get((owner, server))
         if known is None or known.server_url != config.url:
             from interlock.oauth.stored_login import StoredLogin  # loads aiohttp
@@ -193,23 +195,23 @@ class Vault:
         return known
 
     async def owners(self, server: str) -> Sequence[str]:
-        """Return some users with a usable credential for a server, the latest first."""
+        """Return users that have a usable credential for a server, the most recent first."""
         users = await self._store.users_of(server)
         return [owner_of(Place(user, server, "", tenant)) for tenant, user in users]
 
-    # As `CheckedLogins`
+    # Methods of `CheckedLogins`
 
     def is_needed(self, server: str) -> bool:
-        """Return whether a server needs a credential of each user."""
+        """Return whether each user needs a credential for a server."""
         upstream = self.upstreams().get(server)
         return upstream is not None and bool(upstream.needs)
 
     async def check(self, call: Call) -> None:
-        """Check that the user of a call has what its server needs.
+        """Check that the caller has the credentials that the server needs.
 
         Raises:
-            LoginRequired: Something is missing.
-            InterlockError: Whether that is so cannot be determined.
+            LoginRequired: A credential is missing.
+            InterlockError: The check itself failed.
         """
         upstream = self.upstreams().get(call.entry.server)
         if upstream is not None:
@@ -222,11 +224,11 @@ class Vault:
         return await self._store.list(user=user, tenant=tenant)
 
     async def states(self, owner: str, servers: Mapping[str, Needs]) -> _Objects:
-        """Return each credential that a user has or needs, with the URL to connect.
+        """Return each credential that a user has or needs, with the URL where the user connects.
 
         Args:
-            owner: The user.
-            servers: The credentials that servers need from each user, by name.
+            owner: The user, as `Principal.owner`.
+            servers: The credentials that each user needs, by the server's name.
         """
         tenant, user = user_of(owner)
         now = now_micros()
@@ -245,11 +247,11 @@ class Vault:
         return [shown[key] for key in sorted(shown)]
 
     async def set(self, owner: str, server: str, name: str, value: str, *, by: Principal) -> None:
-        """Store a value, and use it at once.
+        """Store a value, and apply it at once.
 
         Args:
             owner: The owner of the value.
-            server: The name of the server.
+            server: The server's name.
             name: The name in `${user:NAME}`.
             value: The secret value.
             by: The principal that stores it.
@@ -262,7 +264,7 @@ class Vault:
         await self._use_change(owner, server)
 
     async def delete(self, owner: str, server: str, name: str, *, by: Principal) -> bool:
-        """Delete a value or a login; return whether there was one.
+        """Delete a value or a login; return whether it existed.
 
         Raises:
             StoreError: The credential cannot be deleted.
@@ -273,37 +275,37 @@ class Vault:
         return was_there
 
     async def logged_in(self, owner: str, server: str) -> None:
-        """Use the login that a user has just made.
+        """Apply the login that a user has just completed.
 
         Raises:
-            StoreError: The database does not answer.
+            StoreError: The database is unavailable.
         """
         await self._store.note(place_of(owner, server, LOGIN))
         self.note("logged_in", owner, server)
         await self._use_change(owner, server)
 
     async def _use_change(self, owner: str, server: str) -> None:
-        """Use a change that was just made, even if the database stops answering."""
+        """Apply a change that was just stored, even if the database becomes unavailable."""
         try:
             await self.refresh(patience=LIST_PATIENCE)
         except StoreError:
-            self._changed(owner, server)  # at least stop using the earlier credential
+            self._changed(owner, server)  # stops at least the use of the previous credential
 
     async def refused(self, owner: str, server: str) -> None:
         """Stop using a token that the server rejects and that cannot be renewed."""
         login = self._logins.pop((owner, server), None)
         if login is None:
             return
-        with suppress(InterlockError):  # the server will then reject the token again
+        with suppress(InterlockError):  # if it fails, the next rejection retries it
             await self.tokens(owner, server).expire(login.server_url, login.token)
             self.note("refused", owner, server)
 
     def note(self, action: str, owner: str, server: str) -> None:
-        """Record the action of a user's login in the audit trail."""
+        """Record an action on a user's login in the audit trail."""
         self._note(action, user_of(owner)[1], place_of(owner, server, LOGIN))
 
     def next_change(self, owner: str, server: str) -> asyncio.Event:
-        """Return an event that is set at the next change of a user's credential for a server."""
+        """Return an event that is set when a user's credential for a server next changes."""
         event = asyncio.Event()
         return self._waiting.setdefault((owner, server), event)
 
@@ -318,7 +320,7 @@ class Vault:
         return f"{public_url}{CONNECT_PATH}{id}"
 
     def opened_link(self, id: str) -> _Key:
-        """Return the owner and the server of a link.
+        """Return the owner and the server that a link to connect contains.
 
         Raises:
             InvalidArguments: The link is not valid, or has expired.
@@ -341,7 +343,7 @@ def user_of(owner: str) -> tuple[str, str]:
 
 
 def owner_of(place: Place) -> str:
-    """Return the `Principal.owner` of a user."""
+    """Return the `Principal.owner` of the user that a credential belongs to."""
     tenant = "" if place.tenant == TENANT else place.tenant
     return Principal(place.user, tenant=tenant).owner
 

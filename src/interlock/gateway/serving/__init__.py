@@ -1,1 +1,1 @@
-"""A gateway on its listeners, or on stdin and stdout, until a signal ends it."""
+"""Serves a gateway on its listeners, or on stdin and stdout, until a signal ends it."""

@@ -1,4 +1,4 @@
-"""The admin listener: health for probes, and metrics for operators."""
+"""The application of the admin listener: health checks for probes, and metrics for operators."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from interlock.server.wire_errors import request_refusal
 
 
 class AdminApp:
-    """The ASGI application of the admin listener.
+    """An ASGI application that serves health checks, metrics and the admin API.
 
     Args:
-        probes: Pages for everybody. `Host` is not checked: probes send an address or no `Host`.
+        probes: Pages that need no authentication. `Host` is not checked, because probes send an IP
+            address or no `Host` at all.
         pages: Pages for operators.
-        authenticator: Identifies operators; None if every client is one.
-        beside: Serves all other paths. It checks Host and Origin itself.
+        authenticator: Authenticates operators; None if every client is an operator.
+        beside: The application that serves all other paths. It must check `Host` and `Origin`.
     """
 
     path = ""
@@ -91,7 +92,7 @@ class AdminApp:
             raise http_refusal(request_refusal(error)) from None
 
     def drain(self) -> None:
-        """Do nothing: probes are answered until the end."""
+        """Do nothing, because probes are answered until the process ends."""
 
     def end_streams(self) -> None:
-        """Do nothing: there are no streams."""
+        """Do nothing, because this application has no streams."""

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a gateway, and the pages beside it."""
+"""The gateway's HTTP endpoint, with the pages that share its listener."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 
 
 class Listener(Struct, frozen=True):
-    """The checks of a listener that serves pages, and its public address.
+    """The settings of a listener that serves pages: its checks and its public address.
 
     Attributes:
-        authenticator: Identifies callers by a session, a key or a token.
+        authenticator: Authenticates callers by a session, a key or a token.
         guard: Checks the origin of requests.
-        hosts: Allowed values of `Host`; see `Guard`.
-        public_url: The URL of the pages for browsers; "" for the address of the listener.
+        hosts: The allowed values of the `Host` header; see `Guard`.
+        public_url: The pages' URL for browsers; "" if it is the listener's address.
     """
 
     authenticator: Authenticator
@@ -60,28 +60,28 @@ class MakePages(Protocol):
     """Makes the application that serves the operators' pages."""
 
     def __call__(self, beside: AsgiApp, guard: PageGuard, *, has_chat: bool = False) -> AsgiApp:
-        """Return the application.
+        """Return the application that serves the pages.
 
         Args:
-            beside: Serves all other paths.
+            beside: The application that serves all other paths.
             guard: Checks the origin of requests.
-            has_chat: `beside` serves the chat.
+            has_chat: Whether `beside` serves the chat.
         """
         ...
 
 
 class ServedChat(Protocol):
-    """The chat beside the endpoint."""
+    """The chat that shares the endpoint's listener."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
     ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return the application; `beside` serves all other paths."""
+        """Return an application that serves the chat, and passes all other paths to `beside`."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the turns and sockets of API keys, by the keys' ids."""
+        """End the turns and sockets of API keys, given the keys' ids."""
         ...
 
     def drain(self) -> None:
@@ -97,21 +97,21 @@ MakeChat = Callable[[Assembly, ChatPage, Listener], ServedChat]
 
 
 class ServedInspector(Protocol):
-    """The inspector beside the admin API."""
+    """The inspector that shares the admin API's listener."""
 
     tables: Sequence[tuple[Any, Sequence[Route]]]
     ask: AskCaller
 
     def site(self, beside: AsgiApp) -> AsgiApp:
-        """Return an application that serves inspections; `beside` serves all other paths."""
+        """Return an application that serves inspections, and passes all other paths to `beside`."""
         ...
 
     def end_credentials(self, keys: Collection[str]) -> None:
-        """End the inspections of API keys, by the keys' ids."""
+        """End the inspections of API keys, given the keys' ids."""
         ...
 
     def drain(self) -> None:
-        """End all inspections, and begin no new ones."""
+        """End all inspections, and refuse new ones."""
         ...
 
     async def close(self) -> None:
@@ -123,24 +123,25 @@ MakeInspector = Callable[[Assembly], ServedInspector]
 
 
 class Endpoint(GatewayFront):
-    """Serves an assembly over HTTP, by its present configuration.
+    """Serves a gateway over HTTP, always with its current configuration.
 
     Args:
         assembly: The gateway.
-        resource: The URL of the endpoint that challenges name.
-        address: The address that it listens on.
-        view: The only view to serve; "" for all.
+        resource: The endpoint's URL, which is stated in authentication challenges.
+        address: The address to listen on.
+        view: The only view to serve; "" for all views.
         board: Makes the application that serves the operators' pages; None for no pages.
         chat: Makes the chat, which is served if it is configured.
-        inspector: Makes the inspector, which is served beside the admin API.
+        inspector: Makes the inspector, which is served with the admin API.
 
     Attributes:
-        chat: The chat; None without one.
+        chat: The chat; None if it is not served.
         app: The application for clients.
-        health: The pages about health.
-        sessions: The sessions of the pages.
-        serves_operators: The application for clients also has the admin API and the metrics,
-            because no other machine can reach it, and operators have no listener of their own.
+        health: The health checks.
+        sessions: The page sessions.
+        serves_operators: Whether the application for clients also serves the admin API and the
+            metrics. It does if only this machine can reach it and operators have no listener of
+            their own.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Endpoint(GatewayFront):
         assembly.serve_by(self)
 
     def _is_trusted(self, user: str) -> bool:
-        """Return whether a user without a key may still use a session."""
+        """Return whether a user without an API key may still use a session."""
         issuer, is_of_issuer, _ = user.rpartition("#")
         known = (each.issuer for each in self._callers.login_issuers())
         return not is_of_issuer or issuer in known
@@ -202,7 +203,7 @@ class Endpoint(GatewayFront):
         """Return the application for operators.
 
         Args:
-            address: The address to listen on. On loopback, every client may see the metrics.
+            address: The address to listen on. On loopback, metrics need no authentication.
         """
         authenticator = None
         if not urls.is_loopback(address.host):
@@ -216,7 +217,7 @@ class Endpoint(GatewayFront):
         )
 
     def _beside(self, address: Address) -> AsgiApp:
-        """Return the application for the other paths of the public listener."""
+        """Return the application that serves the public listener's other paths."""
         hosts = self._hosts(address.host)
         pages: AsgiApp = ConnectPages(self._services.logins, self._api(address), hosts)
         has_board = self._board is not None and self.serves_operators
@@ -234,11 +235,11 @@ class Endpoint(GatewayFront):
         return len(self.app.sessions)
 
     def page_of(self, approval: Approval) -> str | None:
-        """Return the address of the page on which a user decides about a call of their own."""
+        """Return the URL where users decide about their own call; None if no page is served."""
         return f"{self.origin}/calls/{approval.call}" if self._has_pages else None
 
     async def ask(self, call: Call, approval: Approval | None) -> bool | None:
-        """Ask on the page that made the call."""
+        """Ask the user on the page that made the call."""
         page = self.chat or self._inspector
         return None if page is None else await page.ask(call, approval)
 
@@ -258,7 +259,7 @@ class Endpoint(GatewayFront):
     # The applications
 
     def _api(self, address: Address, *, is_admin: bool = False) -> AsgiApp:
-        """Return the JSON routes of a listener, and the logins to its pages."""
+        """Return the JSON routes of a listener, including the login to its pages."""
         settings = self._assembly.parts.settings
         public_url = "" if is_admin else settings.public_url
         is_local = urls.is_loopback(address.host) and not public_url.startswith("https:")
@@ -301,7 +302,7 @@ class Endpoint(GatewayFront):
         return self._inspector.site(logins) if inspects and self._inspector else logins
 
     def drain(self) -> None:
-        """End chats and inspections; calls of MCP clients may finish."""
+        """End chats and inspections; MCP clients may finish their calls."""
         if self.chat is not None:
             self.chat.drain()
         if self._inspector is not None:
@@ -323,7 +324,7 @@ class Endpoint(GatewayFront):
         return Views(names, lambda name: callers.authenticator(f"{resource}/{name}", name))
 
     def _hosts(self, listening: str) -> list[str] | None:
-        """Return the allowed values of `Host`; None for the default of an endpoint."""
+        """Return the allowed values of the `Host` header; None for the endpoint's default."""
         settings = self._assembly.parts.settings
         if not settings.hosts and not settings.public_url:
             return None

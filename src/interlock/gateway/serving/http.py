@@ -1,4 +1,4 @@
-"""A gateway on its listeners, until a signal ends it."""
+"""Serves a gateway over HTTP until a signal ends it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from interlock.toolbox import Toolbox
 
 
 class Served(Struct, frozen=True):
-    """The URLs of a gateway that is being served.
+    """The URLs of a served gateway.
 
     Attributes:
-        url: The URL of the endpoint.
-        key: A key that is valid for this run only; None if there are stored ones.
-        admin: The URL of the admin API; "" for none.
-        chat: The URL of the chat; "" for none.
+        url: The endpoint's URL.
+        key: A key that is valid for this run only; None if stored keys exist.
+        admin: The admin API's URL; "" if it is not served.
+        chat: The chat's URL; "" if it is not served.
     """
 
     url: str
@@ -51,21 +51,22 @@ async def serve_http(
     chat: MakeChat | None = None,
     inspector: MakeInspector | None = None,
 ) -> None:
-    """Serve over HTTP until SIGTERM or SIGINT; calls under way then get 30 s.
+    """Serve over HTTP until SIGTERM or SIGINT; running calls then have 30 s to finish.
 
     Args:
         assembly: The gateway.
-        listeners: The sockets to serve it on.
-        view: The only view to serve; "" for all.
+        listeners: The sockets to serve on.
+        view: The only view to serve; "" for all views.
         announce: Called once the gateway is served.
-        announce_servers: Called once the servers that were still starting then are up or failed.
+        announce_servers: Called after `announce`, once the remaining servers are connected or have
+            failed.
         reload: Called on SIGHUP.
-        board: Makes the application that serves the operators' pages.
+        board: Makes the application that serves the operators' pages; None for no pages.
         chat: Makes the chat, which is served if it is configured.
-        inspector: Makes the inspector.
+        inspector: Makes the inspector; None for no inspector.
 
     Raises:
-        AuditFailed: The disk lost audit records, so the gateway ended itself.
+        AuditFailed: Audit records could not be written, so the gateway stopped.
     """
     endpoint = Endpoint(
         assembly,
@@ -103,7 +104,7 @@ async def _serve(
         server.end()
 
     async with assembly.server.running(), _admin_listener(listeners.admin, endpoint):
-        listeners.public.listen()  # so that no client is refused once the address is printed
+        listeners.public.listen()  # before the URL is printed, so that clients can connect at once
         serving = asyncio.create_task(server.serve([listeners.public]))
         with on_signals(end, reload):
             announce()
@@ -149,7 +150,7 @@ async def _admin_listener(
 
 
 def _loopback(listener: socket.socket) -> str:
-    """Return the URL that challenges name if no public one is configured."""
+    """Return the URL that challenges state if no public URL is configured."""
     address = address_of(listener)
     if not urls.is_loopback(address.host):
         address = Address("127.0.0.1", address.port)

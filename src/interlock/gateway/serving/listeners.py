@@ -1,4 +1,4 @@
-"""The listeners of a gateway, before anything is served on them."""
+"""A gateway's listening sockets, which are bound before the gateway starts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ DEFAULT = Address("127.0.0.1", 8080)
 
 
 class Listeners(Struct, frozen=True):
-    """Sockets that are bound, and do not accept connections yet.
+    """Sockets that are bound but do not accept connections yet.
 
     Attributes:
         public: The socket for clients.
-        admin: The socket for operators; None if they have none of their own.
-        key: A key that is valid for this run only; None if there are stored ones.
+        admin: The socket for operators; None if operators have no separate listener.
+        key: A key that is valid for this run only; None if stored keys exist.
     """
 
     public: socket.socket
@@ -38,19 +38,20 @@ class Listeners(Struct, frozen=True):
 def listeners(
     settings: GatewaySettings, callers: GatewayCallers, address: Address | None = None
 ) -> Iterator[Listeners]:
-    """Bind the sockets of a gateway, unless it may not be served.
+    """Bind a gateway's sockets, if it is safe to serve the gateway on them.
 
     Args:
-        settings: The settings of the gateway.
-        callers: The callers of the gateway.
-        address: The address to listen on; None for the configured one.
+        settings: The gateway's settings.
+        callers: The credentials that the gateway accepts.
+        address: The address to listen on; None for the configured address.
 
     Raises:
-        ConfigError: The address cannot be used, or other machines can reach it without a key.
+        ConfigError: The address cannot be used, or other machines can reach it and no key exists.
         MissingExtra: The packages for serving HTTP are not installed.
         StoreLocked: Another gateway uses the same SQLite file.
     """
-    if find_spec("uvicorn") is None:  # it is imported later, while the servers start
+    # fail now, because it is imported only after the servers start
+    if find_spec("uvicorn") is None:
         raise MissingExtra("serving HTTP", "serve")
     address = address or settings.listen or DEFAULT
     with ExitStack() as stack:
@@ -67,7 +68,7 @@ def address_of(listener: socket.socket) -> Address:
 
 
 def _first_key(callers: GatewayCallers, host: str) -> str | None:
-    """Return a key for this run, on loopback, unless another credential exists.
+    """Return a key for this run on a loopback address; None if another credential exists.
 
     Raises:
         ConfigError: Other machines can reach the address, and no key exists.

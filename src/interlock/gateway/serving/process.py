@@ -1,4 +1,4 @@
-"""Resources of a gateway's process: signals, and the lock of its database."""
+"""Signals, and the database lock of a gateway's process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interlock.store.database.location import find
 
 @contextmanager
 def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[None]:
-    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP."""
+    """Call `end` on SIGTERM and SIGINT, and `reload` on SIGHUP, while the context is open."""
     loop = asyncio.get_running_loop()
     handled = {signal.SIGTERM: end, signal.SIGINT: end, signal.SIGHUP: reload}
     for number, handle in handled.items():
@@ -30,10 +30,10 @@ def on_signals(end: Callable[[], None], reload: Callable[[], None]) -> Iterator[
 
 @contextmanager
 def only_gateway(location: str) -> Iterator[None]:
-    """Lock a SQLite file against other gateways, because limits are counted in one process.
+    """Lock a SQLite file against other gateways, because each gateway counts limits separately.
 
     Raises:
-        StoreLocked: Another gateway uses it.
+        StoreLocked: Another gateway uses the file.
     """
     found = find(location or None)
     if not isinstance(found, Path):

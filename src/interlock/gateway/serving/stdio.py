@@ -1,4 +1,4 @@
-"""A gateway on stdin and stdout, until the client disconnects or a signal ends it."""
+"""Serves a gateway on stdin and stdout until the client disconnects or a signal ends it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from interlock.policy import LOCAL_USER
 from interlock.server.server_connection import ServerConnection
 from interlock.transports.pipes import PipeTransport
 
-# These are answered while the servers start: clients wait only seconds for them.
+# Answered even while the servers start, because clients wait only a few seconds for them.
 HANDSHAKE = frozenset(("initialize", "ping", "server/discover"))
 
 
@@ -25,13 +25,13 @@ async def serve_stdio(
     view: str = "",
     reload: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve the local user on two descriptors until the client disconnects, or SIGTERM arrives.
+    """Serve the local user on two file descriptors until the client disconnects, or SIGTERM.
 
     Args:
-        server: The server of the gateway.
-        source: The descriptor to read from.
-        target: The descriptor to write to.
-        view: The view to serve; "" for none.
+        server: The gateway's server.
+        source: The file descriptor to read from.
+        target: The file descriptor to write to.
+        view: The only view to serve; "" for all views.
         reload: Called on SIGHUP.
     """
     principal = Principal(LOCAL_USER.id, LOCAL_USER.scopes, view=view)
@@ -41,7 +41,7 @@ async def serve_stdio(
     serving = asyncio.ensure_future(connection.serve())
 
     def end() -> None:
-        if not connection.drain():  # a second signal, or the connection is not open
+        if not connection.drain():  # this is a second signal, or the connection is not open
             serving.cancel()
 
     with on_signals(end, reload), suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Authenticators of an endpoint: for one view only, and by the present configuration."""
+"""Authenticators for an endpoint: one restricts callers to a view, one follows reloads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from interlock.auth import Authenticator, Principal
 from interlock.auth.authenticator import Headers
 from interlock.errors import AuthError
 
-MAX_SEEN = 1_000  # principals whose copies with the only view are cached
+MAX_SEEN = 1_000  # cached principals
 
 
 class InView:
-    """Identifies callers who see one view only, as the listener serves no other one.
+    """Authenticates callers for a listener that serves a single view.
 
     Args:
-        authenticator: Identifies callers.
-        view: The view.
+        authenticator: Authenticates callers.
+        view: The only view that is served.
     """
 
     def __init__(self, authenticator: Authenticator, view: str) -> None:
@@ -35,14 +35,14 @@ class InView:
         return self._authenticator.published(path)
 
     async def authenticate(self, headers: Headers, peer: str | None) -> Principal:
-        """Identify a caller; refuse a key that is bound to another view."""
+        """Return the caller, restricted to the view; refuse a key that is bound to another view."""
         principal = await self._authenticator.authenticate(headers, peer)
         if principal.view == self._view:
             return principal
         if principal.view:
             raise AuthError("nothing is served at this path", 404)
         known = self._seen.get(id(principal))
-        if known is None or known[0] is not principal:  # policies cache callers by identity
+        if known is None or known[0] is not principal:  # reuse objects: policies cache by identity
             known = self._seen[id(principal)] = principal, replace(principal, view=self._view)
             if len(self._seen) > MAX_SEEN:
                 self._seen.popitem(last=False)
@@ -50,10 +50,10 @@ class InView:
 
 
 class LatestAuth:
-    """The authenticator of the present configuration.
+    """Authenticates callers by the current configuration, even after a reload.
 
     Args:
-        make: Makes the authenticator.
+        make: Makes the authenticator for the current configuration.
     """
 
     def __init__(self, make: Callable[[], Authenticator]) -> None:
@@ -61,7 +61,7 @@ class LatestAuth:
         self.renew()
 
     def renew(self) -> None:
-        """Make the authenticator again, after a reload."""
+        """Make the authenticator again; call this after a reload."""
         self._made = self._make()
         self.known = getattr(self._made, "known", _unknown)
 
