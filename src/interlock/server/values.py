@@ -29,7 +29,7 @@ from interlock.types import (
 )
 
 _CONTENT = get_args(Content)
-# Not `encode`: see `interlock.protocol.envelope`.
+# Not `encode`, which ends the process when it runs out of memory.
 encode_value_into = msgspec.json.Encoder(enc_hook=pydantic_encode).encode_into
 
 
