@@ -135,11 +135,9 @@ def begin(
         client_id: The client's id at the authorization server.
         redirect_uri: The URL to which the browser is redirected at the end.
         scopes: The scopes to request; () omits the parameter `scope`.
-        key_thumbprint: The thumbprint of the key to which tokens will be bound; "" for bearer
-            tokens.
-        nonce: The value that the ID token must repeat; "" for a login without ID token. A nonce
-            also binds the code to this request, so the server may lack PKCE support; PKCE is still
-            used.
+        key_thumbprint: The thumbprint of the key to bind tokens to; "" for bearer tokens.
+        nonce: The value that the ID token must repeat; "" for a login without ID token. It binds
+            the code to this request, so the server need not declare PKCE, which is still used.
 
     Raises:
         AuthError: The authorization server lacks a feature that a safe login requires.

@@ -100,7 +100,7 @@ async def discover(
         return Discovery("", None, _default_metadata(home), is_guessed=True)
     issuers = metadata.authorization_servers or []
     if not issuers:
-        raise AuthError(f"{origin(server_url)} needs tokens, but names no authorization server")
+        raise AuthError(f"{origin(server_url)} requires tokens, but names no authorization server")
     chosen = next((each for each in issuers if same_issuer(each, issuer)), issuers[0])
     scopes = metadata.scopes_supported
     return Discovery(

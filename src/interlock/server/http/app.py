@@ -265,7 +265,7 @@ class HttpApp:
         if headers.get(b"content-type") != b"application/json" or b"content-encoding" in headers:
             request.check_media()
         if not request.takes_json and not request.takes_stream:
-            raise HttpRefusal(406, "answers are application/json or text/event-stream")
+            raise HttpRefusal(406, "responses are application/json or text/event-stream")
         body = await request.read_body(self._max_body_bytes)
         if body[:1] != b"{" and self._is_batch(request, body):
             await self._legacy.serve_batch(request, body)

@@ -197,7 +197,7 @@ class Legacy:
         if last is not None:
             stream, after = session.find(last)
         elif session.standalone.has_reader:
-            raise HttpRefusal(409, "the session has a stream already")
+            raise HttpRefusal(409, "the session already has a stream")
         else:
             stream, after = session.standalone, session.standalone.seen
         with self._budget.stream(http.principal):

@@ -57,7 +57,7 @@ class PageGuard:
         if method in _WITH_BODY:
             request.check_media()
         if method not in SAFE and PAGE_KEY in request.headers and b"origin" not in request.headers:
-            raise HttpRefusal(403, "a request of a page must state its Origin")
+            raise HttpRefusal(403, "a request with a page session must have an Origin header")
 
     def check_origin(self, request: HttpRequest) -> None:
         """Check where a request comes from; this is enough before an upgrade to a WebSocket.
@@ -68,11 +68,11 @@ class PageGuard:
         self._guard.check(request)
         origin = request.header(b"origin")
         if origin is not None and not self._is_ours(origin.lower(), request.header(b"host")):
-            raise HttpRefusal(403, "this Origin is not the one of these pages")
+            raise HttpRefusal(403, "this Origin differs from the origin of these pages")
         site = request.header(b"sec-fetch-site")
         is_get = request.scope.get("method", "GET") in SAFE
         if site not in (None, "same-origin") and not (site == "none" and is_get):
-            raise HttpRefusal(403, "requests of other sites are refused")
+            raise HttpRefusal(403, "requests from other sites are refused")
 
     def _is_ours(self, origin: str, host: str | None) -> bool:
         if self._origin and origin == self._origin:

@@ -199,7 +199,7 @@ class HttpRequest:
             if self._timer is None or not self._timer.has_fired:
                 raise
             self.task.uncancel()
-            raise HttpRefusal(408, f"no whole body within {BODY_DEADLINE:g} s") from None
+            raise HttpRefusal(408, f"the body did not arrive within {BODY_DEADLINE:g} s") from None
         except MemoryError:
             raise no_memory() from None
         finally:
